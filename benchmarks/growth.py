@@ -1,11 +1,12 @@
-"""CPU time of large files, at a size and at twice that size.
+"""CPU time of large files and programs, at a size and at twice that size.
 
     python benchmarks/growth.py                       # all kinds
     python benchmarks/growth.py -k optimizers --sizes 20 40 80 160
+    python benchmarks/growth.py --plot docs/growth.svg      # six curves; needs matplotlib
 
-Each kind of file is generated; what it holds is repeated as often as the size says. Prints the
-seconds of each size, and what the last step multiplied them by for twice the size: 2 where the work
-grows with the file. Exit code 1 where that is above the limit.
+Each kind of file is generated; what it holds is repeated as often as the size says: of a program,
+files. Prints the seconds of each size, and what the last step multiplied them by for twice the
+size: 2 where the work grows with the file. Exit code 1 where that is above the limit.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from math import inf
+from pathlib import Path
 from textwrap import indent
 
+from migrator.config import Config
 from migrator.diagnostics import Severity
 from migrator.options import Options
 from migrator.pipeline.engine import migrate
+from migrator.runs.run import migrate_paths
 from migrator.targets import targets
 
 _TORCH = "import torch\nx = torch.ones(1)\n"
@@ -176,6 +181,99 @@ KINDS: dict[str, tuple[int, Callable[[int], str]]] = {
     ),
 }  # fmt: skip
 
+_MODULE = (
+    _TORCH
+    + """
+class Net{i}(torch.nn.Module):
+    def forward(self, x):
+        return f{i}(x.cuda())
+
+def f{i}(x):
+    return x.to("cuda")
+"""
+)
+_MAIN = (
+    _TORCH
+    + """import torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+"""
+)
+
+
+def _program(main: str, module: str, takes: str) -> Callable[[int], dict[str, str]]:
+    """A script, and as many modules that it imports, one of the other, too."""
+
+    def files(count: int) -> dict[str, str]:
+        imports = _each("from m{i} import Net{i}\n")(count)
+        made = _each("print(Net{i}()(x))\n")(count)
+        modules = {
+            f"m{i}.py": (module + (takes if i else ""))
+            .replace("{i}", str(i))
+            .replace("{h}", str(i - 1))
+            for i in range(count)
+        }
+        return {"main.py": imports + main + made, **modules}
+
+    return files
+
+
+# Programs of many files, and how many at the smaller of two sizes.
+PROGRAMS: dict[str, tuple[int, Callable[[int], dict[str, str]]]] = {
+    "files of one program": (100, _program(_TORCH, _MODULE, "")),
+    "files that import the one before": (
+        100, _program(_TORCH, _MODULE, "from m{h} import f{h}\n")
+    ),
+    "files of a program of ranks": (100, _program(_MAIN, _MODULE, "from m{h} import f{h}\n")),
+}  # fmt: skip
+
+# The curves of docs/speed.md: a kind, and its sizes.
+CURVES = {
+    "files of one program": (10, 30, 100, 300, 1000),
+    "files of a program of ranks": (10, 30, 100, 300),
+    "lines": (3000, 6000, 12500, 25000, 50000),
+    "one name assigned": (1250, 2500, 5000, 10000, 20000),
+    "imports": (625, 1250, 2500, 5000, 10000),
+    "an elif chain": (40, 80, 160, 320, 600),
+    "nested calls": (5, 10, 20, 40),
+}
+
+
+def of_program(files: dict[str, str], target: str) -> float:
+    """CPU seconds of a run over the files of a program; infinite where it can not be processed."""
+    with tempfile.TemporaryDirectory() as name:
+        for file, text in files.items():
+            (Path(name) / file).write_text(text)
+        gc.collect()
+        start = time.process_time()
+        report = migrate_paths([name], target, config=Config(jobs=1))
+        spent = time.process_time() - start
+    return inf if any(file.result.failed for file in report.files) else spent
+
+
+def of_kind(kind: str, size: int, target: str) -> float:
+    if kind in PROGRAMS:
+        return of_program(PROGRAMS[kind][1](size), target)
+    return seconds(_TORCH + KINDS[kind][1](size), target)
+
+
+def plot(file: Path, target: str) -> None:
+    """Draw the curves, each as multiples of its first size and of the seconds of that."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    for kind, sizes in CURVES.items():
+        row = [of_kind(kind, size, target) for size in sizes]
+        print(f"| {kind} | {sizes[0]:,} to {sizes[-1]:,} | {row[0]:.2f} | {row[-1]:.2f} | "
+              f"{sizes[-1] / sizes[0]:.0f} | {row[-1] / row[0]:.0f} |", flush=True)  # fmt: skip
+        label = f"{kind}, {sizes[0]:,} to {sizes[-1]:,}"
+        axes.plot([n / sizes[0] for n in sizes], [t / row[0] for t in row], marker="o", label=label)
+    axes.plot([1, 100], [1, 100], color="gray", linestyle="--", label="in proportion")
+    axes.set(xscale="log", yscale="log", xlabel="times the size", ylabel="times the CPU time")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file)
+
 
 def seconds(source: str, target: str) -> float:
     """CPU seconds of one migration, the least of three; infinite where the file is refused."""
@@ -201,13 +299,19 @@ def main() -> int:
     parser.add_argument("--target", default="torchax")
     parser.add_argument("--sizes", type=int, nargs="+", help="in place of each kind's own")
     parser.add_argument("--limit", type=float, default=2.5, help="for twice the size")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw the curves of docs/speed.md"
+    )
     arguments = parser.parse_args()
     seconds("import torch\nx = x.cuda()\n", arguments.target)  # what is loaded once
+    if arguments.plot:
+        plot(arguments.plot, arguments.target)
+        return 0
     above = []
-    for kind, (first, made) in KINDS.items():
+    for kind, (first, _) in {**KINDS, **PROGRAMS}.items():
         if arguments.k not in kind:
             continue
-        row = [seconds(_TORCH + made(n), arguments.target) for n in _sizes(first, arguments.sizes)]
+        row = [of_kind(kind, n, arguments.target) for n in _sizes(first, arguments.sizes)]
         ratio = row[-1] / row[-2] if len(row) > 1 else 0.0
         sizes = ", ".join(str(n) for n in _sizes(first, arguments.sizes))
         times = " ".join(f"{spent:7.2f}" for spent in row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -321,9 +322,14 @@ class Context:
         """The name of a file in messages, or its path if names clash; "" for this file."""
         if self.project is None or path == self.project.path:
             return ""
-        program = self.project.distributed_program()
-        alone = sum(other.name == path.name for other in program) == 1
+        alone = self._names_in_program[path.name] == 1
         return path.name if alone else path.relative_to(self.project.root).as_posix()
+
+    @cached_property
+    def _names_in_program(self) -> Counter[str]:
+        """How many files of the program have a name."""
+        program = self.project.distributed_program() if self.project is not None else ()
+        return Counter(path.name for path in program)
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.syntax.names import exported
+from migrator.analysis.syntax.exports import exported
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditImport, Insert, Replace

@@ -36,7 +36,7 @@ def advise(
     rewritten = {r.construct.node for r in plan.rulings if isinstance(r.decision, Rewrite)}
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
-        if isinstance(node, ast.Name | ast.expr_context):
+        if isinstance(node, ast.Name):
             continue  # most nodes
         key = _key(node)
         if key not in handlers or node in plan.claimed or node in rewritten:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.accelerators import parse_as
@@ -42,10 +43,10 @@ def write(
         NotPlaced: some of them can not be made; the others may be.
         Failure: the module, or what becomes of it, is not what it has to be.
     """
-    from migrator.tree import ParserSyntaxError, Tree, UnplacedEdit, apply
+    from migrator.tree import ParserSyntaxError, UnplacedEdit, apply
 
     try:
-        places = Tree(module.text)
+        places = _places(module, context, edits)
         if not places.round_trips:
             raise Failure(INTERNAL, "this file does not survive a round trip; not changed")
         text = apply(places, context.source, edits)
@@ -63,6 +64,18 @@ def write(
         raise Failure(INTERNAL, message) from error
     _compare(module, tree, text, context, edits)
     return module.source.encode(text), tree
+
+
+def _places(module: Module, context: Context, edits: Sequence[Edit]) -> Tree:
+    """The LibCST tree of what changes; of all where the rest can not be left out."""
+    from migrator.tree import ParserSyntaxError, Tree, unconcerned
+
+    kept = unconcerned(module.tree, context.names.parents, context.source, edits)
+    with suppress(ParserSyntaxError):
+        abridged = Tree(module.text, kept)
+        if abridged.round_trips or not kept:
+            return abridged
+    return Tree(module.text)
 
 
 def _parses(places: Tree, source: SourceMap, edits: Sequence[Edit]) -> bool:

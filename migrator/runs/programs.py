@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,20 +53,24 @@ def held(
     known = {path.resolve(): result for path, result in results.items() if not result.failed}
     around = _Around(known, project, target, options)
     found: dict[Path, Report] = {}
-    queue = [(path, path, path) for path in around.stay]
-    seen: set[Path] = set()
+    queue = deque((path, path, path) for path in around.stay)
+    queued = set(around.stay)  # whatever is found to connect it later, too
     while queue:
-        path, through, first = queue.pop(0)
-        if path in seen:
-            continue
-        seen.add(path)
+        path, through, first = queue.popleft()
         if path not in around.stay:
             found[path] = around.reason(path, through, first)
-        for imported in around.facts[path].reached():
-            if not around.is_shared(imported, path) or around.gets_to_changes(path, imported):
+        reached = around.facts[path].reached()
+        own = {path, *reached}
+        for imported in (each for each in reached if each not in queued):
+            shared = not own.issuperset(around.importers.get(imported, ()))
+            if not shared or around.gets_to_changes(path, imported):
+                queued.add(imported)
                 queue.append((imported, path, first))
-        for importer in around.importers.get(path, ()) if around.uses_device(path) else ():
-            if around.gets_to_changes(importer, path):
+        if not around.uses_device(path):
+            continue
+        for importer in around.importers.get(path, ()):
+            if importer not in queued and around.gets_to_changes(importer, path):
+                queued.add(importer)
                 queue.append((importer, path, first))
     return found
 
@@ -130,11 +135,6 @@ class _Around:
     def uses_device(self, path: Path) -> bool:
         result = self.known.get(path)
         return self.facts[path].cache.uses_device(path) if result is None else result.uses_device
-
-    def is_shared(self, path: Path, program: Path) -> bool:
-        """Whether files outside of a program import one of its files."""
-        own = {program, *self.facts[program].reached()}
-        return not own.issuperset(self.importers.get(path, ()))
 
     def gets_to_changes(self, path: Path, imported: Path) -> bool:
         """Whether a file reaches code that would change in a file that it imports."""

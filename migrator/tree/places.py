@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from migrator.edits import (
     Unwrap,
     Wrap,
 )
+from migrator.tree.abridged import Abridged, Span
 from migrator.tree.feeds import FormFeeds
 
 
@@ -70,10 +72,12 @@ class _RecordingState(CodegenState):
 class Tree:
     """A LibCST module with the offsets of its nodes."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kept: Sequence[Span] = ()) -> None:
+        """`kept` are the spans of statements that it need not hold."""
         # LibCST 1.9 loses blanks behind the last line end, and line ends of old Macs there
         self.tail = _TAIL.search(text)[0]  # type: ignore[index]
-        feeds = FormFeeds(text.removesuffix(self.tail))
+        self._abridged = Abridged(text.removesuffix(self.tail), kept)
+        feeds = FormFeeds(self._abridged.text)
         self._feeds, body = feeds, feeds.marked
         self.module = cst.parse_module(body)
         state = _RecordingState(self.module)
@@ -83,14 +87,14 @@ class Tree:
         for token in state.tokens:
             offsets.append(offsets[-1] + len(token))
         last = len(offsets) - 1  # code generation drops the final newline token it does not need
-        offsets = [feeds.offset(offset) for offset in offsets]
+        offsets = [self._abridged.offset(feeds.offset(offset)) for offset in offsets]
         self.spans = [
             (offsets[min(s.start, last)], offsets[min(s.end, last)], s.node) for s in state.spans
         ]
 
     def text(self, module: cst.Module) -> str:
         """The source of this tree after a change."""
-        return self._feeds.unmarked(module.code) + self.tail
+        return self._abridged.restored(self._feeds.unmarked(module.code)) + self.tail
 
 
 _TAIL = re.compile(r"(?:\r[\r \t\f]*|(?<=\n)[ \t\f]+)?\Z")

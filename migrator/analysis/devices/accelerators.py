@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from migrator.analysis import traces
 from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.tokens import Tokens
 from migrator.analysis.values.kinds import CUDA_STRING
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
@@ -27,7 +28,11 @@ LIBRARIES = frozenset({
     "torch_directml",
 })  # fmt: skip
 
-TOKENS = re.compile(rb"(?<![a-zA-Z])(?:xpu|npu|mps|vulkan)(?![a-z])|_ccl\b|oneccl|ipex|directml")
+TOKENS = Tokens(
+    # words by themselves, which are looked for before what stands around them
+    *(rb"%b(?<![a-zA-Z]%b)(?![a-z])" % (name, name) for name in (b"xpu", b"npu", b"mps")),
+    rb"vulkan(?<![a-zA-Z]vulkan)(?![a-z])", rb"_ccl\b", b"oneccl", b"ipex", b"directml",
+)  # fmt: skip
 
 
 def _device(*kinds: str) -> re.Pattern[str]:
@@ -150,7 +155,7 @@ def parse(text: str, content: bytes) -> Parsed:
     Raises what `ast.parse` raises.
     """
     tree = ast.parse(text)
-    accelerator = _runs_on(tree) if TOKENS.search(content) else None
+    accelerator = _runs_on(tree) if TOKENS.are_in(content) else None
     if accelerator is not None:
         _Reader(accelerator, tree).visit(tree)
     return Parsed(tree, accelerator or "")

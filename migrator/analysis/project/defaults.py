@@ -206,13 +206,13 @@ class Defaults:
 
     def parameter(self, place: Place, function: Function, parameter: ast.arg) -> Values:
         """What a parameter is, by its default and all calls that are reached."""
-        reach, parents = self.reach, place.parents
+        reach = self.reach
         decorators = function.decorator_list
-        if unit(parents, function) is not function or reach.is_entry(place):
+        if unit(place.index, function) is not function or reach.is_entry(place):
             return None
         if not all(reach.passes_on(place, decorator) for decorator in decorators):
             return None
-        owner = parents.get(function)
+        owner = place.parents.get(function)
         is_made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
         if function.name.startswith("__") and not is_made:
             return None

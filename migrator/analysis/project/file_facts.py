@@ -16,6 +16,7 @@ from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.names import Names, statements
 from migrator.analysis.syntax.scripts import is_main_guard
+from migrator.analysis.tokens import Tokens
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
@@ -27,11 +28,11 @@ from migrator.targets import RUNTIME
 
 # Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
-_RANKS = re.compile(
-    rb"distributed|spawn|rank|gpus?\b|device_count|world_size|n_?procs|batch_?size"
-    rb"|\bbsz?\b|reduction|Process\b|horovod|Sampler\b|num_?devices|SLURM_|COMM_WORLD",
-    re.I,
-)
+_RANKS = Tokens(
+    b"distributed", b"spawn", b"rank", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
+    rb"batch_?size", rb"\bbsz?\b", b"reduction", rb"process\b", b"horovod", rb"sampler\b",
+    rb"num_?devices", b"slurm_", b"comm_world", ignore_case=True,
+)  # fmt: skip
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
@@ -73,6 +74,7 @@ class File:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self._has_word: dict[re.Pattern[str], bool] = {}
 
     @cached_property
     def parsed(self) -> accelerators.Parsed | None:
@@ -95,6 +97,12 @@ class File:
     def words(self) -> Set[str]:
         """All names that may be in it."""
         return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
+
+    def has_word(self, pattern: re.Pattern[str]) -> bool:
+        """Whether one of these names is such a one."""
+        if pattern not in self._has_word:
+            self._has_word[pattern] = any(map(pattern.fullmatch, self.words))
+        return self._has_word[pattern]
 
     @cached_property
     def name_index(self) -> NameIndex | None:
@@ -158,7 +166,7 @@ class File:
     @cached_property
     def speaks_of_ranks(self) -> bool:
         """A cheap answer: False for a file that can not have to do with ranks."""
-        return _RANKS.search(self.content) is not None
+        return _RANKS.are_in(self.content)
 
     @cached_property
     def takes_part(self) -> bool:

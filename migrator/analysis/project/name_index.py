@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from migrator.analysis.syntax.names import DEFINITIONS, dotted
+from migrator.analysis.syntax.names import DEFINITIONS, children, dotted
+from migrator.analysis.syntax.once import once_in
 
 _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option")
 
 
-@dataclass
+@dataclass(eq=False)
 class NameIndex:
     """What a file says of each name, wherever in it; imports and `__all__` say nothing."""
 
@@ -24,25 +25,30 @@ class NameIndex:
     stores: dict[str, list[ast.AST]] = field(default_factory=dict)  # of attributes and options
     definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    brought: set[str] = field(default_factory=set)  # names that imports at its top take
     enumerates: bool = False  # whether it asks for all names of itself: `globals()`
 
 
 def name_index(tree: ast.Module) -> NameIndex:
     """All that a file says of names."""
     found = NameIndex()
-    for parent in ast.walk(tree):
-        for child in ast.iter_child_nodes(parent):
+    nodes: list[ast.AST] = [tree]
+    for parent in nodes:
+        for child in children(parent):
             found.parents[child] = parent
-    passed_over = set(_passed_over(tree, found))
-    for node in ast.walk(tree):
+            nodes.append(child)
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    found.brought.update(alias.asname or alias.name for node in imports for alias in node.names)
+    passed_over = set(_passed_over(nodes))
+    for node in nodes:
         if node not in passed_over:
             _note(found, node)
     return found
 
 
-def _passed_over(tree: ast.Module, found: NameIndex) -> Iterator[ast.AST]:
+def _passed_over(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Strings that name nothing that is used: docstrings, `__all__`, attributes that are asked."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant() as text):
                 yield text
@@ -123,7 +129,8 @@ def option(call: ast.Call) -> str:
     return long[0].lstrip("-").replace("-", "_") if long else ""
 
 
-def unit(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
+@once_in
+def unit(there: NameIndex, node: ast.AST) -> ast.AST:
     """What is reached as one: a function, a method, or the rest of a class or of the module.
 
     A function within a function is a part of it. Defaults, annotations and decorators belong to
@@ -131,7 +138,7 @@ def unit(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
     """
     chain = [node] if isinstance(node, DEFINITIONS) else []
     at = node
-    while (parent := parents.get(at)) is not None:
+    while (parent := there.parents.get(at)) is not None:
         if isinstance(parent, DEFINITIONS):
             chain.append(parent)
         at = parent

@@ -77,8 +77,9 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the programs that this file is a part of get to a node of one of their files."""
-        files = self._files_with_ranks()
-        return self._reach(files).reaches(path, node)
+        if self.path not in self.cache.program_reaches:
+            self.cache.program_reaches[self.path] = self._reach(self._files_with_ranks())
+        return self.cache.program_reaches[self.path].reaches(path, node)
 
     def code_reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether code of this file, with any options, gets to a node of one that it imports."""

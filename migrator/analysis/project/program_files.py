@@ -67,10 +67,9 @@ class ProgramFile:
 
 def attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
     """Where a file reads an attribute of that name, of whatever."""
-    for node in names.order:
-        if isinstance(node, ast.Attribute) and node.attr == attribute:
-            if isinstance(node.ctx, ast.Load):
-                yield node
+    for node in names.by_attribute.get(attribute, ()):
+        if isinstance(node.ctx, ast.Load):
+            yield node
 
 
 def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:

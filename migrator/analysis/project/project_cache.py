@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from migrator.analysis.devices.kernels import Kernels
     from migrator.analysis.project.module_facts import ModuleFacts
     from migrator.analysis.project.reach import Reach
+    from migrator.frameworks.torch.library_classes import LibraryClasses
 
 
 class ProjectCache:
@@ -33,6 +34,7 @@ class ProjectCache:
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}
+        self.library_classes: dict[Path, LibraryClasses] = {}
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}
         # Of programs for several devices, by a file of them, or by all:
@@ -41,6 +43,7 @@ class ProjectCache:
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
+        self.program_reaches: dict[Path, Reach] = {}  # by a file
         self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:

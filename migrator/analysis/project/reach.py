@@ -16,9 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.defaults import Defaults, Values
-from migrator.analysis.project.name_index import unit
+from migrator.analysis.project.name_index import NameIndex, unit
 from migrator.analysis.syntax.names import DEFINITIONS, dotted
+from migrator.analysis.syntax.once import once_in
 
 if TYPE_CHECKING:
     from migrator.analysis.project.file_facts import File
@@ -61,8 +63,13 @@ class Place:
         return self.path.parent.name if self.path.stem == "__init__" else self.path.stem
 
     @cached_property
+    def index(self) -> NameIndex:
+        """What it says of names; nothing where it is no Python."""
+        return self.file.name_index or NameIndex()
+
+    @property
     def parents(self) -> Mapping[ast.AST, ast.AST]:
-        return self.file.name_index.parents if self.file.name_index is not None else {}
+        return self.index.parents
 
 
 class Reach:
@@ -89,6 +96,8 @@ class Reach:
         self._changed: list[Key] = []  # whose readers have to be asked again
         self._asking: list[Key] = []
         self._with_word: dict[str, list[Place]] = {}
+        self._entries: dict[Place, bool] = {}
+        self._starred = [place for place in self.files if b"import *" in place.file.content]
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the program gets to a node of one of its files."""
@@ -145,15 +154,13 @@ class Reach:
 
     def is_live(self, place: Place, node: ast.AST) -> bool:
         """Whether the program gets to a node, as far as is known."""
-        parents = place.parents
-        if node not in parents:  # of a text that was made of the file's
+        if node not in place.parents:  # of a text that was made of the file's
             return True
-        within = unit(parents, node)
-        if not self.ask("unit", place, within):
+        if not self.ask("unit", place, unit(place.index, node)):
             return False
         return self._with_options or all(
             self.defaults.may_be(place, test, answer)
-            for test, answer in _questions(parents, node, within)
+            for test, answer in _questions(place.index, node)
         )
 
     def with_word(self, name: str) -> list[Place]:
@@ -174,7 +181,7 @@ class Reach:
                 yield place, None
                 continue
             for node in (*there.mentions.get(name, ()), *there.texts.get(name, ())):
-                if not _is_asked_for(place.parents, node):
+                if not _is_asked_for(there, node):
                     yield place, node
             others |= there.aliases.get(name, set()) - {name}
         for other in sorted(others) if depth < 3 else ():
@@ -224,7 +231,10 @@ class Reach:
     def is_entry(self, place: Place) -> bool:
         """Whether functions of a file are called from outside: by pytest, a command, torch.hub."""
         path = place.path
-        return is_test(path, place.file.content) or path.stem == "hubconf" or self._is_started(path)
+        if place not in self._entries:
+            is_called = is_test(path, place.file.content) or path.stem == "hubconf"
+            self._entries[place] = is_called or self._is_started(path)
+        return self._entries[place]
 
     def passes_on(self, place: Place, decorator: ast.expr) -> bool:
         """Whether a decorator does no more with a function than to give it on, or wrap it."""
@@ -239,7 +249,7 @@ class Reach:
             return not meaning.startswith(_REGISTRIES)
         last = (dotted(name) or "").rpartition(".")[2]
         made = [node for _, node in self.definitions(last)] if last else []
-        return bool(made) and all(map(_only_wraps, made))
+        return bool(made) and all(map(only_wraps, made))
 
     def _is_called_by_base(
         self, owner: ast.ClassDef, name: str, seen: frozenset[str] = frozenset()
@@ -276,13 +286,11 @@ class Reach:
     def _is_given_away(self, place: Place, name: str) -> bool:
         """Whether a module that has a name is used as a value: who gets it may ask for any name."""
         holders = {place}
-        holders.update(p for p in self.with_word(name) if _brings(p.file.tree, name))
+        holders.update(p for p in self.with_word(name) if name in p.index.brought)
         above = place.path.parents
         holders.update(
-            p for p in self.files
-            if p.module == p.path.parent.name and p.path.parent in above
-            and b"import *" in p.file.content
-        )  # fmt: skip
+            p for p in self._starred if p.module == p.path.parent.name and p.path.parent in above
+        )
         return any(self.ask("module", module) for module in {p.module for p in holders})
 
     def _is_value(self, module: str) -> bool:
@@ -314,12 +322,15 @@ def is_test(path: Path, content: bytes) -> bool:
     return named and _TESTS.search(content) is not None
 
 
-def _questions(
-    parents: Mapping[ast.AST, ast.AST], node: ast.AST, within: ast.AST
-) -> Iterator[tuple[ast.expr, bool]]:
-    """What is asked before a node is reached, and the answers that lead to it."""
-    below = node
-    while below is not within and (parent := parents.get(below)) is not None:
+@once_in
+def _questions(there: NameIndex, node: ast.AST) -> list[tuple[ast.expr, bool]]:
+    """What is asked in a unit before a node is reached, and the answers that lead to it."""
+    return [*_asked_before(there, node)]
+
+
+def _asked_before(there: NameIndex, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+    below, within = node, unit(there, node)
+    while below is not within and (parent := there.parents.get(below)) is not None:
         match parent:
             case ast.If(test=test) | ast.While(test=test) if below is not test:
                 yield test, below in parent.body
@@ -351,8 +362,10 @@ def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AS
     return (node,)
 
 
-def _is_asked_for(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
+@once_in
+def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
     """`isinstance(x, Tool)` makes no Tool, and `name == "work"` does no work."""
+    parents = there.parents
     parent = parents.get(node)
     if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):
         return True
@@ -366,32 +379,3 @@ def _is_asked_for(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
 
 def _leaves(branch: ast.If) -> bool:
     return isinstance(branch.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
-
-
-def _brings(tree: ast.Module | None, name: str) -> bool:
-    """Whether a module has a name from another one."""
-    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom)) if tree else ()
-    return any((alias.asname or alias.name) == name for node in imports for alias in node.names)
-
-
-def _only_wraps(decorator: ast.AST) -> bool:
-    """Whether a decorator of the project calls what it is given, or returns it, and no more."""
-    if not isinstance(decorator, ast.FunctionDef) or len(decorator.args.args) != 1:
-        return False
-    given = decorator.args.args[0].arg
-    parents = {child: node for node in ast.walk(decorator) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(decorator):
-        if not isinstance(node, ast.Name) or node.id != given:
-            continue
-        match parents[node]:
-            case ast.Return() | ast.Attribute(ctx=ast.Load()):
-                continue
-            case ast.Call(func=func) if func is node:
-                continue
-            case ast.Call(func=func) as call:
-                name = dotted(func) or ""
-                if name.rpartition(".")[2] == "wraps" or isinstance(parents[call], ast.Return):
-                    if not name.rpartition(".")[2].startswith(("register", "append", "add")):
-                        continue
-        return False
-    return True

@@ -48,11 +48,8 @@ class Ranks:
     @cached_property
     def starts(self) -> list[ast.expr]:
         """All that starts processes or replicas."""
-        return [
-            node
-            for node in self.references
-            if self.names.call_of(node) and self.names.qualified(node) in STARTS
-        ]
+        meant = self.names.meant
+        return [node for node, name in meant if name in STARTS and self.names.call_of(node)]
 
     def is_world(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether an expression is the number of ranks or devices."""
@@ -114,41 +111,35 @@ class Ranks:
     @cached_property
     def copies(self) -> bool:
         """Whether a model is copied to several devices, in the source or in what it has become."""
-        return any(
-            (self.names.qualified(n) or "") in (*COPIES, f"{RUNTIME}.DataParallel")
-            for n in self.references
-        )
+        copying = (*COPIES, f"{RUNTIME}.DataParallel")
+        return any(name in copying for _, name in self.names.meant)
 
     @cached_property
     def samples(self) -> bool:
         """Whether samples are divided among the ranks by torch's sampler."""
-        return any(self.names.qualified(n) == SAMPLER for n in self.references)
+        return any(name == SAMPLER for _, name in self.names.meant)
 
     @cached_property
     def take_part(self) -> bool:
         """Whether the file has to do with ranks."""
         known = (GROUP, WRAPPER, SAMPLER, *SPAWNS)
-        return any(
-            (self.names.qualified(node) or "").startswith(known) for node in self.references
-        ) or any(environment(self.names, node) for node in self.names.order)
+        return any(name.startswith(known) for _, name in self.names.meant) or any(
+            environment(self.names, node) for node in self.names.order
+        )
 
     @cached_property
     def ask_other_launcher(self) -> bool:
         """Whether the file asks Slurm or MPI for its place among the ranks."""
-        return any(asks_other_launcher(self.names, node) for node in self.names.order)
-
-    @cached_property
-    def references(self) -> list[ast.expr]:
-        """All names that the file speaks of."""
-        return [n for n in self.names.order if isinstance(n, ast.Attribute | ast.Name)]
+        texts = (node for node in self.names.order if isinstance(node, ast.Constant))
+        nodes = (*(node for node, _ in self.names.meant), *texts)
+        return any(asks_other_launcher(self.names, node) for node in nodes)
 
     @cached_property
     def _by_name(self) -> dict[str, list[tuple[int, ast.expr]]]:
-        """What a qualified name is found as, with its place among all references."""
+        """What a qualified name is found as, with its place among all of them."""
         found: dict[str, list[tuple[int, ast.expr]]] = {}
-        for place, node in enumerate(self.references):
-            if (name := self.names.qualified(node)) is not None:
-                found.setdefault(name.removeprefix(GROUP), []).append((place, node))
+        for place, (node, name) in enumerate(self.names.meant):
+            found.setdefault(name.removeprefix(GROUP), []).append((place, node))
         return found
 
     # ---- launchers --------------------------------------------------------------------------

@@ -83,8 +83,8 @@ class Obstacles:
         """Ranks that the program starts itself, or counts by the devices of the machine."""
         for call in self.ranks.calls(*SPAWNS):
             yield call.lineno, "the program starts its ranks itself, as many as there are devices"
-        for node in self.ranks.references:
-            if self.names.qualified(node) != "torch.cuda.device_count":
+        for node, name in self.names.meant:
+            if name != "torch.cuda.device_count":
                 continue
             counted = self.names.call_of(node)
             match self.names.parents.get(counted) if counted is not None else None:
@@ -133,8 +133,7 @@ class Obstacles:
 
     def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Cause]:
         """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
-        for node in self.ranks.references:
-            name = self.names.qualified(node) or ""
+        for node, name in self.names.meant:
             if name.startswith(traces.RANK_MODULES) and of_xla:
                 if self.names.call_of(node) and not self.names.is_question(node):
                     yield node, f"{name} is not understood"

@@ -162,18 +162,20 @@ def is_known(name: str, understood: Set[str]) -> bool:
 
 def environment(names: Names, node: ast.AST) -> str | None:
     """The launcher's variable that an expression reads: `os.environ["RANK"]`, `os.getenv(…)`."""
+    if not isinstance(node, ast.Subscript | ast.Call | ast.Compare):
+        return None  # most nodes
     match node:
         case ast.Subscript(value=owner, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
-            read = names.qualified(owner) == "os.environ"
-        case ast.Call(func=func, args=[ast.Constant(value=str(key)), *_]):
-            read = names.qualified(func) in ("os.environ.get", "os.getenv")
+            reads: tuple[str, ...] = ("os.environ",)
+        case ast.Call(func=owner, args=[ast.Constant(value=str(key)), *_]):
+            reads = ("os.environ.get", "os.getenv")
         case ast.Compare(
             left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[owner]
         ):
-            read = names.qualified(owner) == "os.environ"
+            reads = ("os.environ",)
         case _:
             return None
-    return key if read and key in ENVIRONMENT else None
+    return key if key in ENVIRONMENT and names.qualified(owner) in reads else None
 
 
 def is_behind_gone(names: Names, node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ import ast
 import builtins
 import copy
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from migrator.analysis.syntax.scopes import (
     COMPREHENSIONS,
@@ -18,6 +19,7 @@ from migrator.analysis.syntax.scopes import (
     Binding,
     Scope,
     Scopes,
+    children,
     dotted,
     parameters,
     statements,
@@ -25,7 +27,7 @@ from migrator.analysis.syntax.scopes import (
 
 __all__ = [
     "COMPREHENSIONS", "DEFINITIONS", "FUNCTIONS", "Binding", "Names", "Scope", "argument",
-    "choices", "dotted", "number", "parameters", "said_name", "statements",
+    "children", "choices", "dotted", "number", "parameters", "said_name", "statements",
 ]  # fmt: skip
 
 
@@ -80,7 +82,15 @@ class Names(Scopes):
         """The same file, where it is known what other files bring; it is not walked again."""
         other = copy.copy(self)
         other._starred, other._others, other._qualified = starred, {}, {}
+        other.__dict__.pop("meant", None)
         return other
+
+    @cached_property
+    def meant(self) -> list[tuple[ast.expr, str]]:
+        """All names and attributes in the file that have a qualified name, with it, in order."""
+        referring = (node for node in self.order if isinstance(node, ast.Attribute | ast.Name))
+        found = ((node, self.qualified(node)) for node in referring)
+        return [(node, name) for node, name in found if name is not None]
 
     def qualified(self, node: ast.AST) -> str | None:
         """`torch.cuda.amp.autocast` for any spelling of it, None for what no import explains."""
@@ -321,10 +331,9 @@ class Names(Scopes):
         if isinstance(target, ast.Name):
             yield from self.uses(target.id, self.scope_of(target))
         elif isinstance(target, ast.Attribute) and (name := dotted(target)):
-            for node in self.order:
-                if isinstance(node, ast.Attribute) and node.attr == target.attr:
-                    if isinstance(node.ctx, ast.Load) and dotted(node) == name:
-                        yield node
+            for node in self.by_attribute.get(target.attr, ()):
+                if isinstance(node.ctx, ast.Load) and dotted(node) == name:
+                    yield node
 
     def only_value(self, node: ast.expr) -> ast.expr:
         """What a name is bound to, if that happens once; else the expression itself."""
@@ -387,14 +396,3 @@ def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr |
     if position is None or any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
         return None
     return call.args[position] if position < len(call.args) else None
-
-
-def exported(names: Names) -> set[str]:
-    """What `__all__` lists."""
-    values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
-    return {
-        node.value
-        for value in values
-        for node in ast.walk(value)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }

@@ -49,7 +49,8 @@ class Scopes:
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self.parents: dict[ast.AST, ast.AST] = {}
-        self.order: list[ast.AST] = []  # every node, in source order, outer before inner
+        # every node but operators and contexts, in source order, outer before inner
+        self.order: list[ast.AST] = []
         self.top = Scope(tree, None)
         self.scopes: dict[ast.AST, Scope] = {tree: self.top}
         self.star_imports: list[str] = []
@@ -94,7 +95,7 @@ class Scopes:
                     self._visit(child, node, inner)
             return
         self._bind(node, scope)
-        for child in ast.iter_child_nodes(node):
+        for child in children(node):
             self._visit(child, node, scope)
 
     def _open(self, node: ast.AST, scope: Scope) -> Scope:
@@ -236,6 +237,15 @@ class Scopes:
                     found.setdefault(name, []).append(owner)
         return found
 
+    @cached_property
+    def by_attribute(self) -> dict[str, list[ast.Attribute]]:
+        """The attributes that are said in the file, by their name, in its order."""
+        found: dict[str, list[ast.Attribute]] = {}
+        for node in self.order:
+            if isinstance(node, ast.Attribute):
+                found.setdefault(node.attr, []).append(node)
+        return found
+
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which `node` is evaluated."""
         at: ast.AST | None = node
@@ -259,6 +269,28 @@ class Scopes:
                 return at.bindings[identifier]
             at = at.parent
         return []
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes in a node, but for those that say nothing by themselves: `Load()`, `Add()`."""
+    kind = type(node)
+    if kind not in _HOLDING:
+        _HOLDING[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
+    for name in _HOLDING[kind]:
+        value = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            yield value
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, ast.AST):
+                    yield item
+
+
+_HOLDING: dict[type, tuple[str, ...]] = {}  # by the kind of node, its fields that may hold others
+_PLAIN = frozenset({
+    "ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "type_comment",
+    "type_ignores", "conversion", "simple", "is_async", "kwd_attrs",
+})  # fmt: skip
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:

@@ -79,6 +79,8 @@ class Pass:
 @once_in
 def kv_passes(names: Names, tree: ast.Module) -> list[Pass]:
     """The functions of a file between a position and its caches; none if one has another form."""
+    if not any(isinstance(n, ast.Slice) and isinstance(n.upper, ast.BinOp) for n in names.order):
+        return []
     found = [made for f in _methods(tree) if (made := _pass(names, f)) is not None]
     writes = [made for made in found if any(map(_is_write, made.at))]
     given = {made.start.arg for made in writes}

@@ -148,7 +148,7 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
     Loops of `forward` are parts of a model.
     """
     found: dict[ast.AST, None] = {}
-    for node in names.order:
+    for node in names.order if stops_gradients(names) else ():
         if isinstance(node, ast.Call) and is_model(flow, node.func):
             loop = _loop_of(names, node)
             if loop is not None and not _runs_over_models(loop, node):

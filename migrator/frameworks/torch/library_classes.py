@@ -13,6 +13,7 @@ from migrator.analysis.syntax.names import Binding, Names, choices
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts
+    from migrator.analysis.project.file_facts import FileFacts
 
 LIBRARIES = frozenset({
     "accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "sentence_transformers",
@@ -59,6 +60,7 @@ class LibraryClasses:
 
     def __init__(self, names: Names, project: ProjectFacts | None = None) -> None:
         self.names, self.project = names, project
+        self._of_project: dict[tuple[str, int], Meaning | None] = {}
         # Files of the project that speak of them may bring some.
         self._brought = project is not None and any(
             not LIBRARIES.isdisjoint(project.cache.file(path).libraries)
@@ -71,11 +73,12 @@ class LibraryClasses:
         """Whether the program may make what takes settings: it may load models alone."""
         if not self.spoken_of:
             return False
-        words = set(_words(self.names))
-        if self.project is not None:
-            for path in (*self.project.reached(), *self.project.importers_above()):
-                words |= self.project.cache.file(path).words
-        return any(map(_TAKES_SETTINGS.fullmatch, words))
+        if any(map(_TAKES_SETTINGS.fullmatch, set(_words(self.names)))):
+            return True
+        if self.project is None:
+            return False
+        files = (*self.project.reached(), *self.project.importers_above())
+        return any(self.project.cache.file(path).has_word(_TAKES_SETTINGS) for path in files)
 
     def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:
         """What a call of an expression makes, None for no class of such a library."""
@@ -143,11 +146,19 @@ class LibraryClasses:
         """What a name means in the file of the project that has it."""
         if self.project is None or not self._brought:
             return None
-        found = self.project.origin(qualname)
-        if found is None:
-            return None
-        facts, there, name = found
-        other = LibraryClasses(facts.names, there)
+        asked = qualname, depth
+        if asked not in self._of_project:
+            found = self.project.origin(qualname)
+            self._of_project[asked] = self._at_origin(*found, depth) if found is not None else None
+        return self._of_project[asked]
+
+    def _at_origin(
+        self, facts: FileFacts, there: ProjectFacts, name: str, depth: int
+    ) -> Meaning | None:
+        known = there.cache.library_classes
+        if there.path not in known:
+            known[there.path] = LibraryClasses(facts.names, there)
+        other = known[there.path]
         bindings = facts.names.top.bindings.get(name)
         if not bindings:
             return other._starred(name, depth + 1)

@@ -7,6 +7,7 @@ import re
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import MODULES
+from migrator.analysis.tokens import Tokens
 from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
 from migrator.vocabulary import Vocabulary
@@ -14,14 +15,15 @@ from migrator.vocabulary import Vocabulary
 # What is found by more than its name: a file without any of these bytes, and without the words of
 # the vocabulary, holds no construct and is not even parsed. The second pattern is asked only of
 # files that speak of torch, since its words are common.
-_TOKENS = re.compile(
-    rb"cuda|cudnn|nccl|nvidia-smi|torchrun|XRT_|lightning|__cell__|__command__|__setting__|__text__|__requirement__|__dependency__|"
-    rb"__constraint__|__compiled__|__conda__|__build__|__python__|__table__|__source__|__pixi__|_requires?\b|autocast|GradScaler|pin_memory|non_blocking|accelerator|DataParallel|submitit|"
-    rb"LOCAL_RANK|WORLD_SIZE|local.rank|DistributedSampler|"
-    + trainers.TOKENS
-    + b"|"
-    + "|".join([*sorted(MODULES), *traces.LIBRARIES, *sorted(traces.OLDER_VARIABLES)]).encode()
-)
+_TOKENS = Tokens(
+    b"cuda", b"cudnn", b"nccl", b"nvidia-smi", b"torchrun", b"XRT_", b"lightning", b"__cell__",
+    b"__command__", b"__setting__", b"__text__", b"__requirement__", b"__dependency__",
+    b"__constraint__", b"__compiled__", b"__conda__", b"__build__", b"__python__", b"__table__",
+    b"__source__", b"__pixi__", rb"_requires?\b", b"autocast", b"GradScaler", b"pin_memory",
+    b"non_blocking", b"accelerator", b"DataParallel", b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
+    b"local.rank", b"DistributedSampler", *trainers.TOKENS,
+    *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
+)  # fmt: skip
 
 _TORCH_TOKENS = re.compile(
     rb"Generator|sparse\s*=|\bpip\b|get_device|set_default_device|inference_mode|no_grad|\.step\(|distributed|parallel"
@@ -42,10 +44,10 @@ DEVICES = Vocabulary(
 
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False means that the file holds no construct but for names of a vocabulary."""
-    if _TOKENS.search(source):
+    if _TOKENS.are_in(source):
         return True
     return b"torch" in source and (
-        _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.search(source) is not None
+        _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.are_in(source)
     )
 
 

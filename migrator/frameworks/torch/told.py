@@ -28,12 +28,15 @@ _VARIABLES = {
     "ACCELERATE_USE_DEEPSPEED": "deepspeed",
     "ACCELERATE_USE_FSDP": "fsdp",
 }
+# What gives a name a value, or may be a command line.
+_TELLING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.ClassDef, ast.Dict, ast.List,
+            ast.Tuple)  # fmt: skip
 
 
 def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     """A setting for GPUs that is no argument of a class of such a library."""
     names = classes.names
-    if not classes.take_settings:
+    if not isinstance(node, _TELLING) or not classes.take_settings:
         return
     argument_of_lightning = _given_to_lightning(classes, node)
     if argument_of_lightning == "trainer_defaults":

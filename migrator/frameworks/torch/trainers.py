@@ -25,9 +25,10 @@ _INSTANTIATE = ("hydra.utils.instantiate", "hydra.utils.call")
 _TRAINER = re.compile(r"trainer|fabric|accelerator", re.IGNORECASE)
 _PRECISION_AT = {"accelerator": 2, "launcher": 3}  # of the arguments
 TOKENS = (
-    rb"Accelerator\b|notebook_launcher|AcceleratorState|PartialState|Trainer\b|TrainingArguments|pipeline\("
-    rb"|\b(?:fp16|tf32|mixed_precision)\b|ACCELERATE_"
-)
+    rb"Accelerator\b", b"notebook_launcher", b"AcceleratorState", b"PartialState", rb"Trainer\b",
+    b"TrainingArguments", rb"pipeline\(", rb"\bfp16\b", rb"\btf32\b", rb"\bmixed_precision\b",
+    b"ACCELERATE_",
+)  # fmt: skip
 
 
 def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
