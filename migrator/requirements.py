@@ -24,6 +24,7 @@ ONLY_TORCH = re.compile(r"pytorch\.org/whl(?:/cpu)?/?$")  # has nothing of jax, 
 # Where the import name is not the distribution's name.
 _IMPORT_NAMES = {
     "opencv-python-headless": "cv2", "pillow": "PIL", "tensorflow-cpu": "tensorflow",
+    "tensorflow-tpu": "tensorflow",
 }  # fmt: skip
 _OF_DEVICE = re.compile(r"tpu|cpu|cuda|rocm|gpu")  # extras
 _EXTRA = re.compile(r"""(?:\s+and\s+)?\bextra\s*==\s*(['"])(?P<name>[^'"]+)\1(?:\s+and\s+)?""")
@@ -70,6 +71,11 @@ def pinned(target: Target) -> list[Requirement]:
             f"the metadata of {DISTRIBUTION} has no extra {extra!r}: reinstall {DISTRIBUTION}"
         )
     return [Requirement(line) for line in lines]
+
+
+def on_tpu(target: Target) -> list[Requirement]:
+    """What a machine with a TPU needs beside them, or in their place."""
+    return [Requirement(line) for line in target.environment.on_tpu]
 
 
 def tested(target: Target) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator import __version__
-from migrator.requirements import pinned
+from migrator.requirements import on_tpu, pinned
 from migrator.targets import Target
 from migrator.targets import targets as all_targets
 from migrator.verify import environments, interpreters
@@ -156,15 +156,16 @@ def _state(
         *_platform_problems(target),
         *_interpreter_problems(target, found, asked),
         *set_here.problems,
+        *(_unfit_for_tpu(last) if machine.tpu and last.release else ()),
     ]
     libtpu = _no_libtpu(last, environment) if machine.tpu and last.works else []
     shared = [*_shared(last), *_other_frameworks(last)] if last.works else []
     usable = last if asked or last.works or last.damaged or len(found) > 1 else None
-    on_tpu = machine.tpu and target.host.allows_tpu(environment) and not libtpu
+    uses_tpu = machine.tpu and target.host.allows_tpu(environment) and not libtpu
     return State(
         target,
         usable,
-        "TPU" if on_tpu else f"CPU back end of {target.name}",
+        "TPU" if uses_tpu else f"CPU back end of {target.name}",
         problems,
         [*libtpu, *machine.hints, *set_here.warnings, *shared],
     )
@@ -217,6 +218,18 @@ def _no_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Probl
     if problem is not None and not problem.fix:
         problem = replace(problem, fix=_install(found.target))
     return [problem] if problem is not None else []
+
+
+def _unfit_for_tpu(found: Interpreter) -> list[Problem]:
+    """Packages that a TPU needs in releases of its own, and what is there instead."""
+    wanted = on_tpu(found.target)
+    others = [r.name for r in wanted if found.versions.get(r.name) != r.exact]
+    if not others:
+        return []
+    here = ", ".join(f"{name} {found.versions.get(name, 'is missing')}" for name in others)
+    texts = [r.text for r in wanted]
+    text = f"{found.target.name} uses a TPU with {' and '.join(texts)}, the last that do; {here}"
+    return [Problem(text, command_line([*found.installer, *texts]))]
 
 
 def _shared(found: Interpreter) -> list[Problem]:

@@ -31,6 +31,8 @@ class Environment:
     newest_with_tpu: Version | None = None  # where the driver has none for the newest of these
     systems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with wheels; {}: all
     driver: str = ""  # the pin that brings libtpu, itself or by its extra
+    # What has to be there on a machine with a TPU, in the place of a pin for the same module.
+    on_tpu: tuple[str, ...] = ()
     imports: tuple[str, ...] = ("torch",)  # modules whose import shows that the environment works
     runs_with: Mapping[str, str] = field(default_factory=dict)  # what programs refuse to go without
     frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with

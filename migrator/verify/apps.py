@@ -37,6 +37,7 @@ class App:
     frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
     measures: Sequence[Path] = ()  # scripts of the checkout, for one target
     requires: Sequence[str] = ()  # frameworks that it imports, beside what a target brings
+    framework: str = "torch"  # of which it is a program
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,21 @@ def app_names() -> list[str]:
     return names
 
 
+def recorded(name: str) -> Path | None:
+    """The golden of an app that was recorded, as a script is; None for one with outputs."""
+    folder = checkout() / "golden" / name
+    return folder if (folder / "golden.json").is_file() else None
+
+
+def framework_of(name: str) -> str:
+    """The framework of an app; torch for what is none, which is refused elsewhere."""
+    try:
+        path = checkout() / "reference_apps" / name / "app.toml"
+        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("framework", "torch"))
+    except (VerifyError, OSError, ValueError):
+        return "torch"
+
+
 def find_app(name: str, target: str) -> App:
     """Read an app's app.toml, with the tolerances of ``target``.
 
@@ -88,14 +104,15 @@ def find_app(name: str, target: str) -> App:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         times = table.get("times")
+        outputs = recorded(name) is None
         return App(
             name=name,
             folder=path.parent,
             entry=_inside(table["entry"]),
             args=[str(argument) for argument in table.get("args", [])],
-            outputs=Path(_inside(table["outputs"])),
+            outputs=Path(_inside(table["outputs"])) if outputs else None,
             times=Path(_inside(times)) if times else None,
-            tolerances=_tolerances(table["tolerances"], target),
+            tolerances=_tolerances(table["tolerances"], target) if outputs else {},
             timeout=float(table.get("timeout_s", 1800)),
             precision=str(table.get("precision", "highest")),
             devices_args=[str(argument) for argument in table.get("devices_args", [])],
@@ -104,6 +121,7 @@ def find_app(name: str, target: str) -> App:
             frames=[str(name) for name in table.get("frames", [])],
             measures=[_script(name) for name in table.get("measures", {}).get(target, [])],
             requires=[str(name) for name in table.get("requires", [])],
+            framework=str(table.get("framework", "torch")),
         )
     except KeyError as error:
         raise VerifyError(f"{path}: {error} is missing") from error

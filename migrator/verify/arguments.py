@@ -106,12 +106,23 @@ class Arguments:
         if self.report is not None:
             raise click.UsageError("--report goes with a SCRIPT.py, on one target")
 
-    def targets(self) -> tuple[str, ...]:
-        """The names of what to run on: without --target, as the script's project is configured."""
+    def targets(self, name: str = "") -> tuple[str, ...]:
+        """The names of what to run on: without --target, as the script's project is configured.
+
+        ``name``: of the app, where all of them run.
+        """
+        if self.all_apps or not self.is_script:
+            from .apps import framework_of
+
+            framework = find_framework(framework_of(name or str(self.app)))
+            if self.chosen not in (None, "all"):
+                fits = targets()[str(self.chosen)].framework == framework.name
+                return (str(self.chosen),) if fits or not self.all_apps else ()
+            return self._of(framework)
         if self.chosen not in (None, "all"):
             return (str(self.chosen),)
         script = Path(str(self.app))
-        if not self.is_script or not script.is_file():
+        if not script.is_file():
             return self._of(find_framework("torch"))
         source = script.read_bytes()
         configured = load(script).targets

@@ -1,7 +1,7 @@
 """``tpu-migrate verify``. Everything heavy is imported when it runs."""
 
 from collections.abc import Iterator
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +125,7 @@ def verify_command(**values: Any) -> None:
     out = console(stderr=asked.as_json)
     names, factors, how = asked.apps(), asked.factors(), asked.how(out)
     results: list[VerifyResult | ScriptResult] = []
-    for name, target in product(names, asked.targets()):
+    for name, target in ((n, target) for n in names for target in asked.targets(n)):
         if asked.is_script:
             found = _of_script(asked, target, how, factors)
         else:
@@ -169,10 +169,17 @@ def _of_app(
 ) -> "Iterator[VerifyResult | ScriptResult]":
     """And where it disagrees, with --bisect, of the same app as a script."""
     from . import verify_app
-    from .apps import find_app
+    from .apps import find_app, recorded
     from .script import Script
     from .script_verification import verify_against
 
+    golden = recorded(name)
+    if golden is not None and not how.compile_for:
+        app = find_app(name, target)
+        found = Script(app.folder, app.entry, app.args)
+        settings = replace(asked.settings(), timeout=asked.timeout or app.timeout)
+        yield verify_against(found, [], find_target(target), golden, settings, how)
+        return
     result = verify_app(name, target, **vars(how))
     yield result
     if how.bisect and result.error is None and not result.passed:

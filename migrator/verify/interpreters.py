@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from migrator.requirements import Requirement, pinned
+from migrator.requirements import Requirement, on_tpu, pinned
 from migrator.targets import Target, targets
 
 from .errors import VerifyError
@@ -69,7 +69,7 @@ def examine(python: Path, target: Target, by_import: bool = True) -> Interpreter
 @cache  # importing torch takes seconds, and --all asks once for every app
 def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str, Any]:
     every = targets().values()
-    names = {r.name: r.module for target in every for r in pinned(target)}
+    names = {r.name: r.module for target in every for r in [*pinned(target), *on_tpu(target)]}
     plugins = {p for target in every for known in target.host.plugins.values() for p in known}
     frameworks = {name for target in every for name in target.environment.frameworks}
     names |= {name: name.replace("-", "_") for name in sorted(plugins | frameworks)}
@@ -159,7 +159,12 @@ def _wrong_python(python: Path, target: Target, version: list[int], there: bool)
 def _missing(
     python: Path, target: Target, needed: list[Requirement], installed: dict[str, str | None]
 ) -> list[str]:
-    names = [r.name for r in needed if not r.conditional and not installed.get(r.name)]
+    for_tpu = {r.module for r in on_tpu(target) if installed.get(r.name)}
+    names = [
+        r.name
+        for r in needed
+        if not r.conditional and not installed.get(r.name) and r.module not in for_tpu
+    ]
     return [f"{python} lacks {', '.join(names)} (extra {target.name!r})"] if names else []
 
 

@@ -87,7 +87,8 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
     options = Options(**how)
     try:
         app = find_app(name, target)
-        return _verify(app, load_golden(app), find_target(target), options)
+        golden = load_golden(app) if app.outputs is not None else None  # else it is recorded
+        return _verify(app, golden, find_target(target), options)
     except (VerifyError, UsageError) as error:
         return VerifyResult(app=name, target=target, error=str(error), python=options.python)
 

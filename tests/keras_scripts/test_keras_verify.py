@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from helpers import REPOSITORY, write_tree
 from target import TARGET
 
 from migrator.frameworks import find_framework
 from migrator.targets import find_target
+from migrator.verify.command import verify_command
 from migrator.verify.recordings import Recording, Settings, record_run
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
@@ -108,15 +110,13 @@ def test_a_mistake_is_seen(tmp_path: Path, old: str, new: str, kind: str) -> Non
         assert any("chose the CPU" in problem for problem in result.problems)
 
 
-def test_the_reference_app_agrees_with_its_golden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY / "reference_apps/fashion_mnist")
-    result = verify_against(
-        Path("train.py"), ["--width", "8", "--batch-size", "64"], find_target(TARGET),
-        REPOSITORY / "golden/fashion_mnist", Settings(), Options(python=Path(sys.executable)),
-    )  # fmt: skip
-    assert result.passed, (result.error, result.problems)
-    assert len(result.losses) == 300 and not result.compiled.missing
-    assert not any("has changed" in note for note in result.notes)
+def test_the_reference_app_agrees_with_its_golden() -> None:
+    asked = ["fashion_mnist", "--target", TARGET, "--python", sys.executable, "--json"]
+    done = CliRunner().invoke(verify_command, asked)
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["passed"], result["error"], result["problems"]) == (True, None, [])
+    assert not any("has changed" in note for note in result["notes"])
 
 
 def test_bisect_says_what_it_is_for(tmp_path: Path) -> None:

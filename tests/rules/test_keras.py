@@ -294,6 +294,8 @@ def test_annotations_compute_nothing() -> None:
     [
         ("def test_step(self, data):\n        return super().test_step(data)", 6),
         ("def call(self, x):\n        self.mean.update_state(x)\n        return x", 7),
+        ("def call(self, x):\n        self.conv.kernel.assign(x)\n        return x", 7),
+        ("def call(self, x):\n        self.moving.assign(x)\n        return x", 0),
         ("def train_step(self, state, data):\n        return super().train_step(state, data)", 0),
     ],
 )

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from migrator.verify import apps
-from migrator.verify.apps import app_names, find_app, load_golden, source_digest
+from migrator.verify.apps import (
+    app_names,
+    find_app,
+    framework_of,
+    load_golden,
+    recorded,
+    source_digest,
+)
+from migrator.verify.arguments import Arguments
+from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
 from migrator.verify.result import Tolerance
 
@@ -32,6 +41,32 @@ def test_an_app_is_found_from_inside_the_checkout(
     golden = load_golden(app)
     assert golden.device == "NVIDIA H200"
     assert golden.steps == {"work": (0.5, 0.01)}
+
+
+def test_an_app_may_have_been_recorded_as_a_script_is() -> None:
+    app = find_app("fashion_mnist", "keras_jax")
+    assert (app.outputs, app.framework, app.tolerances) == (None, "tensorflow", {})
+    assert recorded("fashion_mnist") == apps.checkout() / "golden/fashion_mnist"
+    assert recorded("image_ops") is None
+    assert (framework_of("fashion_mnist"), framework_of("image_ops")) == ("tensorflow", "torch")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "wanted"),
+    [
+        (["fashion_mnist"], "", ("keras_jax",)),
+        (["fashion_mnist", "--target", "all"], "", ("keras_jax", "tf_tpu")),
+        (["image_ops", "--target", "all"], "", ("torch_xla", "torchax")),
+        (["--all", "--target", "all"], "fashion_mnist", ("keras_jax", "tf_tpu")),
+        (["--all", "--target", "torchax"], "fashion_mnist", ()),
+        (["--all", "--target", "torchax"], "image_ops", ("torchax",)),
+    ],
+)
+def test_an_app_runs_on_the_targets_of_its_framework(
+    given: list[str], name: str, wanted: tuple[str, ...]
+) -> None:
+    with verify_command.make_context("verify", given) as context:
+        assert Arguments(**context.params).targets(name) == wanted
 
 
 def test_a_stand_in_is_not_called_a_gpu(checkout: Checkout) -> None:

@@ -54,6 +54,36 @@ def one(problems: object) -> tuple[str, str]:
     return problems[0].text, problems[0].fix
 
 
+TENSORFLOW = {"keras": "3.15.1", "tensorflow-cpu": "2.21.0", "numpy": "2.2.6", "pillow": "12.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        ({}, "tensorflow-tpu is missing, libtpu is missing"),
+        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.52"}, "tensorflow-tpu 2.20.0, libtpu 0.0.52"),
+        ({"tensorflow-tpu": "2.19.1", "libtpu": "0.0.10"}, ""),
+    ],
+)
+def test_tensorflow_uses_a_tpu_in_its_last_release_that_does(
+    tmp_path: Path, there: dict[str, str], told: str
+) -> None:
+    packages = {**TENSORFLOW, **there}
+    if there:  # one of them is TensorFlow
+        del packages["tensorflow-cpu"]
+    python = fake_interpreter(tmp_path / "env", packages)
+    assert at(tmp_path, "tf_tpu", python)[1].ready  # on a CPU any will do
+    _, state = at(with_tpu(tmp_path), "tf_tpu", python)
+    if not told:
+        assert state.ready
+        return
+    text, fix = one(state.problems)
+    assert text.endswith(f"the last that do; {told}")
+    assert "'tensorflow-tpu==2.19.1' 'libtpu==0.0.10'" in fix.replace('"', "'") or (
+        "tensorflow-tpu==2.19.1 libtpu==0.0.10" in fix
+    )
+
+
 # ---- interpreters --------------------------------------------------------------------------------
 
 

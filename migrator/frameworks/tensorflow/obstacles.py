@@ -51,6 +51,10 @@ _METHODS = {
     "test_step": _STEP,
     "predict_step": _STEP,
     "update_state": "raises within a call of Keras on JAX: give metrics to compile",
+    "assign": (
+        "is lost on JAX, where a step keeps nothing that is assigned to what it trains: compute "
+        "with the value, and assign nothing"
+    ),
 }
 _BEGINNINGS = {
     "tensorflow.compat.v1": _ONE,
@@ -70,6 +74,7 @@ _BEGINNINGS = {
     "tensorflow.keras.experimental": "is of Keras 2",
 }
 Finder = Callable[[Names], Mapping[ast.AST, tuple[str, str]]]
+_TRAINED = ("kernel", "bias", "embeddings", "gamma", "beta")  # weights of Keras' layers
 # Data sets, and functions that are passed to these, run in TensorFlow on any back end.
 _OF_DATA = ("map", "filter", "flat_map", "interleave", "batch", "padded_batch", "from_generator")
 
@@ -96,9 +101,15 @@ def _of_methods(names: Names) -> Iterator[tuple[ast.AST, str]]:
                         yield method.args.args[1], step
                 case ast.FunctionDef(name="call"):
                     for node in ast.walk(method):
-                        if isinstance(node, ast.Attribute) and node.attr == "update_state":
-                            if names.call_of(node) is not None:
-                                yield node, "update_state"
+                        if isinstance(node, ast.Attribute) and names.call_of(node) is not None:
+                            if node.attr == "update_state" or _assigns_trained(node):
+                                yield node, node.attr
+
+
+def _assigns_trained(method: ast.Attribute) -> bool:
+    """`self.conv.kernel.assign`, where others than Keras' own layers would say what they train."""
+    held = method.value
+    return method.attr == "assign" and isinstance(held, ast.Attribute) and held.attr in _TRAINED
 
 
 def _found(names: Names) -> Iterator[tuple[ast.AST, str, str]]:

@@ -12,6 +12,9 @@ HOST = Host(
     cpu={"JAX_PLATFORMS": "cpu"},
     virtual={"XLA_FLAGS": "{own} --xla_force_host_platform_device_count={count}"},
     hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
+    dump={"JAX_DUMP_IR_TO": "{folder}", "JAX_DUMP_IR_MODES": "stablehlo"},
+    compiles_for_tpu=True,
+    has_tpu_compiler=True,
     variables={
         "KERAS_BACKEND": "what Keras computes with",
         "JAX_PLATFORMS": "what JAX runs on, in this order; none other than these",
