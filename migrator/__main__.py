@@ -1,5 +1,5 @@
 """`python -m migrator` is `tpu-migrate`."""
 
-from migrator.cli import main
+from migrator.start import main
 
 main()
