@@ -35,6 +35,8 @@ class Arguments:
     isolated: bool
     undo: bool
     no_cache: bool
+    part: tuple[int, int]
+    executor: str | None
 
     @property
     def is_standard_input(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -61,6 +62,15 @@ def _forms(
     if len(printed) > 1:
         raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
     return printed[0] if printed else "console", files
+
+
+def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int]:
+    """`2/5`: the second of five parts."""
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value or "1/1")
+    number, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= count:
+        raise UsageError(f"--part {value}: it takes 1/N to N/N")
+    return number, count
 
 
 @click.command("migrate", short_help="Rewrite PATH... (the default command).")
@@ -159,6 +169,15 @@ def _forms(
 @click.option(
     "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
 )
+@click.option(
+    "--part",
+    callback=_part,
+    metavar="I/N",
+    help="With --check or --diff: the I-th of N parts of the files, no program divided.",
+)
+@click.option(
+    "--executor", metavar="dask://HOST:PORT", help="Migrate on the workers of a Dask scheduler."
+)
 @click.option("--no-cache", is_flag=True, help="Look at every file, whatever is known of it.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
@@ -254,6 +273,7 @@ def _migrate(asked: Arguments, config: Config) -> int:
 
 
 def _report(asked: Arguments, config: Config) -> Report:
+    from migrator.runs.executors import executor_at
     from migrator.runs.run import migrate_paths, strip_todos
 
     options: dict[str, Any] = {
@@ -264,9 +284,11 @@ def _report(asked: Arguments, config: Config) -> Report:
         if asked.diff_base is not None:
             raise UsageError("--diff-base does not go with --strip-todo")
         return strip_todos(asked.paths, **options)
-    options |= {"diff_base": asked.diff_base, "from_hook": asked.hook}
-    with Progress(asked.quiet) as progress:
-        return migrate_paths(asked.paths, config.targets, progress=progress, **options)
+    options |= {"diff_base": asked.diff_base, "from_hook": asked.hook, "part": asked.part}
+    with executor_at(asked.executor) as executor, Progress(asked.quiet) as progress:
+        return migrate_paths(
+            asked.paths, config.targets, progress=progress, executor=executor, **options
+        )
 
 
 def _undo(asked: Arguments) -> int:

@@ -46,7 +46,7 @@ def run(root: Path, *arguments: str) -> bytes:
     Raises:
         GitError: it failed, or there is no git.
     """
-    witness.asked_git()
+    witness.asked_others()
     try:
         done = subprocess.run(
             [*_git(root), *arguments], capture_output=True, check=False, env=_environment(root)

@@ -16,14 +16,6 @@ from migrator.runs.runtime_copies import SET_UP
 from migrator.runs.worker import Worker
 
 
-def keep_programs_whole(report: Report, worker: Worker) -> None:
-    """A program that stays in part stays with all its files: half of it would be wrong."""
-    worker.keep_programs({file.path: file.result for file in report.files})
-    for number, file in enumerate(report.files):
-        if file.result.migrated and file.path.resolve() in worker.held:
-            report.files[number] = worker(file.path)
-
-
 def keep_requirements_of_other_code(
     report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -24,6 +24,7 @@ INIT = "__init__.py"
 _IMPORT = re.compile(rb"^from \.(\w*) import (\([^)]*\)|[^\n]*)", re.M)
 _NEEDED_BY = re.compile(rb"^NEEDED_BY = (\([^)]*\)|\"[^\n]*)", re.M)
 _NAME = re.compile(r"\w+")
+_PLAIN = re.compile(r"[^*?\[]+")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Needs:
 
     words: Set[str]
     names: Set[str]
+
+    def __add__(self, other: Needs) -> Needs:
+        """Of two programs: usual code if both have no other."""
+        words = self.words | other.words
+        return Needs(words - {USUAL} if UNUSUAL in words else words, self.names | other.names)
 
 
 # The words for code that only calls models of usual layers (analysis/usual.py), and for all other.
@@ -58,8 +64,8 @@ class Bundle:
         words = needs.words - {USUAL} if there else needs.words  # others may be unusual
         wanted |= {
             module
-            for module, patterns in self._needed_by.items()
-            if any(fnmatchcase(word, p) for p in patterns for word in words)
+            for module, (plain, pattern) in self._needed_by.items()
+            if not words.isdisjoint(plain) or any(map(pattern.match, words))
         }
         kept = self._closed(wanted)
         if kept == self._modules.keys():
@@ -104,10 +110,16 @@ class Bundle:
         return found
 
     @cached_property
-    def _needed_by(self) -> dict[str, list[str]]:
-        """The words of a program that needs a file, by the file."""
-        said = ((module, _NEEDED_BY.search(content)) for module, content in self._modules.items())
-        return {m: str(ast.literal_eval(found[1].decode())).split() for m, found in said if found}
+    def _needed_by(self) -> dict[str, tuple[set[str], re.Pattern[str]]]:
+        """The words of a program that needs a file, by the file: as they are, and as patterns."""
+        needed_by = {}
+        for module, content in self._modules.items():
+            if found := _NEEDED_BY.search(content):
+                words = set(str(ast.literal_eval(found[1].decode())).split())
+                plain = {word for word in words if _PLAIN.fullmatch(word)}
+                patterns = map(translate, sorted(words - plain))
+                needed_by[module] = plain, re.compile("|".join(patterns) or "(?!)")
+        return needed_by
 
     @cached_property
     def _origins(self) -> dict[str, str]:

@@ -1,9 +1,12 @@
-"""The pool: all files of a run, in as many processes as they are worth."""
+"""The pool: the groups of a run, in as many processes as they are worth, or where it is told."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from migrator.files import witness
@@ -11,44 +14,136 @@ from migrator.files.reading import read
 from migrator.files.witness import Witness
 from migrator.formats import kinds
 from migrator.registry import registry
+from migrator.runs.group import (
+    Migrated,
+    Plan,
+    finish_group,
+    migrate_elsewhere,
+    migrate_group,
+    own_version,
+    with_what_was_seen,
+)
+from migrator.runs.groups import Group, divide, work
 from migrator.runs.run_report import FileReport
+from migrator.runs.runtime_copies import joined
 from migrator.runs.worker import MAX_BYTES, Worker
 
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
+_MOST_AT_ONCE = 3_000_000  # bytes of groups that share a worker, and so its memory
+# What every process needs: imported once, before they begin.
+_FOR_ALL = ("libcst.native", "migrator.pipeline.rewrite", "migrator.pipeline.write")
+_TASKS = 8  # for each process: the last ones to end have little more to do than the others
+Tick = Callable[[int, int], None]
 
 
 def migrate_all(
-    files: Sequence[Path], worker: Worker, progress: Callable[[int, int], None] | None
-) -> list[FileReport]:
+    files: Sequence[Path],
+    worker: Worker,
+    progress: Tick | None = None,
+    executor: Executor | None = None,
+) -> Migrated:
+    """Migrate the files of a run: here, in processes of our own, or by an executor of another."""
+    count = _Count(len(files), progress)
+    if executor is not None:
+        batches = _batches(divide(files, worker), _MOST_AT_ONCE // 30)
+        return _ordered(files, _elsewhere(batches, worker, executor, count))
+    if _work(files, worker) <= _POOL_BYTES:
+        return migrate_group(files, worker, count)
+    groups = divide(files, worker)
     processors = os.cpu_count() or 1
     jobs = min(worker.config.jobs or processors, 4 * processors)
-    pooled = jobs > 1 and hasattr(os, "fork") and _work(files, worker) > _POOL_BYTES
-    results: list[FileReport] = []
-    if not pooled:
-        for path in files:
-            results.append(worker(path))
-            if progress:
-                progress(len(results), len(files))
-        return results
+    if jobs == 1 or not hasattr(os, "fork"):
+        batches = _batches(groups, _MOST_AT_ONCE)
+        return _ordered(files, (migrate_group(b, worker.fresh(), count) for b in batches))
+    registry()
+    for module in _FOR_ALL:
+        import_module(module)
+    share = sum(group.work for group in groups) / jobs
+    large = [group.files for group in groups if group.work > share]
+    rest = [group for group in groups if group.work <= share]
+    batches = _batches(rest, min(int(share / _TASKS), _MOST_AT_ONCE))
+    done = [_in_processes(batches, worker, jobs, count)] if batches else []
+    done += [_one_in_processes(group, worker.fresh(), jobs, count) for group in large]
+    return _ordered(files, (migrated for found in done for migrated in found))
+
+
+class _Count:
+    """Tells how many files are done."""
+
+    def __init__(self, total: int, progress: Tick | None) -> None:
+        self.done, self.total, self.progress = 0, total, progress
+
+    def __call__(self, number: int = 1) -> None:
+        self.done += number
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+def _batches(groups: Iterable[Group], most: int) -> list[Sequence[Path]]:
+    """Groups that are small are looked at together: what is around them is read once."""
+    batches: list[list[Path]] = []
+    left = 0
+    for group in groups:
+        if not batches or group.work > left:
+            batches.append([])
+            left = most
+        batches[-1] += group.files
+        left -= group.work
+    return list(batches)
+
+
+def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
+    found = list(parts)
+    by_path = {file.path: file for part in found for file in part.files}
+    return Migrated([by_path[path] for path in files], joined(part.uses for part in found))
+
+
+def _noted(found: tuple[FileReport, Witness | None] | Migrated) -> None:
+    """Take over what another process has seen."""
+    seen = found.seen if isinstance(found, Migrated) else found[1]
+    noted = witness.current()
+    if noted is not None and seen is not None:
+        noted.join(seen)
+
+
+# ---- processes of our own ------------------------------------------------------------------------
+
+
+def _in_processes(
+    batches: Sequence[Sequence[Path]], worker: Worker, jobs: int, count: _Count
+) -> Iterator[Migrated]:
+    """Groups, each in one process; it forgets one when it goes on to the next."""
+    with _processes(jobs, worker) as pool:
+        for future in as_completed(pool.submit(_migrate_batch, batch) for batch in batches):
+            migrated: Migrated = future.result()
+            _noted(migrated)
+            count(len(migrated.files))
+            yield migrated
+
+
+def _one_in_processes(
+    files: Sequence[Path], worker: Worker, jobs: int, count: _Count
+) -> Iterator[Migrated]:
+    """A group that is most of a run: its files are divided, what they have in common is not."""
+    worker.find_programs(files)
+    results = []
+    with _processes(jobs, worker) as pool:
+        for found in pool.map(_migrate, files, chunksize=8):
+            results.append(found[0])
+            _noted(found)
+            count()
+    yield finish_group(results, worker)
+
+
+def _processes(jobs: int, worker: Worker) -> Executor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    import migrator.tree  # noqa: F401  LibCST, once for all processes
-
-    registry()  # so are the rules
-    worker.find_programs(files)
-    context, noted = multiprocessing.get_context("fork"), witness.current()
-    with ProcessPoolExecutor(jobs, context, _start, (worker,)) as pool:
-        for result, seen in pool.map(_migrate, files, chunksize=8):
-            results.append(result)
-            if noted is not None and seen is not None:
-                noted.join(seen)
-            if progress:
-                progress(len(results), len(files))
-    return results
+    context = multiprocessing.get_context("fork")
+    return ProcessPoolExecutor(jobs, context, _start, (worker,))
 
 
-_worker: Worker | None = None  # of this process; what it knows of the project stays with it
+_worker: Worker | None = None  # of this process
 
 
 def _start(worker: Worker) -> None:
@@ -63,6 +158,11 @@ def _migrate(path: Path) -> tuple[FileReport, Witness | None]:
     noted = witness.current()  # a copy of the parent's
     result = _worker(path)
     return result, noted.drain() if noted is not None else None
+
+
+def _migrate_batch(files: Sequence[Path]) -> Migrated:
+    assert _worker is not None
+    return with_what_was_seen(migrate_group(files, _worker.fresh()))
 
 
 def _end_with_parent() -> None:
@@ -80,8 +180,31 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+# ---- an executor of another ----------------------------------------------------------------------
+
+
+def _elsewhere(
+    batches: Sequence[Sequence[Path]], worker: Worker, executor: Executor, count: _Count
+) -> Iterator[Migrated]:
+    """Groups on whatever the executor has; paths are those of a file system that it shares."""
+    witness.asked_others()
+    names = [target.name for target in worker.targets]
+    plan = Plan(worker.roots, names, worker.config, own_version())
+    given = {path.absolute(): path for batch in batches for path in batch}
+    futures = [
+        executor.submit(migrate_elsewhere, [path.absolute() for path in batch], plan)
+        for batch in batches
+    ]
+    for future in as_completed(futures):
+        found = future.result()
+        files = [replace(file, path=given[file.path]) for file in found.files]
+        uses = {root: replace(use, file=given[use.file]) for root, use in found.uses.items()}
+        count(len(files))
+        yield Migrated(files, uses)
+
+
 def _work(files: Iterable[Path], worker: Worker) -> int:
-    """Bytes of the files that will have to be parsed, roughly; counting stops when it is enough."""
+    """How much work some files are; counting stops when it is enough."""
     total = 0
     for path in files:
         if kinds.kind(path) is not None:
@@ -90,8 +213,7 @@ def _work(files: Iterable[Path], worker: Worker) -> int:
             source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
-        if worker.may_concern(source):
-            total += len(source)
-            if total > _POOL_BYTES:
-                break
+        total += work(source, worker)
+        if total > _POOL_BYTES:
+            break
     return total

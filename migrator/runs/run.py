@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,14 +27,21 @@ from migrator.pipeline.result import Result
 from migrator.registry import check_packages
 from migrator.runs.all_files import (
     files_of_projects,
-    keep_programs_whole,
     keep_requirements_of_other_code,
     lacks_program,
 )
+from migrator.runs.group import migrate_group
+from migrator.runs.groups import part_of
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.run_targets import chosen, label, without_target
-from migrator.runs.runtime_copies import runtime_files, runtime_folders
+from migrator.runs.runtime_copies import (
+    Use,
+    Uses,
+    runtime_files,
+    runtime_folders,
+    runtime_uses,
+)
 from migrator.runs.saving import projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
@@ -59,6 +67,8 @@ def migrate_paths(
     diff_base: str | None = None,
     from_hook: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
+    part: tuple[int, int] = (1, 1),
 ) -> Report:
     """Migrate files and folders.
 
@@ -73,16 +83,18 @@ def migrate_paths(
         from_hook: the files were not chosen by a person: those that a search would pass over are,
             and requirements and settings stay where the project has no GPU code.
         progress: called with (files done, files in all).
+        executor: does it; its workers have this version, and the files under the same paths.
+        part: (2, 5) looks at the second of five parts of the files, no program divided.
 
     Raises:
         UsageError: a path that does not exist, an output that is not empty, unsafe overwriting,
             a file that can not be written (then none is), another run that writes there, a
-            `diff_base` that git does not know, or with which something is to be written.
+            `diff_base` that git does not know; with it, or a part, something is to be written.
     """
     started = time.perf_counter()
     config = config or Config()
-    if diff_base is not None and (write or output is not None):
-        raise UsageError("--diff-base only looks, since files are written whole: add --check")
+    if write or output is not None:
+        _check_whole(diff_base, part)
     roots = _roots(paths, output)
     wanted = chosen(target)
     check(config, wanted[0])
@@ -90,21 +102,17 @@ def migrate_paths(
     with writing(report, roots) if write else nullcontext():
         every = _discovered(report, roots, config, from_hook)
         worker = Worker(roots, wanted, config)
-        if diff_base is not None:
-            _migrate_changed(report, every, worker, diff_base, progress)
-            others: Iterable[Path] = every
-        else:
-            report.files = migrate_all(every, worker, progress)
-            others = files_of_projects(roots, config) if from_hook else ()
+        others: Iterable[Path] = files_of_projects(roots, config) if from_hook else every
+        _tell_changes_alone(report, diff_base)
+        migrated = migrate_all(_chosen(every, report, worker, part), worker, progress, executor)
+        report.files = [*migrated.files]
         _judge_together(report, () if from_hook else roots, others, worker)
-        folders = runtime_folders(report, roots, worker, output is not None)
-        report.companions = runtime_files(report, folders, worker)
-        if report.changes is not None:
-            report.companions = _without_updates(report.companions)
+        folders = _add_runtime(report, migrated.uses, worker, roots, output is not None)
         save(report, roots, write, output, allow_dirty)
     report.notes += without_target(report.files, wanted)
     report.untracked = untracked(folders)
-    if diff_base is None and not from_hook and any(path.is_dir() for path in roots):
+    is_whole = diff_base is None and not from_hook and part[1] == 1
+    if is_whole and any(path.is_dir() for path in roots):
         report.lacks_program = lacks_program(report.files)
     report.seconds = time.perf_counter() - started
     return report
@@ -133,16 +141,12 @@ def migrate_content(
         report.files = [FileReport(path, Result(content, content))]
     else:
         worker = Worker([], wanted, config, {path.resolve(): content})
-        file = worker(path)
-        report.files = [file]
-        keep_programs_whole(report, worker)
-        (file,) = report.files
+        migrated = migrate_group([path], worker)
+        (file,) = migrated.files
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
         report.files = [file]
-        report.companions = runtime_files(
-            report, runtime_folders(report, [path], worker, False), worker
-        )
+        report.companions = runtime_files(report, runtime_folders(migrated.uses), worker)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -222,26 +226,53 @@ def _discovered(
     return found.files
 
 
-def _migrate_changed(
-    report: Report,
-    files: Sequence[Path],
-    worker: Worker,
-    diff_base: str,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    """Migrate those of the files that differ from a revision."""
+def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
+    """Raise UsageError for a run that is to write, and does not look at all of its files."""
+    if diff_base is not None:
+        raise UsageError("--diff-base only looks, since files are written whole: add --check")
+    if part[1] > 1:
+        raise UsageError("--part only looks: programs share their runtime; add --check")
+
+
+def _add_runtime(
+    report: Report, uses: Uses, worker: Worker, roots: Sequence[Path], copied: bool
+) -> dict[Path, Use]:
+    """What the runtime has to have, and where; the folders that it is in."""
+    if report.changes is not None:
+        uses = runtime_uses(report.files, worker)
+    folders = runtime_folders(uses, _folder(roots[0]) if copied else None)
+    report.companions = runtime_files(report, folders, worker)
+    if report.changes is not None:
+        report.companions = _without_updates(report.companions)
+    return folders
+
+
+def _tell_changes_alone(report: Report, diff_base: str | None) -> None:
+    if diff_base is None:
+        return
     from migrator.files.revisions import Changes
 
     report.changes = changes = Changes(diff_base)
-    report.files = migrate_all([p for p in files if changes.touched(p)], worker, progress)
     report.since = ", ".join(changes.bases)
+
+
+def _chosen(
+    files: Sequence[Path], report: Report, worker: Worker, part: tuple[int, int]
+) -> Sequence[Path]:
+    """Those of the files that differ from a revision, and are in a part of the run."""
+    if report.changes is not None:
+        files = [path for path in files if report.changes.touched(path)]
+    return files if part[1] == 1 else part_of(files, worker, *part)
+
+
+def _folder(path: Path) -> Path:
+    return path.resolve() if path.is_dir() else path.resolve().parent
 
 
 def _judge_together(
     report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:
     """What of each file's result depends on the others, and on what the run is asked to tell."""
-    keep_programs_whole(report, worker)
     keep_requirements_of_other_code(report, named, others, worker)
     if report.changes is not None:
         report.files = [_brought(file, report.changes) for file in report.files]

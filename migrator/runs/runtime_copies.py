@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from migrator.analysis import needs
+from migrator.analysis.needs import MOST
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.errors import UsageError
 from migrator.files import in_place, witness
@@ -24,6 +26,24 @@ from migrator.targets import RUNTIME, portable
 SET_UP = f"{RUNTIME}.setup(".encode()  # what a migrated program calls
 
 
+@dataclass(frozen=True)
+class Use:
+    """What some files of a run have to do with a copy of the runtime."""
+
+    file: Path  # one that imports it
+    needs: Needs | None  # of their programs, if they are small enough to be looked at
+    size: int = 0  # bytes of these programs
+    is_entered: bool = False  # there is a program that sets it up
+
+    def __add__(self, other: Use) -> Use:
+        needs = self.needs and other.needs and self.needs + other.needs
+        size, is_entered = self.size + other.size, self.is_entered or other.is_entered
+        return Use(self.file, needs if size <= MOST else None, size, is_entered)
+
+
+Uses = Mapping[Path, Use]  # by the folder that the runtime is imported from
+
+
 def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
     """The files of the runtime that are missing, or of another version, for one migrated file.
 
@@ -31,9 +51,9 @@ def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
         UsageError: another folder of that name is in the way, or the runtime of another target.
     """
     result = Result(b"", b"", companions=frozenset({RUNTIME}))
-    report = Report(worker.target.name, [FileReport(path, result)])
-    folders = runtime_folders(report, [*worker.roots, path.parent], worker, False)
-    files = runtime_files(report, folders, worker)
+    report = Report(worker.target.name)
+    uses = runtime_uses([FileReport(path, result)], worker, [*worker.roots, path.parent])
+    files = runtime_files(report, runtime_folders(uses), worker)
     if report.errors:
         raise UsageError(report.errors[0])
     return files
@@ -46,31 +66,45 @@ def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
         in_place.write({root: [Change(p, read_or_none(p), new) for p, new in files.items()]})
 
 
-def runtime_folders(
-    report: Report, roots: Sequence[Path], worker: Worker, copied: bool
-) -> dict[Path, list[FileReport]]:
-    """Where a copy of the runtime has to be, one an import root, and the files that import it."""
-    folders: dict[Path, list[FileReport]] = {}
-    for file in report.files:
+def runtime_uses(
+    files: Sequence[FileReport], worker: Worker, roots: Sequence[Path] = ()
+) -> dict[Path, Use]:
+    """The import roots that migrated files import the runtime from, and what they need of it."""
+    importing: dict[Path, list[FileReport]] = {}
+    for file in files:
         if RUNTIME in file.result.companions:
-            path = file.path.resolve()
-            top = roots[0].resolve() if roots[0].is_dir() else roots[0].resolve().parent
-            root = worker.project(path, roots).import_root(file.result.source)
-            if copied and root != top and top not in root.parents:
-                root = top  # a copy can not reach above itself
-            folders.setdefault(_as_given(root, file.path) / RUNTIME, []).append(file)
+            root = worker.project(file.path, roots).import_root(file.result.source)
+            importing.setdefault(root, []).append(file)
+    results = {file.path.resolve(): file.result.source for file in files if importing}
+    return {root: _use(found, results, worker) for root, found in importing.items()}
+
+
+def joined(parts: Iterable[Uses]) -> dict[Path, Use]:
+    """What all parts of a run need together."""
+    found: dict[Path, Use] = {}
+    for uses in parts:
+        for root, use in uses.items():
+            found[root] = found[root] + use if root in found else use
+    return found
+
+
+def runtime_folders(uses: Uses, copied: Path | None = None) -> dict[Path, Use]:
+    """Where a copy of the runtime has to be; of a copy of `copied`, inside it."""
+    folders: dict[Path, Use] = {}
+    for root, use in uses.items():
+        if copied is not None and not root.is_relative_to(copied):
+            root = copied  # a copy can not reach above itself
+        at = _as_given(root, use.file) / RUNTIME
+        folders[at] = folders[at] + use if at in folders else use
     return folders
 
 
-def runtime_files(
-    report: Report, folders: Mapping[Path, list[FileReport]], worker: Worker
-) -> dict[Path, bytes]:
+def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -> dict[Path, bytes]:
     """The runtime's files that its programs need, where they are missing or of another version."""
     target = portable(worker.target) if worker.config.portable else worker.target
     disk = Disk()
-    results = {file.path.resolve(): file.result.source for file in report.files if folders}
     files: dict[Path, bytes] = {}
-    for at, importing in folders.items():
+    for at, use in folders.items():
         there = bundled_target(at)
         if there is None and not _is_free(at):
             report.errors.append(f"{at}: in the way of the runtime of the same name")
@@ -83,7 +117,7 @@ def runtime_files(
                 f"{at} is the runtime of {there}: this code was migrated for {there} before; "
                 f"migrate the GPU original for {target.label}"
             )
-        needed = None if target.portable else _needs(importing, results, worker, bool(there))
+        needed = use.needs if (use.is_entered or there) and not target.portable else None
         inside = disk.list(at)
         for name, content in bundle(target).of(needed, inside).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:
@@ -91,32 +125,27 @@ def runtime_files(
     return files
 
 
-def _needs(
-    importing: list[FileReport], results: Mapping[Path, bytes], worker: Worker, is_there: bool
-) -> Needs | None:
-    """What the programs of some files need of the runtime; None for all of it.
+def _use(importing: Sequence[FileReport], results: Mapping[Path, bytes], worker: Worker) -> Use:
+    """What the programs of some files need of the runtime.
 
     Of a module alone nobody knows how its program calls it: it gets all, or what is there.
     """
+    first, is_entered = importing[0].path, any(SET_UP in f.result.source for f in importing)
     if worker.config.runtime == "whole":
-        return None
+        return Use(first, None)
     programs: dict[Path, None] = {}
-    entered = False
     for file in importing:
         path = file.path.resolve()
-        entered |= SET_UP in file.result.source
         programs |= dict.fromkeys([path, *sorted(worker.project(path).reached())])
     sources: list[tuple[bytes, Callable[[str], bool]]] = []
-    left = needs.MOST
+    size = 0
     for path in programs:
         source = results.get(path) or worker.given.get(path) or Disk().read(path)
-        left -= len(source or b"")
-        if source is None or path.suffix != ".py" or left < 0:
-            return None
+        size += len(source or b"")
+        if source is None or path.suffix != ".py" or size > MOST:
+            return Use(first, None, size, is_entered)
         sources.append((source, partial(_is_own, worker.project(path))))
-    if not entered and not is_there:
-        return None
-    return needs.needs(sources)
+    return Use(first, needs.needs(sources), size, is_entered)
 
 
 def _is_own(project: ProjectFacts, module: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
@@ -57,6 +58,10 @@ class Worker:
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
+
+    def fresh(self) -> Self:
+        """One that knows nothing of the project yet."""
+        return type(self)(self.roots, self.targets, self.config, self.given)
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of a project that `roots` are of (default: the worker's)."""

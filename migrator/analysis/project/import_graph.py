@@ -54,13 +54,13 @@ class ImportGraph:
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
         """The file of an absolute import, and the folder on `sys.path` that it was found from."""
         parts = module.split(".")
-        for base in self._bases():
+        for base in self.bases():
             found = self._module(base, parts)
             if found is not None and found != self.path:
                 return found, base
         return None
 
-    def _bases(self) -> list[Path]:
+    def bases(self) -> list[Path]:
         """Folders that may be on `sys.path` where this file is imported, or started."""
         known = self.cache.bases.get(self.path)
         if known is None:
@@ -83,7 +83,7 @@ class ImportGraph:
         if "" in heads:  # `from . import …`
             return True
         files = {f"{head}.py" for head in heads}
-        listings = map(self.reader.list, self._bases())
+        listings = map(self.reader.list, self.bases())
         return any(not files.isdisjoint(names) or not heads.isdisjoint(names) for names in listings)
 
     def _added(self) -> tuple[list[Path], list[Path]]:

@@ -1,0 +1,83 @@
+"""One group of files, from the disk to what became of each: the same in whichever process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from migrator.config import Config
+from migrator.errors import UsageError
+from migrator.files import witness
+from migrator.files.witness import Witness
+from migrator.runs.run_report import FileReport
+from migrator.runs.runtime_copies import Use, runtime_uses
+from migrator.runs.worker import Worker
+from migrator.targets import find_target
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """What became of a group."""
+
+    files: Sequence[FileReport]
+    uses: Mapping[Path, Use]  # of the runtime
+    seen: Witness | None = None  # what was looked at, if another process is to know
+
+
+def own_version() -> str:
+    from importlib.metadata import version  # it takes long to import
+
+    return version("tpu-migrate")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker on another machine is made of."""
+
+    roots: Sequence[Path]
+    targets: Sequence[str]
+    config: Config
+    version: str
+
+    def worker(self) -> Worker:
+        """Raises UsageError where another version of this tool is installed there."""
+        if self.version != (own := own_version()):
+            raise UsageError(f"a worker has tpu-migrate {own}, not {self.version}")
+        return Worker(self.roots, list(map(find_target, self.targets)), self.config)
+
+
+def migrate_elsewhere(files: Sequence[Path], plan: Plan) -> Migrated:
+    """Migrate groups in a process that has been told no more than this."""
+    return migrate_group(files, plan.worker())
+
+
+def migrate_group(
+    files: Sequence[Path], worker: Worker, tick: Callable[[], object] | None = None
+) -> Migrated:
+    """Migrate all files of one or more groups; `tick` is called after each."""
+    results = []
+    for path in files:
+        results.append(worker(path))
+        if tick is not None:
+            tick()
+    return finish_group(results, worker)
+
+
+def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
+    """What the results mean for each other.
+
+    A program that stays in part stays with all its files: half of it would be wrong.
+    """
+    files = list(results)
+    worker.keep_programs({file.path: file.result for file in files})
+    for number, file in enumerate(files):
+        if file.result.migrated and file.path.resolve() in worker.held:
+            files[number] = worker(file.path)
+    return Migrated(files, runtime_uses(files, worker))
+
+
+def with_what_was_seen(migrated: Migrated) -> Migrated:
+    """The same for another process, which is told what this one has seen since the last time."""
+    noted = witness.current()
+    return replace(migrated, seen=noted.drain()) if noted is not None else migrated
