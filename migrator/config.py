@@ -1,4 +1,5 @@
-"""Configuration: `[tool.tpu-migrate]` of pyproject.toml, below what the command line says."""
+"""Configuration: tpu-migrate.toml, or `[tool.tpu-migrate]` of pyproject.toml. The command line goes
+before it."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from migrator.files.reading import read
 from migrator.options import Options
 
 _MOST = 2**22  # bytes of a configuration
+OWN, SHARED = "tpu-migrate.toml", "pyproject.toml"  # the first one goes before the other
+TABLE = "[tool.tpu-migrate]"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Config:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    extend_exclude: tuple[str, ...] = ()
     unsafe: bool = False
     precision: str | None = None
     runtime: str = "bundled"
@@ -42,12 +46,19 @@ class Config:
         given = {k: v for k, v in values.items() if v not in (None, False, (), [])}
         if "target" in given:
             given["targets"] = _listed(given.pop("target"))
+        if more := given.get("extend_exclude"):
+            given["extend_exclude"] = (*self.extend_exclude, *more)
         return replace(self, **given)
 
     @property
     def target(self) -> str | None:
         """The first target, for what is done for one."""
         return next(iter(self.targets), None)
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """Patterns of files and folders that are passed over."""
+        return (*self.exclude, *self.extend_exclude)
 
     @property
     def home(self) -> Path:
@@ -73,16 +84,17 @@ _CHOICES = {
 
 
 def load(start: Path) -> Config:
-    """The configuration of the nearest pyproject.toml that has a [tool.tpu-migrate] table.
+    """The configuration of the nearest folder that has one: a tpu-migrate.toml, or a pyproject.toml
+    with a [tool.tpu-migrate] table.
 
     Raises:
         UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
     """
     folder = start if witness.isdir(start) else start.parent
     for candidate in (folder, *folder.resolve().parents):
-        file = candidate / "pyproject.toml"
-        if witness.isfile(file) and (table := _table(file)) is not None:
-            return replace(_checked(table, file), folder=candidate)
+        for file in (candidate / OWN, candidate / SHARED):
+            if witness.isfile(file) and (table := _table(file)) is not None:
+                return replace(_checked(table, file), folder=candidate)
         if witness.exists(candidate / ".git"):
             break
     return Config()
@@ -103,15 +115,18 @@ def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
 
 
 def _table(file: Path) -> Any:
-    """[tool.tpu-migrate] of a file, None if it has none."""
+    """All of a tpu-migrate.toml; [tool.tpu-migrate] of another file, None if it has none."""
     try:
-        tools = tomllib.loads(read(file, _MOST).decode()).get("tool", {})
+        found = tomllib.loads(read(file, _MOST).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     except RecursionError:
         raise UsageError(f"{file}: too deeply nested to be read") from None
     except OSError as error:
         raise UsageError(f"{file}: can not be read: {error.strerror or error}") from None
+    if file.name == OWN:
+        return found
+    tools = found.get("tool", {})
     if not isinstance(tools, dict):
         raise UsageError(f"{file}: [tool] is not a table")
     return tools.get("tpu-migrate")
@@ -129,7 +144,7 @@ def check_codes(codes: Collection[str], where: str) -> None:
 
 
 def _checked(table: Any, file: Path) -> Config:
-    where = f"{file}: [tool.tpu-migrate]"
+    where = str(file) if file.name == OWN else f"{file}: {TABLE}"
     if not isinstance(table, dict):
         raise UsageError(f"{where} is not a table")
     types = {f.name: f.type for f in fields(Config) if f.name not in ("folder", "targets")}
@@ -144,7 +159,8 @@ def _checked(table: Any, file: Path) -> Config:
         if name == "target" and isinstance(value, list) and all(isinstance(v, str) for v in value):
             pass
         elif name == "replace":
-            value = _replacements(value, f"{file}: [tool.tpu-migrate.replace]")
+            named = "[replace]" if file.name == OWN else "[tool.tpu-migrate.replace]"
+            value = _replacements(value, f"{file}: {named}")
         elif expected.startswith("tuple"):
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise UsageError(f"{where} {key} must be a list of strings")

@@ -11,7 +11,7 @@ table has the verdict, how far losses and the last weights are apart, how many v
 and the seconds of the original and of the migrated run.
 The report of each is kept beside its folder, as JSON. `--devices 2` starts two ranks.
 `--time` measures a step instead: the migrated program compiled, operator by operator, and the
-original on the CPU: the least CPU seconds of the last 6 of 24 steps, or of its last half.
+original on the CPU: the least CPU seconds of the last 6 of 24 batches, or of its last half.
 """
 
 from __future__ import annotations

@@ -89,9 +89,10 @@ SWAV = Program(
 SEMSEG = Program(
     "semseg `train.py`, PSPNet, images of 65", "semseg", "tool/train.py",
     "--config config/cityscapes/cityscapes_pspnet50.yaml data_root drawn train_list drawn/list.txt "
-    "train_h 65 train_w 65 train_gpu [0,1] workers 0 batch_size 4 epochs 1 save_path out",
+    "train_h 65 train_w 65 train_gpu [0,1] workers 0 batch_size 4 epochs 1 save_path out "
+    "base_lr 0.001",
     (
-        Change("config/cityscapes/cityscapes_pspnet50.yaml", "manual_seed:", "manual_seed: 1"),
+        Change("config/cityscapes/cityscapes_pspnet50.yaml", "manual_seed:", "manual_seed: 2"),
         Change("model/pspnet.py", "pretrained=True)", "pretrained=False)"),
         Change("util/transform.py", "collections.Iterable", "collections.abc.Iterable"),
         Change("util/transform.py", "import collections", "import collections.abc"),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from migrator.config import common
 from migrator.errors import UsageError
 from migrator.report import check as check_formats
+
+if TYPE_CHECKING:
+    from migrator.runs.run_report import Report
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Arguments:
     diff: bool
     with_runtime: bool
     check_only: bool
+    exit_zero: bool
     forms: tuple[str, dict[Path, str]]  # the format that is printed, those of files
     page: str | None  # the HTML report
     statistics: bool
@@ -69,6 +74,11 @@ class Arguments:
         """Whether a hook has nothing to do: no path is meant, not even by mistake."""
         return not self.paths and not (self.diff_base and os.path.lexists(self.diff_base))
 
+    def exit_code(self, report: Report) -> int:
+        """That of the run: 1 if it was only asked what there is to do, and something is."""
+        code = report.check_code(self.strict) if self.looks else report.exit_code
+        return 0 if self.exit_zero and code == 1 else code
+
     def check_paths(self) -> None:
         """Raise UsageError where it is not clear what is meant."""
         if not self.paths and self.stdin_filename is None:
@@ -86,6 +96,8 @@ class Arguments:
         """Raise UsageError for options that do not go with each other."""
         if sum((bool(self.output), self.diff, self.check_only)) > 1:
             raise UsageError("choose one of -o, --diff and --check")
+        if self.exit_zero and not self.looks:
+            raise UsageError("--exit-zero goes with --check or --diff")
         if self.with_runtime and not self.diff:
             raise UsageError("--with-runtime goes with --diff")
         unnamed = self.is_standard_input and self.stdin_filename is None

@@ -94,6 +94,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if anything is to do."
 )
 @click.option(
+    "--exit-zero", is_flag=True, help="With --check or --diff: exit 0 if anything is to do, too."
+)
+@click.option(
     "--select",
     multiple=True,
     callback=_codes,
@@ -110,7 +113,15 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     help="Not these rules.",
 )
 @click.option("--unsafe", is_flag=True, help="Make edits that may change results, too.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Files or folders to pass over, in place of those of the configuration.",
+)
+@click.option(
+    "--extend-exclude", multiple=True, metavar="PATTERN", help="More files or folders to pass over."
+)
 @click.option(
     "--precision",
     type=click.Choice(["high", "default"]),
@@ -259,7 +270,7 @@ def _migrate(asked: Arguments, config: Config) -> int:
         if page.resolve() in map(Path.resolve, asked.forms[1]):
             raise UsageError(f"--report {page}: another report goes there; name another file")
     report = _report(asked, config)
-    code = report.check_code(asked.strict) if asked.looks else report.exit_code
+    code = asked.exit_code(report)
     if asked.hook and (report.changed or report.companions or report.untracked):
         code = code or 1
     if not write_reports(report, asked, View(code, asked.writes, asked.statistics)):

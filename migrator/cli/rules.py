@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import click
@@ -18,23 +19,42 @@ from migrator.report.terminal import color_option, console
     metavar="PACKAGE",
     help="Only run the examples of an installed package's rules, or of a code, on every target.",
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    help="A table for people (default), or JSON.",
+)
 @color_option
-def rules_command(tested: str | None) -> None:
+def rules_command(tested: str | None, form: str) -> None:
     """List all rules, or test the examples of those that a package brings."""
     if tested is not None:
         from migrator.report.examples import show_examples
 
         sys.exit(0 if show_examples(tested, console()) else 1)
-    from rich.table import Table
-
     from migrator.registry import registry
+
+    rules = registry().rules.values()
+    if form == "json":
+        listed = [
+            {
+                "code": rule.code, "name": rule.name, "summary": rule.summary,
+                "safety": str(rule.safety),
+                "targets": list(rule.targets),
+            }
+            for rule in rules
+        ]  # fmt: skip
+        click.echo(json.dumps(listed, indent=2))
+        return
+    from rich.table import Table
 
     out, table = console(), Table(box=None, pad_edge=False)
     wide = out.width >= 100
     columns = (("code", "cyan"), ("name", "bold"), ("safety", ""), ("what it does", ""))
     for column, style in columns if wide else (columns[0], columns[3]):
         table.add_column(column, style=style, no_wrap=column != "what it does")
-    for rule in registry().rules.values():
+    for rule in rules:
         row = (rule.name, str(rule.safety), rule.summary)
         table.add_row(rule.code, *(row if wide else [f"[bold]{row[0]}[/] ({row[1]})\n{row[2]}"]))
     out.print(table)

@@ -29,7 +29,7 @@ def filter_input(asked: Arguments, config: Config) -> int:
     elif not asked.check_only:
         sys.stdout.buffer.write(source)
         sys.stdout.flush()
-    code = report.check_code(asked.strict) if asked.looks else report.exit_code
+    code = asked.exit_code(report)
     view = View(code, statistics=asked.statistics)
     told = write_reports(report, asked, view, err=not asked.check_only)
     if not told and not says_nothing(report, asked):

@@ -16,7 +16,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path, uri_scheme
 
 from migrator import __version__
-from migrator.config import Config, load
+from migrator.config import OWN, SHARED, TABLE, Config, load
 from migrator.diagnostics import Diagnostic
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, Moment
@@ -110,7 +110,7 @@ class Server(LanguageServer):
         self.look_at_all()
 
     def _watch(self) -> None:
-        patterns = ("**/*.py", f"**/*{kinds.NOTEBOOK}", "**/pyproject.toml")
+        patterns = ("**/*.py", f"**/*{kinds.NOTEBOOK}", f"**/{OWN}", f"**/{SHARED}")
         watchers = [types.FileSystemWatcher(pattern) for pattern in patterns]
         what = types.DidChangeWatchedFilesRegistrationOptions(watchers)
         method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
@@ -177,7 +177,7 @@ class Server(LanguageServer):
                 names = " or ".join(target_names())
                 self.say(
                     f"no target: set {settings.SECTION}.target to {names}, or target in "
-                    "[tool.tpu-migrate] of pyproject.toml",
+                    f"{TABLE} of {SHARED}",
                     types.MessageType.Warning,
                 )
                 return None
@@ -188,7 +188,7 @@ class Server(LanguageServer):
         real = path.resolve()
         roots = [root.resolve() for root in self.roots]
         top = next((r for r in roots if r in real.parents), None) or project_root(real)
-        return None if is_passed_over(real, top, config.exclude) else config
+        return None if is_passed_over(real, top, config.excluded) else config
 
     # ---- looking at them -----------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ class _Reviewer:
             path = self.root / (entry.new or entry.old)
             if any(folder in self.runtimes for folder in path.parents):
                 continue
-            if not entry.is_text or not is_source(path, self.root, self.config.exclude):
+            if not entry.is_text or not is_source(path, self.root, self.config.excluded):
                 result.others.append(entry.new or entry.old)
                 continue
             try:

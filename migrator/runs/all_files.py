@@ -58,7 +58,7 @@ def _is_gpu_code(file: FileReport) -> bool:
 def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
     """The files of the projects that some files are in, for when they are asked for."""
     for root in dict.fromkeys(project_root(path.resolve()) for path in roots):
-        yield from discover([root], config.exclude).files
+        yield from discover([root], config.excluded).files
 
 
 def _is_no_code(file: FileReport) -> bool:

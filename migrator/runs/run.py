@@ -137,7 +137,7 @@ def migrate_content(
     config = config or Config()
     wanted = chosen(target)
     report = Report(label(wanted))
-    if is_passed_over(path, config.home, config.exclude):
+    if is_passed_over(path, config.home, config.excluded):
         report.files = [FileReport(path, Result(content, content))]
     else:
         worker = Worker([], wanted, config, {path.resolve(): content})
@@ -218,11 +218,11 @@ def _roots(
 def _discovered(
     report: Report, roots: Sequence[Path], config: Config, from_hook: bool = False
 ) -> list[Path]:
-    found = discover(roots, config.exclude, config.home if from_hook else None)
+    found = discover(roots, config.excluded, config.home if from_hook else None)
     report.errors += [f"{path}: {reason}" for path, reason in found.errors]
     report.notes += [f"{path}: {reason}" for path, reason in found.passed_over]
     if found.excluded and not found.files:
-        report.notes.append(f"all that is there is excluded, by {' '.join(config.exclude)}")
+        report.notes.append(f"all that is there is excluded, by {' '.join(config.excluded)}")
     return found.files
 
 

@@ -190,12 +190,14 @@ def test_modules_of_a_pull_request_are_not_run(
     assert not list(machine.glob("* ran"))
 
 
+@pytest.mark.parametrize(
+    ("file", "table"), [("pyproject.toml", "[tool.tpu-migrate]\n"), ("tpu-migrate.toml", "")]
+)
 def test_a_pull_request_is_configured_by_its_base(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
+    file: str, table: str, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = pull_request(machine, monkeypatch)
-    everything = "[tool.tpu-migrate]\nexclude = ['*']\ntarget = 'torch_xla'\n"
-    write_tree(root, {"pyproject.toml": everything})
+    write_tree(root, {file: f"{table}exclude = ['*']\ntarget = 'torch_xla'\n"})
     git(root, "add", "-A")
     git(root, "commit", "-qm", "hidden")
     run = step(LOOK, root, **VALUES)

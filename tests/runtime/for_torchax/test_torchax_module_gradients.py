@@ -56,6 +56,37 @@ def test_training_as_it_is_written(make: Any) -> None:
     agree(program)
 
 
+class WithItsLoss(nn.Module):
+    """As models of transformers do, it makes a new module for its loss in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp(6, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        loss_fct = nn.CrossEntropyLoss()
+        return loss_fct(nn.Dropout(0.0)(self.body(x)), y)
+
+
+def test_a_module_that_is_made_in_a_call_keeps_nothing_from_being_compiled() -> None:
+    def program(device: str) -> list[Tensor]:
+        model = WithItsLoss().to(device)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        losses = []
+        for number in range(4):
+            x, y = batch(number, 4, 6).to(device), torch.arange(4).to(device) % 3
+            optimizer.zero_grad()
+            loss = model(x, y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+        if device == "jax":
+            assert compiled(model) == 1
+        return [*losses, *state(model)]
+
+    agree(program)
+
+
 class Several(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -30,6 +30,20 @@ class Batch:
         self.more = {"y": on_device(number + 100, 5, 3), "scale": scale}
 
 
+def test_a_module_that_is_made_in_a_step_follows_what_it_is_made_of() -> None:
+    model, slopes = linear(), {"slope": 0.1}
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        return nn.LeakyReLU(slopes["slope"])(model(x)).sum()
+
+    for number, slope in enumerate((0.1, 0.1, 0.1, 0.9, 0.9, 0.1)):
+        slopes["slope"] = slope
+        x = on_device(number, 5, 4)
+        agree(step(x), torch.where(model(x) > 0, model(x), slope * model(x)).sum())
+    assert step.compilations == 2 and not step.why_eager
+
+
 def test_a_fresh_object_at_each_call_is_no_old_one() -> None:
     model = linear()
 

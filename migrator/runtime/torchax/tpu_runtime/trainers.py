@@ -31,10 +31,20 @@ class Trainers:
 
     @contextlib.contextmanager
     def observed(self, *, known: bool = False) -> Iterator[None]:
-        """Note who takes part; with ``known``, raise FirstTime for anybody new."""
+        """Note who takes part; with ``known``, raise FirstTime for anybody new.
+
+        A module without tensors that the function makes itself is neither: a loss in a forward.
+        """
+        made: set[int] = set()
+        stock = torch.nn.Module.__init__
+
+        def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+            made.add(id(module))
+            stock(module, *args, **kwargs)
 
         def module_used(module: torch.nn.Module, _: Any) -> None:
-            note(module, self.modules)
+            if id(module) not in made or _has_tensors(module):
+                note(module, self.modules)
 
         def optimizer_used(optimizer: Optimizer, *_: Any) -> None:
             note(optimizer, self.optimizers)
@@ -47,6 +57,7 @@ class Trainers:
                 self.take([member])
 
         self.ran = {}
+        torch.nn.Module.__init__ = init  # type: ignore[method-assign]
         handles = (
             register_module_forward_pre_hook(module_used),
             register_optimizer_step_pre_hook(optimizer_used),
@@ -54,6 +65,7 @@ class Trainers:
         try:
             yield
         finally:
+            torch.nn.Module.__init__ = stock  # type: ignore[method-assign]
             for handle in handles:
                 handle.remove()
             self.take(self.ran.values())
@@ -129,6 +141,10 @@ class Trainers:
             if (id(module._buffers), name) not in replaced
         }
         return buffers | {id(p) for p in self.parameters()}
+
+
+def _has_tensors(module: torch.nn.Module) -> bool:
+    return any(True for _ in module.parameters()) or any(True for _ in module.buffers())
 
 
 def _unlinked(values: Iterable[Any]) -> dict[int, Any]:
