@@ -28,7 +28,7 @@ from rich.console import Console
 from migrator.report.explain import every_code, explain, markdown, pages
 
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 WRITTEN = [page for page in PAGES if page.parent.name != "rules"]  # the others are generated
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\nprint(x.sum().item())\n"
