@@ -55,7 +55,9 @@ def with_tpu_compiler(interpreter: Interpreter) -> Path:
     """
     if interpreter.target.host.has_tpu_compiler:
         return interpreter.python
+    framework = interpreter.target.framework
     able = [target for target in targets().values() if target.host.has_tpu_compiler]
+    able.sort(key=lambda target: target.framework != framework)
     for target in able:
         if found := interpreters.find(target, by_import=False):
             return found.python
