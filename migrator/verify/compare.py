@@ -135,13 +135,16 @@ class Comparison:
         ``unit`` of the largest magnitude, or of the root mean square: what one operation's other
         order of sums does. And ``rounded`` times what other roundings did to the original, at most:
         which element they move far is chance, how many and how far is not. Integers are equal, but
-        for decisions, of which other roundings have made some otherwise.
+        for decisions: other roundings have made some otherwise, and one of many may be on edge.
         """
         dtypes = self.golden.header[pair["golden"]]["dtype"], self.run.header[pair["run"]]["dtype"]
         if dtypes[0] not in _FLOATS:
             wrong = int(np.sum(off > 0))
             moved = (int(np.sum(again != want)) for again in self._again(pair, want.shape))
-            most = min(pair["rounded"] * max(moved, default=0), pair.get("decided", 0) * off.size)
+            share = pair.get("decided", 0) * pair.get("growth", 1.0)
+            most = min(pair["rounded"] * max(moved, default=0), share * off.size)
+            if share and off.size >= pair["one_of_decisions"]:
+                most = max(most, 1)
             reason = f"{wrong} of {off.size} values differ" if wrong > most else None
             ratio = wrong / most if most else float("inf") if wrong else 0.0
             return {"reason": reason, "ratio": ratio, "floor": 0.0, "mismatch": wrong / off.size}

@@ -24,6 +24,7 @@ from .tolerances import (
     KINDS,
     LOST,
     ONE_OF,
+    ONE_OF_DECISIONS,
     ROUNDED,
     SMALL_LOSS,
     Tolerances,
@@ -63,7 +64,8 @@ class _Pairs:
         infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
-               "rounded": gain, "decided": DECIDED * (about["kind"] == "output")}  # fmt: skip
+               "rounded": gain, "decided": DECIDED * (about["kind"] == "output"),
+               "one_of_decisions": ONE_OF_DECISIONS}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)
 

@@ -20,6 +20,7 @@ ULP = 2.0**-23  # one unit in the last place of float32
 SMALL_LOSS = 1e-3  # the unit of a loss is not that of less than this
 OWN_NORM = 10.0  # units of the gradient norm of a parameter itself, else of that of all
 DECIDED = 0.02  # of a printed share of decisions, such as an accuracy, or of their number
+ONE_OF_DECISIONS = 4096  # one of so many that a model makes, or more
 PRINTED = 1.01  # units in the last place that is printed
 KINDS = (
     "start", "input", "output", "loss", "metric", "gradients", "buffers", "weights", "end", "file",

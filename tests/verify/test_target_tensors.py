@@ -74,6 +74,7 @@ def test_rounding_makes_a_few_decisions_otherwise(tmp_path: Path) -> None:
     assert passes(8, 1) and not passes(9, 1) and not passes(1, 0)
     assert passes(20, 100) and not passes(21, 100)  # where all depends on chance, nothing is shown
     assert not passes(1, 1, kind="input")
+    assert passes(1, 0, size=4096) and not passes(2, 0, size=4096)  # one of many may be on edge
 
 
 def test_a_few_weights_may_be_off_by_a_step_and_no_outputs(tmp_path: Path) -> None:
