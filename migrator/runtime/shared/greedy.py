@@ -94,8 +94,7 @@ def _tokens(
     names = sorted(_MOVING & set(inputs), key=lambda name: "position" in name)
     ids, places = names[0], names[1] if len(names) > 1 else None
     pad = torch.zeros((), dtype=torch.long) if padding is None else padding.cpu()
-    on_device = [target.to_device(t) for t in (going.long(), pad, end)]
-    still, pad, ends = on_device
+    still, pad, ends = (target.to_device(t) for t in (going.long(), pad, end))
     chosen: list[Any] = []
     read: list[torch.Tensor] = []
     is_over = False
@@ -107,7 +106,7 @@ def _tokens(
             inputs[places] = place
         target.boundary()
         chosen.append(inputs[ids])
-        if len(end) and len(chosen) % EVERY == 0:
+        if len(chosen) % EVERY == 0:  # also without an end: no more than twice as many are pending
             read += [target.to_cpu(t) for t in chosen[len(read) : len(chosen) - EVERY]]
             is_over = bool(read) and not _going(going, read, end)[-1]
     read += [target.to_cpu(t) for t in chosen[len(read) :]]
