@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.own_moves import does_as_torch
+from migrator.analysis.devices.variable import DeviceVariable
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
@@ -66,7 +67,8 @@ class Context:
         self.target = target
         self.framework = find_framework(target.framework)
         spelled, requires = self.module(self.framework.module)
-        self.words = filled(target.words, {self.framework.module: spelled}, requires)
+        texts = {self.framework.module: spelled, "cpu": self.quoted("cpu")}
+        self.words = filled(target.words, texts, requires)
 
     def runtime(self, name: str) -> Word | None:
         """A name of the target's runtime; None if it has no such name, which is to be reported."""
@@ -106,6 +108,8 @@ class Context:
 
         In a comparison, a portable program names the accelerator: its device may be the CPU.
         """
+        if self.words.device_names:
+            return f"{self.device_variable.name(near)}.type"
         if self.target.portable:
             compared = compared or (
                 near is not None and isinstance(self.names.parents.get(near), ast.Compare)
@@ -126,7 +130,14 @@ class Context:
 
     def device(self, near: ast.AST | None = None) -> str:
         """Code for the target's device where a torch.device will do as well as a string."""
+        if self.words.device_names:
+            return self.device_variable.name(near)
         return f"{RUNTIME}.device()" if self.target.portable else self.device_string(near)
+
+    @cached_property
+    def device_variable(self) -> DeviceVariable:
+        """The variable that holds the device of a program that chooses it when it starts."""
+        return DeviceVariable(self.names, self.flow, self.words.device_names)
 
     def torch(self) -> tuple[str, tuple[str, ...]]:
         """How this file spells torch (`th`), and the imports that this needs."""

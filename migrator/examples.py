@@ -58,7 +58,7 @@ def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
             yield Failure(rule.code, 0, "", "there is no example")
             continue
         for number, example in enumerate(rule.examples, 1):
-            for target in rule.targets.values():
+            for target in filter(example.speaks_of, rule.targets.values()):
                 try:
                     result = _migrated(example, example.before.encode(), target)
                     said |= {d.code for d in result.diagnostics if number == 1}

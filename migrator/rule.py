@@ -29,7 +29,8 @@ class Example:
 
     The text may be indented like the code around it. In `after`, `{device}` is the target's device.
     `except_on` is for targets whose result differs in other ways: None means that the target leaves
-    the snippet as it is.
+    the snippet as it is. Where programs choose their device by torch's own words, nearly every
+    result does: what is not named here says nothing about such a target.
     """
 
     before: str
@@ -44,6 +45,10 @@ class Example:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "before", _dedented(self.before))
+
+    def speaks_of(self, target: Target) -> bool:
+        """Whether the example says what becomes of it on a target."""
+        return not target.portable or target.name in self.except_on
 
     def expected(self, target: Target) -> str:
         """The expected result on a target."""

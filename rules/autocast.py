@@ -6,7 +6,9 @@ from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, filled
+from migrator.targets import RUNTIME, Word, filled
+
+from .pinned_memory import asks_for_gpu
 
 AUTOCAST = Rule(
     code="PRE003",
@@ -113,7 +115,7 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         return Keep("autocast of the CPU")
     name = ctx.names.qualified(dtype) if dtype is not None else None
     literal_device = device is None or isinstance(device, ast.Constant)
-    if ctx.target.portable:
+    if ctx.target.asks_runtime:
         drop: list[ast.expr | ast.keyword] = []
         if device is not None and literal_device:
             drop = [next((k for k in call.keywords if k.value is device), device)]
@@ -167,12 +169,36 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         return Report("the class itself is passed on; make a scaler with enabled=False")
     if ast.unparse(call).endswith("GradScaler('cpu', enabled=False)"):
         return Keep("it is switched off")
+    if ctx.words.on_gpu is not None:
+        return _on_gpu(ctx, call, ctx.words.on_gpu)
     if ctx.target.portable:
         named = found.key == "torch.amp.GradScaler" and call.args[:1]
         return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])
     torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
+
+
+def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
+    """A scaler that scales where the program runs on a GPU, and nowhere else."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or len(call.args) > 1:
+        return Report("pass its arguments by keyword")
+    if any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; write `enabled` out")
+    given = next((k.value for k in call.keywords if k.arg == "enabled"), None)
+    if given is not None and asks_for_gpu(ctx, given):
+        return Keep("scales on a GPU alone", leaves=[call])
+    torch, requires = ctx.torch()
+    enabled = asked.code
+    if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
+        enabled = f"{ctx.source.code(given)} and {asked.code}"
+    device = ctx.quoted("cuda", call)
+    named = ctx.names.qualified(call.func) == "torch.amp.GradScaler"
+    drop = [*(call.args if named else ()), *(k for k in call.keywords if k.arg == "device")]
+    edit = EditCall(
+        call, function=f"{torch}.amp.GradScaler", drop=drop, first=device, put={"enabled": enabled}
+    )
+    return Rewrite([edit], (*requires, *asked.requires))
 
 
 @AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype")

@@ -206,7 +206,7 @@ def function(ctx: Context, found: Construct) -> Decision | None:
         return None  # rules of their own
     node = found.node
     assert isinstance(node, ast.expr)
-    if name == "current_device" and not ctx.target.portable:
+    if name == "current_device" and not ctx.target.asks_runtime:
         return _current_device(ctx, node)
     return counterpart(ctx, node, name)
 
@@ -229,6 +229,9 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
     """The target's spelling of a function that torch.cuda calls `name`."""
     call = ctx.names.call_of(node)
+    renamed = ctx.words.renames.get(f"torch.cuda.{name}")
+    if renamed is not None:
+        return Rewrite([Replace(node, renamed.code)], renamed.requires)
     word = ctx.words.calls.get(name)
     if word is not None and call is not None:
         first = call.args[0] if call.args else next((k.value for k in call.keywords), None)
@@ -264,8 +267,10 @@ def nothing(ctx: Context, found: Construct) -> Decision:
 
 def removal(ctx: Context, found: Construct) -> Decision:
     """Take out a call that does nothing on the target; a portable program asks the runtime."""
-    if ctx.target.portable and found.key.startswith("torch.cuda."):
-        assert isinstance(found.node, ast.expr)
+    assert isinstance(found.node, ast.expr)
+    if (renamed := ctx.words.renames.get(found.key)) is not None:
+        return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
+    if ctx.target.asks_runtime and found.key.startswith("torch.cuda."):
         return Rewrite([Replace(found.node, found.key.replace("torch.cuda", RUNTIME))])
     call = ctx.names.call_of(found.node)
     if call is None:

@@ -24,6 +24,7 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rul
 from migrator.targets import RUNTIME, Word
 
 from .options import help_beside
+from .questions import asked_for
 
 FAMILY = Family("DEV", "Devices", 20)
 
@@ -197,10 +198,18 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
     word = ctx.words.device_object
     if word is not None:
-        return Rewrite([Replace(call, word.code)], word.requires)
+        return Rewrite([Replace(call, _chosen(ctx, call) or word.code)], word.requires)
     text = _named(ctx, near)
     requires = _at_import(ctx, call)
     return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
+
+
+def _chosen(ctx: Context, node: ast.expr) -> str | None:
+    """The variable for the device, unless this is what a variable becomes, or a function gives."""
+    if not ctx.words.device_names:
+        return None
+    binds = isinstance(ctx.parent(node), ast.Assign | ast.AnnAssign | ast.Return | ast.NamedExpr)
+    return None if binds else ctx.device(node)
 
 
 def _named(ctx: Context, near: ast.AST) -> str:
@@ -241,8 +250,11 @@ def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
 def device_object_word(ctx: Context, near: ast.AST) -> Word:
     """The target's device object, spelled out."""
     torch, requires = ctx.torch()
-    word = Word(f"{torch}.device({ctx.device_string(near)})", requires)
-    return ctx.words.device_object or word
+    own = ctx.words.device_object
+    if own is not None:
+        code = _chosen(ctx, near) if isinstance(near, ast.expr) else None
+        return Word(code or own.code, own.requires)
+    return Word(f"{torch}.device({ctx.device_string(near)})", requires)
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
@@ -269,7 +281,7 @@ def available(ctx: Context, found: Construct) -> Decision:
         asked = with_older_torch(ctx.names, asked)
         if asked is not call:
             node, called = asked, "()"
-    word = ctx.runtime("is_available")
+    word = ctx.words.renames.get(found.key) or ctx.runtime("is_available")
     if word is None:
         return ctx.lacks(found.key)
     return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
@@ -305,12 +317,30 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         return Report(unequal)
     if (call := device_call(ctx.names, whole)) is not None:
         return device_object(ctx, call, node)
+    if ctx.words.device_names:
+        if (asked := asked_for(ctx, whole)) is not None:
+            return asked
+        if _takes_device(ctx, whole):
+            return Rewrite([Replace(whole, ctx.device(whole))])
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         index = ":0" if _keeps_index(ctx, node) else ""
         return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
         return Report("a pattern can not ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])
+
+
+def _takes_device(ctx: Context, name: ast.expr) -> bool:
+    """Whether a name is given to what takes a device itself as well: `.to("cuda")`."""
+    match ctx.parent(name):
+        case ast.keyword(arg="device") as keyword:
+            call = ctx.parent(keyword)
+        case ast.Call(func=ast.Attribute(attr="to"), args=[first, *_]) as call if first is name:
+            return True
+        case _:
+            return False
+    called = ctx.names.qualified(call.func) if isinstance(call, ast.Call) else None
+    return (called or "").startswith("torch.")
 
 
 def _read_by(ctx: Context, given: ast.expr) -> Report | None:

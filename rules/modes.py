@@ -9,7 +9,7 @@ from migrator.analysis.training.loops import trains
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.edits import Delete, Replace, Unwrap
+from migrator.edits import Delete, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
@@ -218,9 +218,11 @@ def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
 def compile_(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    if ctx.target.portable:
+    if ctx.target.asks_runtime:
         return Rewrite([Replace(node, f"{RUNTIME}.compile")])
     call = ctx.names.call_of(node)
+    if ctx.words.compiles:
+        return _compiled(call)
     decorated = ctx.parent(call or node)
     if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         if (call or node) in decorated.decorator_list:
@@ -241,6 +243,19 @@ def compile_(ctx: Context, found: Construct) -> Decision:
         if same and len(statement.targets) == 1:
             return Rewrite([Delete(statement)])
     return Rewrite([Replace(whole, "{model}", {"model": model})])
+
+
+def _compiled(call: ast.Call | None) -> Decision:
+    """torch.compile stays, without what only a back end for GPUs takes."""
+    if call is None:
+        return Keep("compiles for the device that its inputs are on")
+    if any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; mode, options and backend are for GPUs alone")
+    drop = [k for k in call.keywords if k.arg in ("mode", "options", "backend", "dynamic")]
+    if not drop:
+        return Keep("compiles for the device that its inputs are on")
+    note = f"the TPU's back end takes no {', '.join(str(k.arg) for k in drop)}"
+    return Rewrite([EditCall(call, drop=drop)], note=note)
 
 
 @COMPILE.on("name", "torch._dynamo.optimize")
@@ -336,6 +351,8 @@ def _is_move(ctx: Context, node: ast.AST) -> bool:
 def accelerator(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
+    if ctx.words.device_names:
+        return Keep("knows the target's device")
     name = found.key.removeprefix("torch.accelerator").lstrip(".")
     call = ctx.names.call_of(node)
     if name == "current_accelerator" and call is not None:

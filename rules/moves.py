@@ -256,8 +256,7 @@ def by_name(ctx: Context, found: Construct) -> Decision | None:
 
 @IS_CUDA.on("string", "is_cuda")
 def is_cuda_by_name(ctx: Context, found: Construct) -> Decision:
-    device = ctx.device_string(found.node, compared=True)
-    return Report(f"is no on the target; ask for `.device.type == {device}`")
+    return Report(f"is no on the target; ask for `{_asks(ctx, found.node).format(x='')}`")
 
 
 @IS_CUDA.on("method", "is_cuda")
@@ -268,8 +267,14 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
         return Report("is called, so it is not that of a tensor")
     if ctx.flow.is_flag(node):
         return Keep("a flag of the program's own")
-    text = f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
-    return Rewrite([Replace(node, text, {"x": node.value})])
+    return Rewrite([Replace(node, _asks(ctx, node), {"x": node.value})])
+
+
+def _asks(ctx: Context, node: ast.AST) -> str:
+    """Whether `{x}` is on the target's device; on an accelerator, where the program chooses it."""
+    if ctx.words.device_names:
+        return f"{{x}}.device.type != {ctx.quoted('cpu', node)}"
+    return f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
 
 
 @IS_CUDA.on("method", "get_device")

@@ -8,7 +8,7 @@ from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.targets import RUNTIME, Word
 
 PIN = Rule(
     code="MOV004",
@@ -86,12 +86,25 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
         return Rewrite([Replace(value, "''")])
     if not ctx.target.portable:
         return Rewrite([Replace(value, "False")])
-    on_gpu = f"{RUNTIME}.is_cuda()"
-    if any(ctx.names.qualified(part) == f"{RUNTIME}.is_cuda" for part in ast.walk(value)):
-        return Keep("asks for the GPU")
+    asked = ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+    if asks_for_gpu(ctx, value):
+        return Keep("asks for the GPU", leaves=[value])
     if isinstance(value, ast.Constant):
-        return Rewrite([Replace(value, on_gpu)])
-    return Rewrite([Replace(value, f"{{value}} and {on_gpu}", {"value": value})])
+        return Rewrite([Replace(value, asked.code)], asked.requires)
+    code = f"{{value}} and {asked.code}"
+    return Rewrite([Replace(value, code, {"value": value})], asked.requires)
+
+
+def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
+    """Whether something of a portable program is only done on a GPU, by what it says itself."""
+    asked = ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()")
+    compares = any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], ast.Eq)
+        and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
+        for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
+    )
+    return asked.code in ctx.source.code(value) or (compares and ctx.words.on_gpu is not None)
 
 
 @PIN.on("method", "pin_memory")

@@ -29,7 +29,11 @@ from migrator.pipeline.result import Result
 from migrator.targets import RUNTIME, targets
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TARGETS = tuple(name for name, target in targets().items() if target.framework == "torch")
+# Of those with torch's own words, which say other things, see tests/rules/test_torch_tpu.py.
+TARGETS = tuple(
+    name for name, target in targets().items()
+    if target.framework == "torch" and not target.portable
+)  # fmt: skip
 # Installs a package with rules: its files, and the module that its entry point names.
 Install = Callable[[Mapping[str, str], str], None]
 DEVICE = {name: target.words.device for name, target in targets().items()}

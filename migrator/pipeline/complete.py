@@ -16,6 +16,7 @@ from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace, code, covered, places
 from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
+from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan
 from migrator.pipeline.suppress import Suppressions
 from migrator.registry import Registry, registry, vocabulary
@@ -56,6 +57,12 @@ def complete(
             result.diagnostics.append(
                 Diagnostic(START, rule.code, Severity.INFO, note, touched=where)
             )
+    chosen = _chosen_device(context, plan, emptied)
+    if chosen is not None:
+        result.edits.append(chosen)
+        assert context.words.device_object is not None
+        requires = context.words.device_object.requires
+        result.modules.extend(m for m in requires if m not in result.modules)
     inserts = [
         e
         for e in [*result.edits, *plan.edits]
@@ -75,6 +82,20 @@ def complete(
     )  # fmt: skip
     result.edits = [*added, *result.edits] if ahead is None else [*result.edits, *added]
     return result
+
+
+def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert | None:
+    """The variable for the device, where new code reads it and the file has none."""
+    word = context.words.device_object
+    if not context.words.device_names or word is None:
+        return None
+    variable = context.device_variable
+    if not any(e.node not in gone and variable.is_named_in(code(e)) for e in plan.edits):
+        return None
+    anchor, before = above_first_use(context.names, context.is_own)
+    return Insert(
+        context.names.tree, anchor, ["", f"{variable.new} = {word.code}", ""], before=before
+    )
 
 
 def _named(context: Context, edits: Sequence[Edit]) -> frozenset[str]:

@@ -18,7 +18,14 @@ def show_examples(wanted: str, console: Console) -> bool:
     """
     rules = rules_of(wanted)
     failed = list(failures(rules))
-    names = sorted({name for rule in rules for name in rule.targets})
+    names = sorted(
+        {
+            name
+            for rule in rules
+            for name, target in rule.targets.items()
+            if any(example.speaks_of(target) for example in rule.examples)
+        }
+    )
     number = sum(len(rule.examples) for rule in rules)
     said = f"{counted(number, 'example')} of {counted(len(rules), 'rule')} on {', '.join(names)}"
     if not failed:

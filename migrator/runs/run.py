@@ -157,7 +157,7 @@ def check(config: Config, target: Target) -> None:
     devices = in_one_process(target).words.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
         raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
-    if config.portable and target.runtime is None:
+    if config.portable and target.runtime is None and not target.portable:
         raise UsageError(f"--portable: {target.name} has no runtime that could choose the device")
     divides = devices is not None and target.offers("shard")
     if config.options.tensor_parallel and (config.portable or not divides):

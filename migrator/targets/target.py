@@ -45,7 +45,12 @@ class Target:
     @property
     def label(self) -> str:
         """The target as the user asked for it, for messages."""
-        return f"{self.name} --portable" if self.portable else self.name
+        return f"{self.name} --portable" if self.asks_runtime else self.name
+
+    @property
+    def asks_runtime(self) -> bool:
+        """Whether a program asks its runtime which device it chose, not torch itself."""
+        return self.portable and not self.words.device_names
 
     @property
     def launches(self) -> bool:
@@ -55,7 +60,7 @@ class Target:
     def offers(self, name: str) -> bool:
         """Whether migrated code may use `tpu_runtime.<name>`."""
         own = self.runtime is not None and name in _exported(self.runtime)
-        if not self.portable:
+        if not self.asks_runtime:
             return own
         return own or name in MIRRORED or name in _exported(own_runtime("portable"))
 
@@ -95,7 +100,12 @@ def with_ranks(target: Target) -> Target:
 
 
 def portable(target: Target) -> Target:
-    """The target for a program that also runs on GPUs and CPUs: every word is the runtime's."""
+    """The target for a program that also runs on GPUs and CPUs: every word is the runtime's.
+
+    A target whose own words are torch's, for any device, is that already.
+    """
+    if target.portable:
+        return target
     words = replace(
         target.words,
         device_object=Word(f"{RUNTIME}.device()", (RUNTIME,)),

@@ -26,7 +26,8 @@ class Word:
     """A piece of the target's code, and the modules that it needs (`a.b as c` with an alias).
 
     In `code`, `{torch}` is the file's own name for torch, `{device}` the device string in the
-    quotes of the code around it, and `{0}` the first argument of the call that it replaces.
+    quotes of the code around it, `{cpu}` that of the CPU, and `{0}` the first argument of the call
+    that it replaces.
     """
 
     code: str
@@ -66,6 +67,11 @@ class Words:
 
     device: str  # the device type string
     device_object: Word | None = None  # None: torch.device(<device string>)
+    # Where the program chooses its device when it starts: names for the variable that holds
+    # `device_object`, of which a file takes the first that it does not use otherwise.
+    device_names: tuple[str, ...] = ()
+    on_gpu: Word | None = None  # there, whether it runs on a GPU
+    setup: Word | None = None  # the statement with which a program starts; `{precision}` in it
     autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
     step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
@@ -81,6 +87,7 @@ class Words:
     # What it can do. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
     compiles_constants: bool = False  # lists that become tensors are only sent to the device once
+    compiles: bool = False  # torch.compile does, without options for the back ends of others
     transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout

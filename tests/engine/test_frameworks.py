@@ -132,7 +132,7 @@ def test_a_framework_without_a_target_stays_and_is_named_once(loom: None, tmp_pa
     (note,) = report.notes
     assert "loom: 2 files" in note and "--target loom_tpu" in note
     (note,) = migrate_paths([root], "loom_tpu").notes
-    assert "torch: 2 files" in note and "--target torch_xla or torchax" in note
+    assert "torch: 2 files" in note and "--target torch_tpu or torch_xla or torchax" in note
 
 
 def test_a_target_for_each_framework_in_the_configuration(loom: None, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_change_that_names_no_target(tmp_path: Path) -> None:
     (root / "a.py").write_text("x = 2\n")
     one_line(
         cli("review", "HEAD", cwd=root).stderr,
-        "--target keras_jax or tf_tpu or torch_xla or torchax",
+        "--target keras_jax or tf_tpu or torch_tpu or torch_xla or torchax",
     )
     assert changes(reviewed(root, "HEAD", "--target", "torchax", code=1), "a.py") == [
         ("by hand", "", ["x = 2"])

@@ -83,7 +83,7 @@ def test_the_package_of_a_repository(url: str, package: str | None) -> None:
 
 
 def test_an_unknown_target_is_named() -> None:
-    known = r"known: keras_jax, tf_tpu, torch_xla, torchax"
+    known = r"known: keras_jax, tf_tpu, torch_tpu, torch_xla, torchax"
     with pytest.raises(UsageError, match=rf"unknown target 'mps' \({known}\)"):
         find_target("mps")
 

@@ -189,6 +189,8 @@ def _runs_on(tree: ast.Module) -> str | None:
                 return None
             case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:
                 return None
+            case ast.Attribute(value=ast.Attribute(attr="accelerator", value=ast.Name())):
+                return None  # on whichever there is
             case ast.Constant(value=str(text)) if CUDA_STRING.match(text):
                 return None
             case ast.alias(name=name) if "cuda" in name.split("."):

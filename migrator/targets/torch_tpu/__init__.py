@@ -1,0 +1,19 @@
+"""TorchTPU 0.2.0: the TPU as a device of PyTorch itself."""
+
+from migrator.targets.target import Target
+
+from .environment import ENVIRONMENT
+from .host import HOST
+from .traces import TRACES
+from .words import WORDS
+
+TARGET = Target(
+    name="torch_tpu",
+    summary="PyTorch's own TPU device (torch_tpu 0.2.0, torch 2.15)",
+    home="https://github.com/google-pytorch/torch_tpu",
+    words=WORDS,
+    environment=ENVIRONMENT,
+    host=HOST,
+    traces=TRACES,
+    portable=True,
+)

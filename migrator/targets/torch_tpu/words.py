@@ -1,0 +1,43 @@
+"""Words of PyTorch itself: they mean a TPU where there is one, and a GPU where there are GPUs."""
+
+from migrator.targets.words import Word, Words
+
+# Functions of torch.cuda, with those of any accelerator that take the same arguments.
+_SAME = {
+    "is_available": "is_available",
+    "synchronize": "synchronize",
+    "device_count": "device_count",
+    "current_device": "current_device_index",
+    "set_device": "set_device_index",
+    "empty_cache": "empty_cache",
+    "memory_allocated": "memory_allocated",
+    "max_memory_allocated": "max_memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "max_memory_reserved": "max_memory_reserved",
+    "memory_stats": "memory_stats",
+    "mem_get_info": "get_memory_info",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "reset_max_memory_allocated": "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
+}
+
+WORDS = Words(
+    device="tpu",
+    device_object=Word(
+        "{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device({cpu})"
+    ),
+    device_names=("device", "accelerator", "chosen_device"),
+    on_gpu=Word("{torch}.cuda.is_available()"),
+    setup=Word("{torch}.set_float32_matmul_precision({precision})"),
+    autocast=Word("{torch}.autocast"),
+    autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
+    renames={
+        **{f"torch.cuda.{old}": Word(f"{{torch}}.accelerator.{new}") for old, new in _SAME.items()},
+        "torch.cuda.manual_seed": Word("{torch}.manual_seed"),
+        "torch.cuda.manual_seed_all": Word("{torch}.manual_seed"),
+        "torch.cuda.Event": Word("{torch}.Event"),
+    },
+    compiles=True,
+    profiler="torch.profiler with TorchTPU's configuration",
+    float64="float64 is emulated, which is slow",
+)
