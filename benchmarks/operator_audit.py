@@ -300,7 +300,10 @@ def tables(what: str, names: Sequence[str], results: Results, library: str) -> I
         if which:
             of_stock = "" if verdict == "right" else f"; stock: {verdict}"
             text = f"Right {heads[judged]}{of_stock}: {', '.join(which)}."
-            yield "\n" + textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
+            # A line that begins with "+ 0" would be a list.
+            whole = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\0"), text)
+            filled = textwrap.fill(whole, 100, break_long_words=False, break_on_hyphens=False)
+            yield "\n" + filled.replace("\0", " ")
 
 
 def page(library: str, results: Results) -> str:

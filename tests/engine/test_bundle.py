@@ -150,11 +150,15 @@ def test_programs_get_what_they_need(tmp_path: Path) -> None:
     once = found["writes"]
     assert rare <= once
     assert not once & {"pooling.py", "linalg.py", "attention.py",
-                       "parts.py", "train_step.py", "tracing.py", "guards.py", "backwards.py",
+                       "parts.py", "training_steps.py", "tracing.py", "guards.py", "backwards.py",
                        "parallel.py", "process_group.py", "mesh.py", "memory.py"}  # fmt: skip
     assert found["loop"] >= once | {"parts.py", "tracing.py", "guards.py", "report.py"}
-    assert not found["loop"] & {"train_step.py", "innocent.py", "backwards.py"}
-    assert found["training"] >= found["loop"] | {"train_step.py", "optimizers.py", "backwards.py"}
+    assert not found["loop"] & {"training_steps.py", "innocent.py", "backwards.py"}
+    assert found["training"] >= found["loop"] | {
+        "training_steps.py",
+        "optimizers.py",
+        "backwards.py",
+    }
     assert found["autocast"] == once | {"amp.py", "imported.py"}
     assert found["memory"] == once | {"memory.py"}
     assert found["ranks"] >= once | {"process_group.py"}

@@ -129,7 +129,7 @@ class Folder:
 
 
 PARSERS = {"toml": tomllib.loads, "json": json.loads, "yaml": yaml.safe_load}
-COMMENT = re.compile(r"<!-- (not run|tested by):? (.+?) -->\s*")
+COMMENT = re.compile(r"\s*<!-- (not run|tested by):? (.+?) -->\s*")
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)

@@ -18,7 +18,7 @@ PAGE = (".js", ".css", ".j2")  # of the HTML report
 ROOMS = ("benchmarks", "docs", "golden", "migrator", "reference_apps", "rules", "tests")
 TOP_LEVEL = {
     *ROOMS, ".ci", ".gitignore", ".pre-commit-hooks.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
-    "LICENSE", "README.md", "SECURITY.md", "action.yml", "pyproject.toml", "uv.lock",
+    "LICENSE", "README.md", "SECURITY.md", "action.yml", "mkdocs.yml", "pyproject.toml", "uv.lock",
 }  # fmt: skip
 
 

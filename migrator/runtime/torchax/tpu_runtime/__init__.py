@@ -131,7 +131,7 @@ from .tensor_types import (  # noqa: E402
     set_default_tensor_type,
 )
 from .token_buffer import TokenBuffer  # noqa: E402
-from .train_step import train_step  # noqa: E402
+from .training_steps import train_step  # noqa: E402
 from .unsharded import UnshardedDataParallel  # noqa: E402
 
 __all__ = [

@@ -123,5 +123,9 @@ def _find(function: Callable[..., Any]) -> Compiled:
 
 
 def train_step(function: Callable[P, R]) -> TrainStep[P, R]:
-    """Compile the training step ``function``; see the module."""
+    """Compile a step (forward pass, backward pass, update) as one program.
+
+    A decorator. The first call or the second one compiles. A step that can not be compiled as a
+    whole is named once in a warning, and then runs as it is written.
+    """
     return TrainStep(function)
