@@ -94,6 +94,13 @@ def torch_xla() -> Device:
     return Device("xla", lambda tensor: tensor.to("xla"), contextlib.nullcontext(), torch_xla.sync)
 
 
+def torch_tpu() -> Device:
+    import torch
+
+    wait = torch.accelerator.synchronize
+    return Device("tpu", lambda t: t.to("tpu"), contextlib.nullcontext(), wait)
+
+
 def cuda() -> Device:
     import torch
 
@@ -118,6 +125,7 @@ class Target:
     package: str = ""  # to import, if it is not named as the target
     forks: bool = True  # what has imported torch's database may fork
     title: str = ""
+    modules: Path | None = None  # a folder by which torch finds the device
 
 
 TARGETS = {
@@ -137,6 +145,13 @@ TARGETS = {
         "XLA's CPU back end",
         ("float32", "float64"),
         {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
+    ),
+    "torch_tpu": Target(
+        torch_tpu,
+        "XLA's CPU client (`verify` runs it so)",
+        ("float32",),
+        {"TPU_SKIP_MDS_QUERY": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": QUICKLY},
+        modules=ROOT / "migrator/targets/torch_tpu/on_cpu",
     ),
     "cuda": Target(
         cuda,
@@ -338,6 +353,9 @@ def main() -> None:
     options = parser.parse_args()
     target = options.target
     os.environ.update(TARGETS[target].variables)
+    if TARGETS[target].modules is not None:
+        sys.path.insert(0, str(TARGETS[target].modules))
+    importlib.import_module("torch")
     importlib.import_module(TARGETS[target].package or target)
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)

@@ -20,6 +20,17 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class StandIn:
+    """What a program finds in the place of a TPU, where its library has no CPU back end.
+
+    `modules` is a folder that is put on its PYTHONPATH, `says` what a result has to say of it.
+    """
+
+    modules: Path
+    says: str
+
+
+@dataclass(frozen=True)
 class Host:
     """The environment variables that a target's programs read, and their effects.
 
@@ -34,6 +45,8 @@ class Host:
     plugins: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tpu: Mapping[str, str] = field(default_factory=dict)  # settings for a TPU, without a fallback
     cpu: Mapping[str, str] = field(default_factory=dict)  # settings for the CPU
+    stand_in: StandIn | None = None  # … which they need
+    originals: Mapping[str, str] = field(default_factory=dict)  # keep the library out of GPU code
     virtual: Mapping[str, str] = field(default_factory=dict)  # … with `{count}` devices
     hasty: Mapping[str, str] = field(default_factory=dict)  # … that compile fast
     dump: Mapping[str, str] = field(default_factory=dict)  # programs are written to `{folder}`

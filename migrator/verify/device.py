@@ -5,7 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from migrator.targets import Target
+from migrator.targets import StandIn, Target
+
+from .errors import VerifyError
 
 GOOGLE = "0x1ae0"
 # Google's PCI devices that are not TPUs: the virtual network card and the virtual disk.
@@ -19,19 +21,33 @@ class Device:
     label: str
     environment: dict[str, str]
     is_tpu: bool
+    stand_in: StandIn | None = None
+
+    @property
+    def modules(self) -> Path | None:
+        """The folder that programs find it by."""
+        return self.stand_in.modules if self.stand_in else None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a result has to say of it."""
+        return [self.stand_in.says] if self.stand_in else []
 
 
 def device_for(target: Target, count: int | None = None) -> Device:
     """Choose the device for ``target`` and the settings that hold a script to it.
 
-    ``count`` is that of virtual devices where there is no TPU.
+    ``count`` is that of virtual devices where there is no TPU. Raises VerifyError where there are
+    not so many.
     """
     if has_tpu(target):
         return Device("TPU", target.host.on_tpu(), is_tpu=True)
-    label = f"CPU back end of {target.name}"
+    label, host = f"CPU back end of {target.name}", target.host
+    if host.stand_in is not None and (count or 1) > 1:
+        raise VerifyError(f"without a TPU, {target.name} has one device: --devices 1")
     if count is not None:
-        label += f", {count} virtual devices"
-    return Device(label, target.host.on_cpu(count), is_tpu=False)
+        label += f", {count} virtual device{'s' * (count != 1)}"
+    return Device(label, host.on_cpu(count), is_tpu=False, stand_in=host.stand_in)
 
 
 def has_tpu(target: Target, root: Path = Path("/")) -> bool:

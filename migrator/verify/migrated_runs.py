@@ -68,7 +68,8 @@ class MigratedRuns:
         return self.options.console
 
     def run(self, result: ScriptResult) -> ScriptResult:
-        result = replace(result, device=self.device.label)
+        notes = [*result.notes, *self.device.notes]
+        result = replace(result, device=self.device.label, notes=notes)
         if self.args != [*self.script.args]:
             text = f"the migrated script is given {command_line(self.args)}"
             result = replace(result, notes=[*result.notes, text])
@@ -214,7 +215,7 @@ class MigratedRuns:
                 framework=self.script.framework, original=self.script.folder,
                 start=self.script.start, module=self.script.module, stand_in=False,
                 closely=closely, focus=focus, stop=stop, ranks=self.script.ranks,
-                replicas=self.replicas, env=env, on_progress=update,
+                replicas=self.replicas, env=env, modules=self.device.modules, on_progress=update,
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:

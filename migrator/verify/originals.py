@@ -46,7 +46,7 @@ def record_script(
     found = Script.find(script, args, module, devices)
     with (
         tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
-        importing_once(python, found.framework) as running,
+        importing_once(python, found.framework, found.environment) as running,
     ):
         work = Path(name)
         runs, start = Runs(console), time.monotonic()
@@ -92,7 +92,8 @@ def record_original(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
             framework=script.framework, stand_in=True, original=script.folder,
             start=script.start, module=script.module, rounding=rounding, ranks=script.ranks,
-            stop=settings.steps if settings.quick else None, on_progress=update,
+            stop=settings.steps if settings.quick else None, env=script.environment,
+            on_progress=update,
         )  # fmt: skip
     if rounding:
         return recording
@@ -127,7 +128,7 @@ def trace_original(
                 python, script.entry, script.args, copy, work / f"{name}-recording", settings,
                 framework=script.framework, stand_in=True, original=script.folder,
                 start=script.start, module=script.module, closely=False, rounding=rounding,
-                focus=step, env=NO_COMPILER, on_progress=update,
+                focus=step, env={**script.environment, **NO_COMPILER}, on_progress=update,
             )  # fmt: skip
         runs.append(recording)
     return runs[0], runs[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from importlib.resources import as_file, files
@@ -85,11 +85,13 @@ class Recording:
         return self.folder / self.tensors
 
 
-def importing_once(python: Path, framework: Framework) -> AbstractContextManager[Path]:
-    """``python`` for several runs, of which each imports what takes seconds."""
+def importing_once(
+    python: Path, framework: Framework, environment: Mapping[str, str]
+) -> AbstractContextManager[Path]:
+    """``python`` for several runs in an environment, of which each imports what takes seconds."""
     if not framework.recorder_imports:
         return nullcontext(python)
-    return warm(python, framework.recorder_imports, child_environment())
+    return warm(python, framework.recorder_imports, child_environment(environment))
 
 
 @contextmanager
@@ -120,7 +122,8 @@ def record_run(
     stop: int | None = None,
     ranks: Ranks | None = None,
     replicas: Path | None = None,
-    env: dict[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    modules: Path | None = None,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[Run, Recording]:
     """Run ``entry`` under the recorder, in ``start`` in ``folder``, a copy of ``original``.
@@ -128,8 +131,8 @@ def record_run(
     ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
     ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
     as it is. ``focus``: a step of which every operation is kept, and nothing else. ``stop``: after
-    how many steps of an optimizer it ends. ``ranks``: how they are started; ``replicas``: the
-    program that has them as threads. Raises VerifyError where nothing could be recorded.
+    how many steps of an optimizer it ends. ``ranks``: how they are started; ``replicas``: what has
+    them as threads. ``modules``: a folder of some. Raises VerifyError where nothing is recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {
@@ -150,7 +153,7 @@ def record_run(
             command = ranks.command(command)
         done = run(
             [str(python), *command], cwd=folder / start, log=output / OUTPUT, grace=_GRACE,
-            env={**search_path(original, folder), **(env or {})}, timeout=settings.timeout,
+            env={**search_path(original, folder, modules), **(env or {})}, timeout=settings.timeout,
             on_progress=on_progress,
         )  # fmt: skip
     table, printed = _seen(output, done, settings, several=ranks is not None)
@@ -207,14 +210,18 @@ def _printed(folder: Path) -> str:
         return ""
 
 
-def search_path(original: Path, folder: Path) -> dict[str, str]:
-    """PYTHONPATH as a script in a copy has it, without what the migrator itself was found by."""
+def search_path(original: Path, folder: Path, modules: Path | None = None) -> dict[str, str]:
+    """PYTHONPATH as a script in a copy has it, without what the migrator itself was found by.
+
+    ``modules``: a folder that comes before all.
+    """
     entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     found = [
         str(folder / p.relative_to(original) if p.is_relative_to(original) else p)
         for p in entries
         if p != _OWN
     ]
+    found[:0] = [str(modules)] if modules is not None else []
     return {"PYTHONPATH": os.pathsep.join(found)} if found else {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ class Script:
     ranks: Ranks | None = None  # where it has several
     start: str = ""  # the folder that it starts in, in the one that is copied
     framework: Framework = field(default_factory=lambda: find_framework("torch"))
+    environment: Mapping[str, str] = field(default_factory=dict)  # that it runs in as it is
 
     @property
     def name(self) -> str:

@@ -64,7 +64,7 @@ def verify_against(
         framework = find_framework(target.framework)
         count = options.devices if framework.follows_operations else None  # else of no ranks
         found = Script.find(script, args, module, count) if isinstance(script, Path) else script
-        found = replace(found, framework=framework)
+        found = replace(found, framework=framework, environment=target.host.originals)
         if found.ranks is not None and options.bisect:
             raise VerifyError("--bisect follows one process: leave out --devices")
         if options.bisect and not framework.follows_operations:
@@ -76,7 +76,7 @@ def verify_against(
         )  # fmt: skip
         with (
             workplace(options.keep, f"{Path(found.entry).stem}-{target.name}") as work,
-            importing_once(interpreter.python, found.framework) as running,
+            importing_once(interpreter.python, found.framework, found.environment) as running,
         ):
             result, verification = _begun(
                 result, found, target, interpreter, running, golden, settings, options, work

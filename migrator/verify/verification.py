@@ -170,7 +170,12 @@ class _Work:
             device=device.label,
             python=self.interpreter.python,
             versions=self.interpreter.versions,
-            notes=[*self.interpreter.notes, *self._no_libtpu(device), *self._stale()],
+            notes=[
+                *self.interpreter.notes,
+                *device.notes,
+                *self._no_libtpu(device),
+                *self._stale(),
+            ],
             golden_device=self.golden.device if self.golden else None,
             seconds=done.seconds,
         )
@@ -223,6 +228,8 @@ class _Work:
             "TPU_RUNTIME_DEVICE": "tpu",  # where a portable program could choose
             "TPU_RUNTIME_REPORT": str(self.report),
         }
+        if device.modules is not None:
+            env["PYTHONPATH"] = str(device.modules)
         if self.options.compile_for is not None:
             env["TPU_RUNTIME_PROGRAMS"] = str(self.for_tpu)
         with progress(self.console, f"running {self.app.name} on the {device.label}") as update:

@@ -153,7 +153,10 @@ def test_doctor_and_verify_ask_it(plain: Installed, whole: Installed) -> None:
         assert done.returncode == 2
         assert "torch_fpu" in done.stderr.decode() and "Traceback" not in done.stderr.decode()
     done = whole.command("tpu-migrate verify train.py --target fpu --compile-for v6e-8")
-    assert b"--compile-for needs --target keras_jax or torch_xla or torchax" in done.stderr
+    assert (
+        b"--compile-for needs --target keras_jax or torch_tpu or torch_xla or torchax"
+        in done.stderr
+    )
 
 
 def test_review_tells_it_by_its_traces(plain: Installed, tmp_path: Path) -> None:

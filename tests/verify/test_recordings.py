@@ -48,6 +48,8 @@ def test_the_search_path_leads_into_the_copy_and_to_what_lies_elsewhere(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, given)))
     found = search_path(here, copy)["PYTHONPATH"].split(os.pathsep)
     assert found == [str(copy / "lib"), str(other), str(copy)]
+    modules = tmp_path / "modules"
+    assert search_path(here, copy, modules)["PYTHONPATH"].startswith(f"{modules}{os.pathsep}")
 
 
 def test_a_copy_may_be_kept_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

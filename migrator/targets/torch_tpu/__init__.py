@@ -1,6 +1,6 @@
 """TorchTPU 0.2.0: the TPU as a device of PyTorch itself."""
 
-from migrator.targets.target import Target
+from migrator.targets.target import Target, own_runtime
 
 from .environment import ENVIRONMENT
 from .host import HOST
@@ -15,5 +15,6 @@ TARGET = Target(
     environment=ENVIRONMENT,
     host=HOST,
     traces=TRACES,
+    runtime=own_runtime("torch_tpu"),
     portable=True,
 )

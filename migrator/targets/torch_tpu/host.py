@@ -1,15 +1,31 @@
-"""Variables that TorchTPU and its libtpu read."""
+"""Variables that TorchTPU and libtpu read."""
 
-from migrator.targets.host import Host, Slow
+from pathlib import Path
+
+from migrator.targets.host import Host, StandIn
+
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore:<TorchTpu/Performance/TcMalloc/",
+}
 
 HOST = Host(
-    cpu={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    cpu={"TPU_SKIP_MDS_QUERY": "1", **_QUIET},
+    originals={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    stand_in=StandIn(
+        Path(__file__).with_name("on_cpu"),
+        "torch_tpu has one device, which is XLA's CPU client: this is torch_tpu's own work in the "
+        "CPU's arithmetic, and attention by torch's math kernel in the place of the TPU's",
+    ),
+    hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
+    compiles_for_tpu=True,
+    has_tpu_compiler=True,  # its CPU client brings JAX
+    dump={"XLA_FLAGS": "{own} --xla_dump_to='{folder}' --xla_dump_hlo_as_text"},
     variables={
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0: `import torch` does not load TorchTPU",
-        "TORCH_TPU_DEFER_AND_FUSE": "run operators together, not one by one",
-        "TORCH_TPU_TOPOLOGY": "how a launcher's processes share the chips",
-        "TPU_SKIP_MDS_QUERY": "ask no metadata server which TPU this is",
+        "TORCH_TPU_DEFER_AND_FUSE": "operators wait, and are compiled together",
+        "TORCH_TPU_ALLOW_LEGACY_DEVICE_APIS": "torch.tpu.synchronize and the like only warn",
+        "TORCH_TPU_TOPOLOGY": "how the chips of several processes lie",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0: `import torch` does not load torch_tpu",
     },
     families=("TORCH_TPU_",),
-    slow={"TORCH_DEVICE_BACKEND_AUTOLOAD": Slow("hides the TPU from PyTorch", frozenset({"0"}))},
 )

@@ -1,0 +1,41 @@
+"""What a script migrated from CUDA to TPU by torch_tpu needs at run time.
+
+Written beside migrated code by tpu-migrate, and independent of it. ``tpu_runtime.setup()``, once in
+the entry script after its imports, mends what torch_tpu 0.2 computes otherwise than torch does. On
+a GPU or the CPU it changes nothing. The other names are those of ``torch.cuda``.
+"""
+
+from typing import NoReturn
+
+import torch
+
+from . import imported_names, normalization
+from .device import get_device_name, get_device_properties, is_bf16_supported
+
+__all__ = ["get_device_name", "get_device_properties", "is_bf16_supported", "setup"]
+
+_CONCERNS = (normalization,)
+_is_set_up = False
+
+
+def setup(precision: str = "highest") -> None:
+    """Prepare torch. Call it once, after the script's imports; it does not start the runtime.
+
+    ``precision`` is that of float32 products: "highest" is float32, which takes six passes of
+    bfloat16 on a TPU, "high" three, about TF32, and "medium" one.
+    """
+    global _is_set_up
+    torch.set_float32_matmul_precision(precision)
+    if _is_set_up:
+        return
+    _is_set_up = True
+    before = imported_names.of_torch()
+    for concern in _CONCERNS:
+        concern.install()
+    imported_names.renew(before)
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
+    )

@@ -1,0 +1,55 @@
+"""What a program asks about its device: the TPU, a GPU, or the CPU where there is neither."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+DeviceLike = torch.device | str | int | None
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What is known of a device that no CUDA properties describe.
+
+    ``total_memory`` is in bytes, 0 where it is not told. ``major`` and ``minor`` are 0: there is no
+    CUDA compute capability.
+    """
+
+    name: str
+    total_memory: int = 0
+    multi_processor_count: int = 1
+    major: int = 0
+    minor: int = 0
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """ "TPU v6e", the name of a GPU, or "CPU"."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(device)
+    return str(torch.tpu.get_device_name()) if _has_tpu() else "CPU"
+
+
+def get_device_properties(device: DeviceLike = None) -> Any:
+    """A GPU's own, or those that there are."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_properties(device)
+    if not _has_tpu():
+        return DeviceProperties("CPU")
+    try:
+        found = torch.tpu.get_device_properties()
+    except RuntimeError:  # a generation that torch_tpu does not know
+        return DeviceProperties(get_device_name())
+    return DeviceProperties(found.name, found.total_memory, found.multi_processor_count)
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation)
+    return True
+
+
+def _has_tpu() -> bool:
+    """Whether torch's accelerator is a TPU that is here."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return found is not None and found.type == "tpu"

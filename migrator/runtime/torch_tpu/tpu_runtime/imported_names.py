@@ -1,0 +1,1 @@
+../../shared/imported_names.py

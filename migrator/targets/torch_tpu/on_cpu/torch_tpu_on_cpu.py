@@ -1,0 +1,77 @@
+"""torch_tpu on XLA's CPU client, for programs that are verified where no TPU is.
+
+torch loads the entry points `torch.backends` of what is on the path when it is imported, torch_tpu
+by one of its own: with this folder on PYTHONPATH, a program finds one device, and need not know.
+Stands alone, in the target's python.
+"""
+
+import contextlib
+import ctypes
+import os
+from importlib import import_module
+from typing import Any
+
+_CREATE = 40 + 8 * 10  # where PJRT_Api has PJRT_Client_Create
+_INT64 = 1  # of PJRT_NamedValue_Type
+_OPTION = b"cpu_device_count"
+
+
+class _Value(ctypes.Union):
+    _fields_ = (("int64", ctypes.c_int64), ("pointer", ctypes.c_void_p))
+
+
+class _NamedValue(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p),
+        ("name", ctypes.c_char_p), ("name_size", ctypes.c_size_t),
+        ("type", ctypes.c_int), ("value", _Value), ("value_size", ctypes.c_size_t),
+    )  # fmt: skip
+
+
+class _CreateArguments(ctypes.Structure):  # how they begin
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p),
+        ("options", ctypes.POINTER(_NamedValue)), ("options_count", ctypes.c_size_t),
+    )  # fmt: skip
+
+
+_Create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CreateArguments))
+_kept: list[object] = []  # what C goes on using
+
+
+def _prepare(plugin: str) -> None:
+    """Let a client be made with one device: the CPU's knows none of the options of a TPU's."""
+    library = ctypes.CDLL(plugin)
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    entry = ctypes.c_void_p.from_address(library.GetPjrtApi() + _CREATE)
+    create = _Create(entry.value or 0)
+    option = _NamedValue(
+        struct_size=ctypes.sizeof(_NamedValue), name=_OPTION, name_size=len(_OPTION), type=_INT64,
+        value=_Value(int64=1), value_size=1,
+    )  # fmt: skip
+
+    def create_one(given: Any) -> Any:
+        given.contents.options, given.contents.options_count = ctypes.pointer(option), 1
+        return create(given)
+
+    replacement = _Create(create_one)
+    entry.value = ctypes.cast(replacement, ctypes.c_void_p).value
+    _kept.extend((library, replacement, option))
+
+
+def load() -> None:
+    """What torch calls when it is imported."""
+    torch: Any = import_module("torch")
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # noqa: PTH123
+        loader: Any = import_module("torch_tpu._loader")
+        hardware: Any = import_module("torch_tpu._internal.utils.hardware")
+        hardware.get_tpu_device_count = lambda: 1
+        loader.load()
+    # The kernels of the others are a TPU's.
+    for kernel in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
+
+
+_plugin = import_module("lammps_jax_pjrt_cpu").PLUGIN_PATH
+os.environ["TPU_LIBRARY_PATH"] = str(_plugin)
+_prepare(str(_plugin))
