@@ -125,6 +125,8 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
         # what is decided at run time stays so: the runtime takes both and maps float16
         decides = ctx.runtime("autocast")
+        if decides is None and ctx.words.device_names and names_device:
+            return _computed(ctx, device)
         if decides is None:
             return Report("its device or dtype is computed; write them out")
         named = device if isinstance(device, ast.Constant) else None
@@ -146,6 +148,13 @@ def autocast(ctx: Context, found: Construct) -> Decision:
     code = f"{word.code}({', '.join(arguments)})"
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
     return Rewrite([Replace(call, code, holes)], word.requires, note=note)
+
+
+def _computed(ctx: Context, device: ast.expr | None) -> Decision:
+    """What is computed stays so: it is for the device that the program chooses."""
+    if isinstance(device, ast.Constant):
+        return Rewrite([Replace(device, ctx.device_string(device))])
+    return Keep("of the device that the program chooses")
 
 
 def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:

@@ -8,6 +8,8 @@ from migrator.construct import Construct
 from migrator.edits import SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
+from .own_ranks import of_device
+
 BACK_END = Rule(
     code="DST006",
     name="nccl-by-name",
@@ -30,6 +32,10 @@ does what a group's own is compared with (`dist.get_backend() == "nccl"`).""",
 def nccl(ctx: Context, found: Construct) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
     assert isinstance(found.node, ast.Constant)
+    if ctx.words.devices is not None and ctx.words.devices.back_end is not None:
+        if _is_asked_for(ctx, found.node):
+            return Report(f"true on GPUs alone; on a TPU the back end is `{group}`")
+        return Keep("takes the way of GPUs; the group itself names that of the device")
     if _is_asked_for(ctx, found.node):
         if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so that this is never true")
@@ -70,6 +76,16 @@ def _starts(ctx: Context) -> list[ast.Call]:
         node for node in ctx.names.order
         if isinstance(node, ast.Call) and ctx.names.qualified(node.func) == meaning
     ]  # fmt: skip
+
+
+def back_end(ctx: Context, call: ast.Call, group: str) -> str:
+    """The target's back end, or the name that gets it just before."""
+    words, backend = ctx.words.devices, argument(call, 0, "backend")
+    if words is not None and words.back_end is not None:
+        return of_device(ctx, words.back_end)
+    if backend is None or assigned(ctx, call, group) is None:
+        return ctx.quoted(group, call)
+    return ctx.source.code(backend)
 
 
 def assigned(ctx: Context, call: ast.Call, group: str) -> ast.Constant | None:

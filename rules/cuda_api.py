@@ -3,11 +3,14 @@
 import ast
 
 from migrator.analysis.devices.current import Role, roles
+from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
+
+from .on_gpu import HOUSEKEEPING, behind_question
 
 FAMILY = Family("CUD", "torch.cuda", 40)
 
@@ -172,15 +175,6 @@ what to use instead, if anything.""",
 )
 
 
-_DELETED = (
-    "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
-    "set_sync_debug_mode", "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
-    "reset_peak_host_memory_stats", "reset_max_memory_cached", "nvtx.range_push", "nvtx.range_pop",
-    "nvtx.mark", "profiler.start", "profiler.stop", "memory._record_memory_history",
-    "_record_memory_history", "_sleep", "_lazy_init",
-)  # fmt: skip
-
-
 _REASONS = {
     "OutOfMemoryError": "is never raised by a TPU; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
     "get_device_capability": "an NVIDIA number; decide by device name, if at all",
@@ -206,7 +200,7 @@ def function(ctx: Context, found: Construct) -> Decision | None:
         return None  # rules of their own
     node = found.node
     assert isinstance(node, ast.expr)
-    if name == "current_device" and not ctx.target.asks_runtime:
+    if name == "current_device" and not ctx.target.portable:
         return _current_device(ctx, node)
     return counterpart(ctx, node, name)
 
@@ -226,9 +220,28 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     return counterpart(ctx, node, "current_device")
 
 
+def is_seeded(ctx: Context, call: ast.Call) -> bool:
+    """Whether torch.manual_seed, which seeds a TPU, too, is called with the same number nearby."""
+    if not ctx.words.device_names:
+        return False
+    seed, statement = ast.unparse(call.args[0]) if call.args else "", ctx.names.statement(call)
+    around = [*ctx.names.ancestors(statement)] if statement is not None else []
+    blocks = [getattr(a, part, []) for a in around for part in ("body", "orelse")]
+    seeding = (s.value for block in blocks if isinstance(block, list) for s in block
+               if isinstance(s, ast.Expr))  # fmt: skip
+    return any(
+        isinstance(other, ast.Call)
+        and ctx.names.qualified(other.func) == "torch.manual_seed"
+        and [ast.unparse(a) for a in other.args] == [seed]
+        for other in seeding
+    )
+
+
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
     """The target's spelling of a function that torch.cuda calls `name`."""
     call = ctx.names.call_of(node)
+    if call is not None and name.startswith("manual_seed") and is_seeded(ctx, call):
+        return Keep("torch.manual_seed, beside it, seeds every device")
     renamed = ctx.words.renames.get(f"torch.cuda.{name}")
     if renamed is not None:
         return Rewrite([Replace(node, renamed.code)], renamed.requires)
@@ -260,7 +273,7 @@ def event(ctx: Context, found: Construct) -> Decision:
     return Rewrite(edits, word.requires)
 
 
-@NOTHING.on("name", *(f"torch.cuda.{n}" for n in _DELETED))
+@NOTHING.on("name", *(f"torch.cuda.{n}" for n in HOUSEKEEPING))
 def nothing(ctx: Context, found: Construct) -> Decision:
     return removal(ctx, found)
 
@@ -270,6 +283,8 @@ def removal(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
     if (renamed := ctx.words.renames.get(found.key)) is not None:
         return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
+    if ctx.words.on_gpu is not None and found.key.startswith("torch.cuda."):
+        return behind_question(ctx, found.node)
     if ctx.target.asks_runtime and found.key.startswith("torch.cuda."):
         return Rewrite([Replace(found.node, found.key.replace("torch.cuda", RUNTIME))])
     call = ctx.names.call_of(found.node)
@@ -284,6 +299,14 @@ def removal(ctx: Context, found: Construct) -> Decision:
 @NOTHING.on("name", "torch.cuda.device", "torch.cuda.device_of")
 def device_context(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
+    word = ctx.words.renames.get("torch.cuda.device")
+    if word is not None and call is not None and len(call.args) == 1:
+        part = ".device.index" if found.key.endswith("_of") else ""
+        if not part and ctx.flow.kind(call.args[0]) & Kind.DEVICE:
+            part = ".index"
+        return Rewrite(
+            [Replace(call, f"{word.code}({{x}}{part})", {"x": call.args[0]})], word.requires
+        )
     return unwrapped(ctx, call, "chooses a CUDA device; there is one device here")
 
 

@@ -5,7 +5,8 @@ import ast
 from migrator.analysis.ranks.vocabulary import COPIES as COPYING
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.rule import Context, Decision, Example, Report, Rule
+from migrator.edits import Wrap
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 
 from .ranks import wrapped
 
@@ -49,6 +50,22 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
             f"line {line} computes with the number of GPUs, or sums what they give: here a model "
             "gives the whole batch's result"
         )
+    if words.copies is None:
+        return _on_gpus(ctx, found)
     sharded = words.sharded if ctx.options.shard == "fsdp" else None
     note = "BatchNorm uses the statistics of the whole batch"
     return wrapped(ctx, found, sharded or words.copies, note)
+
+
+def _on_gpus(ctx: Context, found: Construct) -> Decision:
+    """Copies are for the GPUs of one process; one that has a TPU has one."""
+    asked, call = ctx.words.on_gpu, ctx.names.call_of(found.node)
+    statement = ctx.names.statement(found.node)
+    if asked is None or call is None or "module" in ctx.names.by_attribute:
+        return Report("a process has one TPU: leave it out, or start ranks by torchrun")
+    match statement:
+        case ast.Assign(targets=[target], value=value) if value is call and call.args:
+            if ast.unparse(target) == ast.unparse(call.args[0]):
+                edit = Wrap(statement, [statement], f"if {asked.code}:")
+                return Rewrite([edit], asked.requires, "a process has one TPU")
+    return Report("a process has one TPU: leave it out, or start ranks by torchrun")

@@ -23,8 +23,9 @@ from migrator.edits import Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 
+from .on_gpu import guarded
 from .options import help_beside
-from .questions import asked_for
+from .questions import asked_for, with_index
 
 FAMILY = Family("DEV", "Devices", 20)
 
@@ -171,29 +172,6 @@ mean the CPU, so the one device that the target shows takes their place.""",
 )
 
 
-GENERATOR = Rule(
-    code="DEV005",
-    name="cuda-generator",
-    summary="a generator on CUDA becomes a CPU generator; its numbers are moved to the device",
-    why="""Neither target has a generator object of its own for the device: torch_xla raises,
-and stock torchax silently draws the same numbers at every call. A CPU generator works on both,
-and the numbers no longer depend on the hardware (they differ from CUDA's stream).""",
-    examples=(
-        Example(
-            """
-            import torch
-            g = torch.Generator(device="cuda").manual_seed(0)
-            """,
-            after="""
-            import torch
-            g = torch.Generator().manual_seed(0)
-            """,
-        ),
-    ),
-    moves_to_device=True,
-)
-
-
 def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
     word = ctx.words.device_object
@@ -273,7 +251,11 @@ def available(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     call, called = ctx.names.call_of(node), ""
+    if ctx.words.device_names and found.key.startswith("torch.accelerator"):
+        return Keep("knows the target's device")
     if call is not None:
+        if (alone := guarded(ctx, call)) is not None:
+            return alone
         asked = question(ctx.names, call)
         choice = availability_choice(ctx.names, ctx.flow, asked)
         if choice is not None and not names_attribute(ctx.names, choice.node):
@@ -315,6 +297,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
             return Report(f"{text!r} is a part of a device name; check what is built from it")
     if (unequal := _unequal(ctx, whole)) is not None:
         return Report(unequal)
+    if ctx.words.device_names and (indexed := with_index(ctx, whole)) is not None:
+        return indexed
     if (call := device_call(ctx.names, whole)) is not None:
         return device_object(ctx, call, node)
     if ctx.words.device_names:
@@ -355,6 +339,8 @@ def _read_by(ctx: Context, given: ast.expr) -> Report | None:
 
 @INDEX.on("name", "torch.device")
 def device_of_index(ctx: Context, found: Construct) -> Decision:
+    if ctx.words.device_names:
+        return Keep(_ANY_INDEX)
     call = ctx.names.call_of(found.node)
     index = argument(call, 0, "device", "type") if call is not None else None
     assert call is not None and index is not None
@@ -363,6 +349,8 @@ def device_of_index(ctx: Context, found: Construct) -> Decision:
 
 @INDEX.on("method", "to")
 def to_index(ctx: Context, found: Construct) -> Decision:
+    if ctx.words.device_names:
+        return Keep(_ANY_INDEX)
     call = ctx.names.call_of(found.node)
     assert call is not None
     index = call.args[0]
@@ -372,8 +360,13 @@ def to_index(ctx: Context, found: Construct) -> Decision:
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
+    if ctx.words.device_names:
+        return Keep(_ANY_INDEX)
     refused = _unknown_index(ctx, found.value) or _read_by(ctx, found.value)
     return refused or Rewrite([Replace(found.value, ctx.device(found.node))])
+
+
+_ANY_INDEX = "the index of an accelerator of any kind; a process has one TPU"
 
 
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
@@ -384,19 +377,3 @@ def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
         f"where {ctx.source.code(index)} comes from can not be seen; if it is the index of a "
         f"device, write {ctx.words.device!r}"
     )
-
-
-@GENERATOR.on("name", "torch.random.fork_rng")
-def fork_rng(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    devices = argument(call, 0, "devices") if call is not None else None
-    if devices is None or (isinstance(devices, ast.List) and not devices.elts):
-        return Keep("forks the generator of the CPU")
-    return Report("forks the generators of CUDA devices; seed anew behind the block instead")
-
-
-@GENERATOR.on("name", "torch.Generator")
-def generator(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    assert call is not None
-    return Rewrite([Replace(call, "{function}()", {"function": call.func})])

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.devices.choices import are_places_by_name, places_of_load
+from migrator.analysis.devices.choices import are_places_by_name, device_call, places_of_load
 from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.scripts import is_script
@@ -261,6 +261,9 @@ def load(ctx: Context, found: Construct) -> Decision:
         return _loaded(ctx, node)
     if location is not None and is_always_cpu(_here(ctx), location):
         return Keep("loads to the CPU")
+    if ctx.words.device_names and location is not None:
+        if not isinstance(location, ast.Lambda | ast.Dict):
+            return _to_chosen(ctx, location)
     if _only_state(ctx, call):
         if location is not None and are_places_by_name(ctx.names, location):
             return Keep("loads to the CPU, as the name says now")
@@ -268,6 +271,8 @@ def load(ctx: Context, found: Construct) -> Decision:
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
+    if ctx.words.device_names and location is None:
+        return Keep("returns to where it was saved", advice=_SAVED_ELSEWHERE)
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and places_of_load(ctx.names, location) is not None:
@@ -275,9 +280,22 @@ def load(ctx: Context, found: Construct) -> Decision:
     return _loaded(ctx, node)
 
 
+_SAVED_ELSEWHERE = "a file that a GPU wrote needs map_location on a TPU: say where its tensors go"
+
+
+def _to_chosen(ctx: Context, location: ast.expr) -> Decision:
+    """To the device that the program chooses."""
+    if ctx.flow.kind(location) & Kind.DEVICE_STRING and not isinstance(location, ast.Name):
+        if device_call(ctx.names, location) is None and isinstance(location, ast.Constant):
+            return Rewrite([Replace(location, ctx.device(location))])
+    return Keep("loads to the device that the program chooses")
+
+
 def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     """By the runtime's function, which knows the target's device."""
     word = ctx.runtime("load")
+    if word is None and edits and ctx.words.device_names:
+        return Rewrite(edits)
     if word is None:
         return Report('load to the CPU (map_location="cpu"), and move what the device needs')
     return Rewrite([Replace(function, word.code), *edits], word.requires)

@@ -64,7 +64,9 @@ def launcher(ctx: Context, found: Construct) -> Decision:
         how = "torchrun" if ctx.words.launches else "python, once: one process drives all devices"
         return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
     if ctx.words.launches:
-        return Keep("starts a process for each device, as on GPUs")
+        before = ctx.words.devices.launch_command if ctx.words.devices is not None else ""
+        advice = f"on a TPU, say `{before}` in the same shell first" if before else ""
+        return Keep("starts a process for each device, as on GPUs", advice)
     if ctx.target.portable:
         return Keep("a program for several devices stays as it is with --portable")
     if started is None:

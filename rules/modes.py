@@ -15,6 +15,7 @@ from migrator.targets import MIRRORED, RUNTIME
 
 from .cuda_api import counterpart, removal
 from .device import device_object_word
+from .on_gpu import not_on_tpu
 
 FAMILY = Family("RUN", "Modes of execution", 60)
 
@@ -352,6 +353,8 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     if ctx.words.device_names:
+        if found.key.endswith((".set_device_index", ".set_device_idx")):
+            return not_on_tpu(ctx, node)
         return Keep("knows the target's device")
     name = found.key.removeprefix("torch.accelerator").lstrip(".")
     call = ctx.names.call_of(node)

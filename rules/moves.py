@@ -6,12 +6,14 @@ from migrator.analysis.devices.choices import method_caller
 from migrator.analysis.devices.own_moves import does_as_torch
 from migrator.analysis.syntax.names import argument, dotted
 from migrator.analysis.training.loops import is_model
-from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .questions import is_gpu_or_tpu
 
 FAMILY = Family("MOV", "Moves to the device", 30)
 
@@ -167,6 +169,9 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         return Report("its arguments are unpacked; write the device out")
     if not _takes(ctx, call):
         return Report("torch's cuda() does not take these arguments; whose this is can not be seen")
+    index = argument(call, 0, "device")
+    if ctx.words.device_names and index is not None and _is_other(ctx, index):
+        return Rewrite([EditCall(call, method="to")])
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "device"]
     drop += call.args[:1]
     edits: list[Edit] = []
@@ -177,6 +182,14 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         ])  # fmt: skip
     edits.append(EditCall(call, method="to", drop=drop, first=ctx.device(node)))
     return Rewrite(edits)
+
+
+def _is_other(ctx: Context, index: ast.expr) -> bool:
+    """Whether a GPU may be another one than the first; the index of any accelerator will do."""
+    if isinstance(index, ast.Constant):
+        return isinstance(index.value, int) and index.value > 0
+    known = ctx.flow.kind(index) & (Kind.DEVICE | Kind.DEVICE_INT)
+    return bool(known) or ctx.evidence.is_index(index)
 
 
 def _takes(ctx: Context, call: ast.Call) -> bool:
@@ -273,7 +286,7 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
 def _asks(ctx: Context, node: ast.AST) -> str:
     """Whether `{x}` is on the target's device; on an accelerator, where the program chooses it."""
     if ctx.words.device_names:
-        return f"{{x}}.device.type != {ctx.quoted('cpu', node)}"
+        return is_gpu_or_tpu(ctx, node)
     return f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
 
 

@@ -10,6 +10,8 @@ from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import RUNTIME, Word
 
+from .on_gpu import behind_question
+
 PIN = Rule(
     code="MOV004",
     name="pinned-memory",
@@ -132,6 +134,8 @@ def record_stream(ctx: Context, found: Construct) -> Decision:
     if stream is None or not known:
         return Report("of a tensor, it is for the caching allocator of CUDA: leave it out")
     if call is not None and ctx.is_statement(call):
+        if ctx.words.on_gpu is not None:
+            return behind_question(ctx, found.node)
         statement = ctx.names.statement(call)
         assert statement is not None
         return Rewrite([Delete(statement)])

@@ -257,9 +257,9 @@ def matmul_precision(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(call)
     if ctx.options.precision and ctx.is_statement(call) and statement is not None:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
-    if ctx.words.setup is not None:
-        return Keep("the target reads it, too")
     word = ctx.runtime("set_matmul_precision")
+    if word is None and ctx.words.device_names:
+        return Keep("the target reads it, too")
     if word is None:
         return ctx.lacks(found.key)
     return Rewrite([EditCall(call, function=word.code)], word.requires)

@@ -1,38 +1,73 @@
-"""Questions after a device, of a program that chooses its own when it starts."""
+"""Names of devices in a program that chooses its own when it starts: questions, and indices."""
 
 import ast
+from collections.abc import Sequence
 
+from migrator.analysis.devices.choices import device_call
 from migrator.edits import Replace, Spread
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
 
 def asked_for(ctx: Context, name: ast.expr) -> Decision | None:
-    """`device.type == "cuda"`, of a program that chooses its device: it is none of the CPU's."""
+    """`device.type == "cuda"`: what is asked there is whether it is a GPU, or a TPU."""
     match ctx.parent(name):
         case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as op],
                          comparators=[right]) as compared:  # fmt: skip
-            cpu = ctx.quoted("cpu", name)
-            sign = _OPPOSITE[type(op)]
-            one, other = (cpu, "{other}") if left is name else ("{other}", cpu)
-            held = {"other": right if left is name else left}
-            return Rewrite([Replace(compared, f"{one} {sign} {other}", held)])
+            other = right if left is name else left
+            return _compared(ctx, compared, op, name, other)
         case ast.Compare():
-            return Report('is compared in a way that is not looked into; ask for `!= "cpu"`')
-        case ast.Tuple(elts=kinds) | ast.List(elts=kinds) | ast.Set(elts=kinds) as several:
+            return Report(f"is compared in a way that is not looked into; {_beside(ctx)}")
+        case ast.Tuple() | ast.List() | ast.Set() as several:
             above = ctx.parent(several)
-            tpu = ctx.words.device
-            if not isinstance(above, ast.Compare) and not _is_start(above):
-                return None
-            if any(isinstance(kind, ast.Constant) and kind.value == tpu for kind in kinds):
-                return Keep("one of several kinds, and the TPU is another")
-            if isinstance(name, ast.Constant) and name.value == "cuda":
-                both = [ctx.source.code(name), ctx.quoted(tpu, name)]
-                return Rewrite([Spread(name, both)])
-            return Report(f"one of several devices; put {tpu!r} beside it")
+            if isinstance(above, ast.Compare) or _is_start(above):
+                return _among(ctx, name, several.elts)
         case ast.Call() as call if _is_start(call):
-            tpu = ctx.quoted(ctx.words.device, name)
-            return Rewrite([Replace(name, f"({ctx.source.code(name)}, {tpu})")])
+            return Rewrite([Replace(name, _both(ctx, name))])
     return None
+
+
+def _compared(
+    ctx: Context, compared: ast.Compare, op: ast.cmpop, name: ast.expr, other: ast.expr
+) -> Decision:
+    if not isinstance(name, ast.Constant) or name.value != "cuda":
+        return Report(f"is compared with its index; compare the type of the device, {_beside(ctx)}")
+    if isinstance(op, ast.Eq | ast.NotEq):
+        word = "in" if isinstance(op, ast.Eq) else "not in"
+        return Rewrite([Replace(compared, f"{{x}} {word} {_both(ctx, name)}", {"x": other})])
+    if compared.left is not name:
+        return Report(f"is looked into for letters; {_beside(ctx)}")
+    above, tpu = ctx.parent(compared), ctx.quoted(ctx.words.device, name)
+    if isinstance(above, ast.BoolOp) and any(
+        ast.unparse(each) == ast.unparse(compared).replace("cuda", ctx.words.device)
+        for each in above.values
+    ):
+        return Keep("a TPU is asked for beside it")
+    sign, joins = ("in", "or") if isinstance(op, ast.In) else ("not in", "and")
+    held = ctx.source.code(other)
+    text = f"({ctx.source.code(name)} {sign} {held} {joins} {tpu} {sign} {held})"
+    return Rewrite([Replace(compared, text)])
+
+
+def _among(ctx: Context, name: ast.expr, kinds: Sequence[ast.expr]) -> Decision:
+    tpu = ctx.words.device
+    if any(isinstance(kind, ast.Constant) and kind.value == tpu for kind in kinds):
+        return Keep("one of several kinds, and the TPU is another")
+    if isinstance(name, ast.Constant) and name.value == "cuda":
+        return Rewrite([Spread(name, [ctx.source.code(name), ctx.quoted(tpu, name)])])
+    return Report(f"one of several devices; {_beside(ctx)}")
+
+
+def _both(ctx: Context, near: ast.AST) -> str:
+    return f"({ctx.quoted('cuda', near)}, {ctx.quoted(ctx.words.device, near)})"
+
+
+def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
+    """Whether `{x}` is on an accelerator of these kinds, as `x.is_cuda` says of one."""
+    return f"{{x}}.device.type in {_both(ctx, near)}"
+
+
+def _beside(ctx: Context) -> str:
+    return f"{ctx.words.device!r} is what a TPU says"
 
 
 def _is_start(node: ast.AST | None) -> bool:
@@ -41,4 +76,48 @@ def _is_start(node: ast.AST | None) -> bool:
     )
 
 
-_OPPOSITE = {ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in"}
+def with_index(ctx: Context, name: ast.expr) -> Decision | None:
+    """`f"cuda:{rank}"` keeps its index, and so does a second device: several GPUs stay several."""
+    index = _index(name)
+    if index is None or isinstance(ctx.parent(name), ast.Compare):
+        call = device_call(ctx.names, name)
+        indexed = call is not None and len(call.args) + len(call.keywords) > 1
+        return Rewrite([Replace(name, ctx.device_string(name))]) if indexed else None
+    device, code = ctx.device_string(name), ctx.source.code(name)
+    if isinstance(name, ast.JoinedStr):
+        return Rewrite([Replace(name, code.replace("cuda", f"{{{device}}}", 1))])
+    number = index if isinstance(index, str) else ctx.source.code(index)
+    if any(letter in number for letter in "\"'{}\\\n"):
+        return Report(f"put {device} in the place of its first letters")
+    return Rewrite(
+        [
+            Replace(
+                name,
+                "f"
+                + ctx.quoted(f"{{{device}}}:{{{number}}}", name).replace(
+                    "{" + number + "}", number if number.isdecimal() else "{" + number + "}"
+                ),
+            )
+        ]
+    )
+
+
+def _index(name: ast.expr) -> ast.expr | str | None:
+    """The index in the name of a device, where it is another one than the first."""
+    match name:
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if text.startswith("cuda:"):
+            return name
+        case ast.BinOp(left=ast.Constant(value=str("cuda:%d" | "cuda:%s")), right=index):
+            return index
+        case ast.BinOp(
+            left=ast.Constant(value="cuda:"), right=ast.Call(func=ast.Name(id="str"), args=[index])
+        ):
+            return index
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value="cuda:{}" | "cuda:{0}"), attr="format"),
+            args=[index],
+        ):
+            return index
+        case ast.Constant(value=str(text)) if text.startswith("cuda:") and text != "cuda:0":
+            return text.removeprefix("cuda:")
+    return None

@@ -20,7 +20,8 @@ from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import Devices, Word
 
-from .back_ends import assigned
+from .back_ends import assigned, back_end
+from .own_ranks import is_of_device, own_wrapper, with_environment
 
 # Arguments of spawn: torch_xla.launch counts by itself, and waits for what it starts.
 _COUNTED = ("nprocs", "join", "daemon")
@@ -202,6 +203,9 @@ def wrapper(ctx: Context, found: Construct) -> Decision | None:
     words = rank_words(ctx)
     if words is None:
         return None
+    if words.launch is not None and words.ranks is None:
+        return own_wrapper(ctx, found)
+    assert words.ranks is not None
     if words.launch is not None and found.key == WRAPPER:
         return wrapped(ctx, found, words.ranks, gone=("device_ids", "output_device"))
     if words.launch is not None:
@@ -282,21 +286,15 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
-    return Rewrite([EditCall(call, drop=drop, first=_back_end(ctx, call, words.group), put=put)])
-
-
-def _back_end(ctx: Context, call: ast.Call, group: str) -> str:
-    """The target's back end, or the name that gets it just before."""
-    backend = argument(call, 0, "backend")
-    if backend is None or assigned(ctx, call, group) is None:
-        return ctx.quoted(group, call)
-    return ctx.source.code(backend)
+    return Rewrite([EditCall(call, drop=drop, first=back_end(ctx, call, words.group), put=put)])
 
 
 def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
     """The same group, by another back end; which device a rank has is not for it to say."""
-    backend, word = argument(call, 0, "backend"), _back_end(ctx, call, group)
+    backend, word = argument(call, 0, "backend"), back_end(ctx, call, group)
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
+    if not gone and backend is not None and is_of_device(ctx, backend):
+        return Keep("the back end of the device")
     named = backend if isinstance(backend, ast.Constant) else assigned(ctx, call, group)
     if named is not None and named.value == group and not gone:
         return Keep("the target's back end")
@@ -320,6 +318,8 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
     function, given = argument(call, 0, "fn"), argument(call, 1, "args")
     if function is None:
         return Report("what it starts can not be seen")
+    if words.launch is not None and words.launch_environment is not None:
+        return with_environment(ctx, call, words.launch_environment)
     if words.launch is not None and not words.launch.requires:
         return Keep("starts a process for each device")
     if words.launch is not None:

@@ -10,7 +10,7 @@ from migrator.construct import Construct
 from migrator.edits import Insert
 from migrator.pipeline.first_use import above_first_use
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
-from migrator.targets import RUNTIME, Word
+from migrator.targets import RUNTIME
 
 FAMILY = Family("SET", "Set-up", 10)
 
@@ -98,9 +98,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.runtime("setup")
     if not ctx.is_entry or not (ctx.uses_device or ctx.ranks):
         return None
-    if ctx.words.setup is not None:
-        return _statement(ctx, ctx.words.setup)
-    if word is None or _present(ctx):
+    if word is None or _present(ctx) or (ctx.words.on_gpu is not None and _only_pins(ctx)):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
@@ -109,23 +107,9 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], word.requires)
 
 
-def _statement(ctx: Context, word: Word) -> Decision | None:
-    """The statement that stands for the set-up, unless the program has one that does the same."""
-    function = word.code.partition("(")[0].rpartition(".")[2]
-    named = (name.rpartition(".")[2] for _, name in ctx.names.meant)
-    if function in named or (not ctx.ranks and _only_pins(ctx)):
-        return None
-    precision = ctx.quoted(
-        {"default": "medium"}.get(asked := ctx.options.precision or "highest", asked)
-    )
-    code = word.code.replace("{precision}", precision)
-    anchor, before = above_first_use(ctx.names, ctx.is_own)
-    return Rewrite([Insert(ctx.names.tree, anchor, ["", code, ""], before=before)], word.requires)
-
-
 def _only_pins(ctx: Context) -> bool:
     """Whether all that a file says of a GPU is whether to pin memory for it."""
-    if ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework):
+    if ctx.ranks or (ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework)):
         return False
     pins = {ctx.names.statement(c.node) for c in ctx.constructs if c.key == "pin_memory"}
     using = filter(ctx.framework.uses_device, ctx.constructs)

@@ -2,10 +2,11 @@
 
 import ast
 
+from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 STREAM = Rule(
     code="CUD003",
@@ -64,6 +65,8 @@ _GRAPHS = (
 def stream(ctx: Context, found: Construct) -> Decision:
     node = found.node
     call = ctx.names.call_of(node)
+    if ctx.words.device_names:
+        return _of_any(ctx, found)
     if call is not None and found.key.endswith(("current_stream", "default_stream")):
         use = ctx.parent(call)
         if isinstance(use, ast.Attribute) and use.attr == "synchronize":
@@ -72,6 +75,21 @@ def stream(ctx: Context, found: Construct) -> Decision:
             if use.func.attr in ("record", "wait"):  # event.record(torch.cuda.current_stream())
                 return Rewrite([EditCall(use, drop=[call])])
     return Report("streams have no counterpart; take them out, XLA overlaps the work itself")
+
+
+def _of_any(ctx: Context, found: Construct) -> Decision:
+    """Streams of whichever accelerator there is."""
+    assert isinstance(found.node, ast.expr)
+    if found.key == "torch.Stream":
+        return Keep("a stream of whichever accelerator there is")
+    if (renamed := ctx.words.renames.get(found.key)) is not None:
+        return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
+    call = ctx.names.call_of(found.node)
+    if found.key == "torch.cuda.stream" and call is not None and len(call.args) == 1:
+        given = call.args[0]
+        if ctx.flow.kind(given) & Kind.STREAM and isinstance(ctx.parent(call), ast.withitem):
+            return Rewrite([Replace(call, "{stream}", {"stream": given})])
+    return Report("a stream of CUDA's; torch.Stream is one of any accelerator, and a context")
 
 
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:

@@ -132,7 +132,7 @@ class _Guard:
     def _block(self, edit: Wrap) -> ast.AST:
         """The block that statements are put into."""
         (made,) = _statements([f"{edit.header} pass"])
-        assert isinstance(made, ast.With)
+        assert isinstance(made, ast.With | ast.If)
         made.body = [*edit.statements]
         self.touched.add(made)
         self.blocks[made] = edit

@@ -171,15 +171,15 @@ def _imported(module: bytes, names: bytes) -> list[str]:
 
 def bundle(target: Target) -> Bundle:
     """A target's runtime; that of a portable program chooses, with the target's inside of it."""
-    return _bundle(target.runtime, target.portable)
+    return _bundle(target.runtime, target.asks_runtime)
 
 
 @cache
-def _bundle(runtime: Path | None, portable: bool) -> Bundle:
+def _bundle(runtime: Path | None, chooses: bool) -> Bundle:
     own = _package(runtime) if runtime is not None else {}
-    if portable:
-        chooses = _package(own_runtime("portable"))
-        own = chooses | {f"tpu/{name}": file for name, file in own.items()}
+    if chooses:
+        choice = _package(own_runtime("portable"))
+        own = choice | {f"tpu/{name}": file for name, file in own.items()}
     return Bundle(own)
 
 

@@ -117,7 +117,7 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
                 f"{at} is the runtime of {there}: this code was migrated for {there} before; "
                 f"migrate the GPU original for {target.label}"
             )
-        needed = use.needs if (use.is_entered or there) and not target.portable else None
+        needed = use.needs if (use.is_entered or there) and not target.asks_runtime else None
         inside = disk.list(at)
         for name, content in bundle(target).of(needed, inside).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:

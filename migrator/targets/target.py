@@ -89,6 +89,8 @@ def with_ranks(target: Target) -> Target:
 
     The starting process must not use the device itself; the runtime takes care of that.
     """
+    if target.words.device_names:
+        return target  # what it asks torch for does not use the device
     words = replace(
         target.words,
         device_object=None,

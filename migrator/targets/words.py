@@ -43,8 +43,12 @@ class Devices:
     """
 
     group: str  # the backend of torch.distributed
-    copies: Word  # what torch.nn.DataParallel becomes
-    ranks: Word  # what torch.nn.parallel.DistributedDataParallel becomes
+    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it is for GPUs alone
+    # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself, as all else
+    ranks: Word | None = None
+    back_end: Word | None = None  # code for `group`, where the program chooses its device
+    launch_environment: Word | None = None  # what is called before processes start
+    launch_command: str = ""  # the same in a shell
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, if it replaces the program's own
     unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
@@ -71,7 +75,6 @@ class Words:
     # `device_object`, of which a file takes the first that it does not use otherwise.
     device_names: tuple[str, ...] = ()
     on_gpu: Word | None = None  # there, whether it runs on a GPU
-    setup: Word | None = None  # the statement with which a program starts; `{precision}` in it
     autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
     step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
@@ -87,6 +90,7 @@ class Words:
     # What it can do. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
     compiles_constants: bool = False  # lists that become tensors are only sent to the device once
+    generators: bool = False  # it has generator objects of its own
     compiles: bool = False  # torch.compile does, without options for the back ends of others
     transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm

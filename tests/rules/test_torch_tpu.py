@@ -31,8 +31,9 @@ def test_every_example_of_every_rule() -> None:
 def test_a_script_gets_a_device_and_full_precision() -> None:
     text = tpu("import torch\nx = torch.ones(2).cuda()\n", entry=True)
     assert text == (
-        "import torch\n\n"
-        'torch.set_float32_matmul_precision("highest")\n\n'
+        "import torch\n"
+        "import tpu_runtime\n\n"
+        "tpu_runtime.setup()\n\n"
         f"device = {CHOSEN}\n\n"
         "x = torch.ones(2).to(device)\n"
     )
@@ -61,10 +62,10 @@ def test_a_name_that_is_taken(taken: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("x.is_cuda", 'x.device.type != "cpu"'),
-        ('device.type == "cuda"', 'device.type != "cpu"'),
-        ('"cuda" != device.type', '"cpu" == device.type'),
-        ('"cuda" in str(device)', '"cpu" not in str(device)'),
+        ("x.is_cuda", 'x.device.type in ("cuda", "tpu")'),
+        ('device.type == "cuda"', 'device.type in ("cuda", "tpu")'),
+        ('"cuda" != device.type', 'device.type not in ("cuda", "tpu")'),
+        ('"cuda" in str(device)', '("cuda" in str(device) or "tpu" in str(device))'),
         ('device.type in ("cuda", "mps")', 'device.type in ("cuda", "tpu", "mps")'),
         ('str(device).startswith("cuda")', 'str(device).startswith(("cuda", "tpu"))'),
     ],
@@ -107,3 +108,105 @@ def test_what_the_tpu_lacks_is_reported() -> None:
     g = torch.cuda.CUDAGraph()
     """
     assert len(reported(run(textwrap.dedent(source), TPU))) == 2
+
+
+def test_a_device_with_an_index_keeps_it() -> None:
+    """Several GPUs stay several; a process has one TPU, which any index means."""
+    head = "import torch\n\n\ndef f(x, rank: int):\n    return "
+    for before, after in (
+        ('torch.device(f"cuda:{rank}")', 'torch.device(f"{device.type}:{rank}")'),
+        ('torch.device("cuda", rank)', "torch.device(device.type, rank)"),
+        ('x.to("cuda:%d" % rank)', 'x.to(f"{device.type}:{rank}")'),
+        ('x.to("cuda:1")', 'x.to(f"{device.type}:1")'),
+        ('x.to("cuda:0")', "x.to(device)"),
+        ("x.cuda(rank)", "x.to(rank)"),
+        ("x.to(rank)", "x.to(rank)"),
+    ):
+        assert tpu(f"{head}{before}\n").endswith(f"    return {after}\n")
+
+
+RANKS = """\
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(rank, world):
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    model = DDP(torch.nn.Linear(2, 2).to(rank), device_ids=[rank])
+
+
+if __name__ == "__main__":
+    n = torch.cuda.device_count()
+    mp.spawn(main, args=(n,), nprocs=n)
+"""
+
+
+def test_ranks_stay_ranks() -> None:
+    text = tpu(RANKS, entry=True)
+    for line in (
+        "    dist.init_process_group(dist.get_default_backend_for_device(device), rank=rank, ",
+        "    if torch.cuda.is_available():\n        torch.cuda.set_device(rank)\n",
+        "    model = DDP(torch.nn.Linear(2, 2).to(rank))\n",
+        "    n = torch.accelerator.device_count()\n"
+        '    if device.type == "tpu":\n'
+        "        torch.tpu.distributed.set_tpu_launch_env(nproc_per_node=n)\n"
+        "    mp.spawn(main, args=(n,), nprocs=n)\n",
+    ):
+        assert line in text
+
+
+def test_a_question_that_only_gpus_are_behind_stays() -> None:
+    alone = "import torch\nif torch.cuda.is_available():\n    torch.cuda.set_device(1)\n"
+    assert tpu(alone) == alone
+    text = tpu(f"{alone}    torch.cuda.synchronize()\n")
+    assert text == (
+        "import torch\nif torch.accelerator.is_available():\n"
+        "    if torch.cuda.is_available():\n        torch.cuda.set_device(1)\n"
+        "    torch.accelerator.synchronize()\n"
+    )
+
+
+def test_a_seed_beside_torchs_own_stays() -> None:
+    both = "import torch\ntorch.manual_seed(3)\ntorch.cuda.manual_seed_all(3)\n"
+    assert tpu(both) == both
+    assert "torch.manual_seed(4)" in tpu("import torch\ntorch.cuda.manual_seed_all(4)\n")
+
+
+def test_generators_streams_and_events_are_of_any_accelerator() -> None:
+    text = tpu("""\
+    import torch
+    g = torch.Generator(device="cuda")
+    s = torch.cuda.Stream()
+    with torch.cuda.stream(s):
+        e = torch.cuda.Event(enable_timing=True)
+    torch.cuda.current_stream().wait_stream(s)
+    """)
+    assert text.endswith(
+        "g = torch.Generator(device=device)\n"
+        "s = torch.Stream()\n"
+        "with s:\n"
+        "    e = torch.Event(enable_timing=True)\n"
+        "torch.accelerator.current_stream().wait_stream(s)\n"
+    )
+
+
+def test_a_checkpoint_returns_to_where_it_was_saved() -> None:
+    text = tpu("""\
+    import torch
+    x = torch.load("a.pt")
+    y = torch.load("a.pt", map_location="cuda")
+    model.load_state_dict(torch.load("b.pt"))
+    """)
+    assert 'x = torch.load("a.pt")' in text
+    assert 'y = torch.load("a.pt", map_location=device)' in text
+    assert 'torch.load("b.pt", map_location="cpu")' in text
+
+
+def test_copies_are_for_gpus() -> None:
+    text = tpu("import torch\nnet = torch.nn.DataParallel(net).cuda()\n")
+    assert "DataParallel(net).to(device)" in text
+    text = tpu("import torch\nnet = torch.nn.DataParallel(net)\nnet.cuda()\n")
+    assert "if torch.cuda.is_available():\n    net = torch.nn.DataParallel(net)\n" in text

@@ -1,6 +1,6 @@
 """Words of PyTorch itself: they mean a TPU where there is one, and a GPU where there are GPUs."""
 
-from migrator.targets.words import Word, Words
+from migrator.targets.words import Devices, Word, Words
 
 # Functions of torch.cuda, with those of any accelerator that take the same arguments.
 _SAME = {
@@ -8,7 +8,8 @@ _SAME = {
     "synchronize": "synchronize",
     "device_count": "device_count",
     "current_device": "current_device_index",
-    "set_device": "set_device_index",
+    "device": "device_index",
+    "current_stream": "current_stream",
     "empty_cache": "empty_cache",
     "memory_allocated": "memory_allocated",
     "max_memory_allocated": "max_memory_allocated",
@@ -28,7 +29,6 @@ WORDS = Words(
     ),
     device_names=("device", "accelerator", "chosen_device"),
     on_gpu=Word("{torch}.cuda.is_available()"),
-    setup=Word("{torch}.set_float32_matmul_precision({precision})"),
     autocast=Word("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
     renames={
@@ -36,7 +36,18 @@ WORDS = Words(
         "torch.cuda.manual_seed": Word("{torch}.manual_seed"),
         "torch.cuda.manual_seed_all": Word("{torch}.manual_seed"),
         "torch.cuda.Event": Word("{torch}.Event"),
+        "torch.cuda.Stream": Word("{torch}.Stream"),
     },
+    devices=Devices(
+        group="tpu_dist",
+        launch=Word("torch.multiprocessing.spawn"),
+        back_end=Word(
+            "{torch.distributed}.get_default_backend_for_device({device})", ("torch.distributed",)
+        ),
+        launch_environment=Word("{torch}.tpu.distributed.set_tpu_launch_env"),
+        launch_command="export $(python -m torch.tpu.distributed | xargs)",
+    ),
+    generators=True,
     compiles=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",

@@ -1,0 +1,57 @@
+"""Generators of random numbers on a device."""
+
+import ast
+
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.values.kinds import Kind
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+GENERATOR = Rule(
+    code="DEV005",
+    name="cuda-generator",
+    summary="a generator on CUDA becomes a CPU generator; its numbers are moved to the device",
+    why="""Neither target has a generator object of its own for the device: torch_xla raises,
+and stock torchax silently draws the same numbers at every call. A CPU generator works on both,
+and the numbers no longer depend on the hardware (they differ from CUDA's stream).""",
+    examples=(
+        Example(
+            """
+            import torch
+            g = torch.Generator(device="cuda").manual_seed(0)
+            """,
+            after="""
+            import torch
+            g = torch.Generator().manual_seed(0)
+            """,
+        ),
+    ),
+    moves_to_device=True,
+)
+
+
+@GENERATOR.on("name", "torch.random.fork_rng")
+def fork_rng(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    devices = argument(call, 0, "devices") if call is not None else None
+    named = argument(call, None, "device_type") if call is not None else None
+    if ctx.words.generators and call is not None:
+        if named is not None:
+            return Keep("names the kind of device")
+        return Rewrite([EditCall(call, put={"device_type": ctx.device_string(call)})])
+    if devices is None or (isinstance(devices, ast.List) and not devices.elts):
+        return Keep("forks the generator of the CPU")
+    return Report("forks the generators of CUDA devices; seed anew behind the block instead")
+
+
+@GENERATOR.on("name", "torch.Generator")
+def generator(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    if ctx.words.generators:
+        device = argument(call, 0, "device")
+        if device is None or not ctx.flow.kind(device) & (Kind.DEVICE_STRING | Kind.DEVICE_INT):
+            return Keep("a generator of the device that the program chooses")
+        return Rewrite([Replace(device, ctx.device(device))])
+    return Rewrite([Replace(call, "{function}()", {"function": call.func})])

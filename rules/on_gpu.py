@@ -1,0 +1,81 @@
+"""What only a GPU does, in a program that runs on others as well: it is done where there is one."""
+
+import ast
+
+from migrator.edits import Wrap
+from migrator.rule import Context, Decision, Keep, Report, Rewrite
+
+# Functions of torch.cuda that do nothing for a program but on a GPU.
+HOUSEKEEPING = (
+    "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
+    "set_sync_debug_mode", "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
+    "reset_peak_host_memory_stats", "reset_max_memory_cached", "nvtx.range_push", "nvtx.range_pop",
+    "nvtx.mark", "profiler.start", "profiler.stop", "memory._record_memory_history",
+    "_record_memory_history", "_sleep", "_lazy_init",
+)  # fmt: skip
+_ALONE = "for GPUs alone, and asks for one first"
+
+
+def behind_question(ctx: Context, node: ast.AST) -> Decision:
+    """`if torch.cuda.is_available():` above a statement."""
+    asked, statement = ctx.words.on_gpu, ctx.names.statement(node)
+    assert asked is not None
+    if statement is None or _is_asked(ctx, statement):
+        return Keep(_ALONE)
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return Report(f"is for GPUs alone: ask for `{asked.code}` first")
+    if statement.value.func is not node:
+        return Report(f"is for GPUs alone: ask for `{asked.code}` first, in a statement of its own")
+    return Rewrite([Wrap(statement, [statement], f"if {asked.code}:")], asked.requires)
+
+
+def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
+    """Which of several devices a process has is nothing to choose on a TPU, where it has one."""
+    statement, tpu = ctx.names.statement(node), ctx.quoted(ctx.words.device, node)
+    call = ctx.names.call_of(node)
+    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+        return Report("a process has one TPU, and no other can be chosen")
+    index = call.args[0] if call.args else None
+    if isinstance(index, ast.Constant) and index.value == 0:
+        return Keep("the first device, which a process has in any case")
+    block = ctx.parent(call) if statement is None else ctx.parent(statement)
+    if isinstance(block, ast.If) and f"!= {ast.unparse(ast.Constant(ctx.words.device))}" in (
+        ast.unparse(block.test)
+    ):
+        return Keep("not reached on a TPU")
+    header = f"if {ctx.device_string(node)} != {tpu}:"
+    return Rewrite([Wrap(statement, [statement], header)])
+
+
+def guarded(ctx: Context, question: ast.Call) -> Keep | None:
+    """A question after a GPU that only decides about what is for GPUs alone."""
+    block = ctx.parent(question)
+    if not isinstance(block, ast.If) or not _stays(ctx, block):
+        return None
+    return Keep(_ALONE, leaves=[block])
+
+
+def _stays(ctx: Context, block: ast.If) -> bool:
+    asked = ctx.words.on_gpu
+    if asked is None or block.orelse or ctx.source.code(block.test) != asked.code:
+        return False
+    return all(_is_one(ctx, statement) for statement in block.body)
+
+
+def _is_one(ctx: Context, statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="record_stream"))):
+            return True
+        case ast.Expr(value=ast.Call(func=func)):
+            name = ctx.names.qualified(func) or ""
+            return name.removeprefix("torch.cuda.") in HOUSEKEEPING and name not in (
+                ctx.words.renames
+            )
+        case ast.Assign(value=ast.Call(func=func)):
+            return (ctx.names.qualified(func) or "").endswith("nn.DataParallel")
+    return False
+
+
+def _is_asked(ctx: Context, statement: ast.stmt) -> bool:
+    block = ctx.parent(statement)
+    return isinstance(block, ast.If) and statement in block.body and _stays(ctx, block)

@@ -1,0 +1,58 @@
+"""Ranks of a program that chooses its device when it starts: torch's own words serve them."""
+
+import ast
+
+from migrator.analysis.ranks.vocabulary import WRAPPER
+from migrator.analysis.syntax.annotations import is_only_named
+from migrator.analysis.syntax.names import argument
+from migrator.construct import Construct
+from migrator.edits import EditCall, Insert
+from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.targets import Word
+
+
+def of_device(ctx: Context, back_end: Word) -> str:
+    """Code for the back end of the device that the program chooses."""
+    spelled, _ = ctx.module("torch.distributed")
+    code = back_end.code.replace("{torch.distributed}", spelled)
+    return code.replace("{device}", ctx.device())
+
+
+def is_of_device(ctx: Context, back_end: ast.expr) -> bool:
+    """Whether the program asks torch for the back end itself."""
+    value = ctx.names.only_value(back_end)
+    name = ctx.names.qualified(value.func) if isinstance(value, ast.Call) else None
+    words = ctx.words.devices
+    return (
+        words is not None
+        and words.back_end is not None
+        and name == ("torch.distributed.get_default_backend_for_device")
+    )
+
+
+def own_wrapper(ctx: Context, found: Construct) -> Decision:
+    """Torch's own, which asks for no index of a device: a process has one, or has chosen it."""
+    call = ctx.names.call_of(found.node)
+    assert isinstance(found.node, ast.expr)
+    if call is None or is_only_named(ctx.names, found.node):
+        return Keep("torch's own, which works there")
+    if found.key != WRAPPER:
+        return Report("of its first kind, which was not run there: use `fully_shard`")
+    gone: list[ast.expr | ast.keyword] = [
+        k for k in call.keywords if k.arg in ("device_ids", "output_device")
+    ]
+    gone += call.args[1:3]
+    return Rewrite([EditCall(call, drop=gone)]) if gone else Keep("torch's own")
+
+
+def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
+    """What a TPU's processes have to agree on is decided before they start."""
+    statement, name = ctx.names.statement(call), word.code.rpartition(".")[2]
+    if name in ctx.names.by_attribute:
+        return Keep("starts a process for each device")
+    count = argument(call, 2, "nprocs")
+    known = isinstance(count, ast.Name | ast.Constant)
+    given = f"nproc_per_node={ctx.source.code(count)}" if known and count is not None else ""
+    device, tpu = ctx.device_string(call), ctx.quoted(ctx.words.device, call)
+    text = f"if {device} == {tpu}:\n    {word.code}({given})"
+    return Rewrite([Insert(ctx.names.tree, statement, [text], before=True)], word.requires)
