@@ -8,8 +8,8 @@ folder, in a process of its own. These are forked from one that has imported wha
 
 The tests are in two tiers: the first runs, and a tenth of the second, which the commit chooses;
 `--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute. `--keras`
-runs those that need Keras and TensorFlow, in an environment of their own (2.7 GB more): they are in
-no other run.
+runs those that need Keras and TensorFlow, in an environment of their own (2.7 GB more), and
+`--torch-tpu` those that need torch_tpu (7 GB): they are in no other run.
 
 Needs Python 3.11 or later and the package index, and for the tests of the HTML report a Chromium,
 which is installed where that can be done (apt-get, as root). What each test took is kept in
@@ -65,6 +65,7 @@ BACK_ENDS = {
 STARTED = {
     "": ((),),
     "keras_jax": ((),),
+    "torch_tpu": (("torch", "torch._dynamo"),),
     "torchax": (
         ("torch", "torch._dynamo", "torchvision", "jaxlib._jax", "jaxlib.mlir.dialects.mhlo",
          "jaxlib.mlir.dialects.stablehlo", "ml_dtypes", "opt_einsum", "scipy"),
@@ -78,11 +79,25 @@ STARTED = {
 IMPORTED = {
     "": ("libcst", "hypothesis"),
     "keras_jax": ("libcst", "hypothesis"),
+    "torch_tpu": ("libcst",),
     "torchax": ("torchax", "hypothesis", "libcst", "jinja2"),
     "torch_xla": ("scipy", "hypothesis", "libcst", "jinja2"),
 }
 FAST = ("analysis", "engine", "formats", "rules")
-KERAS = {"keras_jax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICKLY, "TF_CPP_MIN_LOG_LEVEL": "3"}}
+# Rooms that run by an option of their own alone, and the environment that each has.
+APART = {
+    "keras_scripts": {
+        "keras_jax": {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICKLY, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    },
+    "torch_tpu": {
+        "torch_tpu": {
+            # by which torch finds XLA's CPU client as its TPU
+            "PYTHONPATH": str(ROOT / "migrator/targets/torch_tpu/on_cpu"),
+            "XLA_FLAGS": QUICKLY, "TF_CPP_MIN_LOG_LEVEL": "3", "TPU_SKIP_MDS_QUERY": "1",
+        },
+    },
+}  # fmt: skip
+OPTIONS = {"--keras": "keras_scripts", "--torch-tpu": "torch_tpu"}
 LANES = 8  # at most
 WORTHWHILE = 20.0  # seconds of a job, if there are enough files
 UNKNOWN = 5.0  # seconds of a file that was never timed
@@ -161,8 +176,8 @@ class Job:
 def targets_of(file: Path) -> list[str]:
     """In which environments a file of tests runs; [""] stands for any one."""
     room = file.relative_to(ROOT / "tests").parts
-    if room[0] == "keras_scripts":
-        return [*KERAS]
+    if room[0] in APART:
+        return [*APART[room[0]]]
     if room[0] == "runtime":
         own = room[1].removeprefix("for_")
         return [own] if own in BACK_ENDS else [*BACK_ENDS]
@@ -182,7 +197,8 @@ def plan(rooms: tuple[str, ...]) -> list[Job]:
     for folder in (ROOT / "tests" / room for room in rooms):
         for file in folder.rglob("test_*.py"):
             for target in targets_of(file):
-                if target in KERAS and rooms != ("keras_scripts",):
+                room = file.relative_to(ROOT / "tests").parts[0]
+                if room in APART and rooms != (room,):
                     continue
                 name = file.relative_to(ROOT).as_posix()
                 seconds = taken.get(f"{name} {target}".strip(), UNKNOWN)
@@ -226,7 +242,7 @@ class Lanes:
             list(lanes.map(self._run, self.jobs))  # an error of one is raised here
 
     def _environment(self, target: str) -> dict[str, str]:
-        known = {**BACK_ENDS, **KERAS}
+        known = {name: env for room in (BACK_ENDS, *APART.values()) for name, env in room.items()}
         back_end = {**known[target], "TPU_MIGRATE_TARGET": target} if target else {}
         # Where a program crashes is said; torch's threads that wait leave the processor to others.
         given = {"PYTHONFAULTHANDLER": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -327,14 +343,17 @@ def main() -> int:
     tier = parser.add_mutually_exclusive_group()
     tier.add_argument("--all", action="store_true", help="both tiers, whole")
     tier.add_argument("--fast", action="store_true", help="only what needs no target")
-    tier.add_argument("--keras", action="store_true", help="only what needs Keras")
+    for option, room in OPTIONS.items():
+        help = f"only what needs {next(iter(APART[room]))}"
+        tier.add_argument(option, dest="apart", action="store_const", const=room, help=help)
     parser.add_argument("--record", action="store_true", help="write tests/durations.json")
     parser.add_argument("--lanes", type=int, default=min(LANES, os.cpu_count() or 1))
     args, options = parser.parse_known_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # torch takes seconds more without bytecode
     uv = find_uv()
-    if args.keras:
-        pythons, rooms = {target: environment(uv, target) for target in KERAS}, ("keras_scripts",)
+    if args.apart:
+        pythons = {target: environment(uv, target) for target in APART[args.apart]}
+        rooms: tuple[str, ...] = (args.apart,)
     elif args.fast:
         pythons, rooms = {"": environment(uv, None)}, FAST
     else:
@@ -351,6 +370,8 @@ def main() -> int:
         print(f"\n== {log.relative_to(ROOT)}\n{log.read_text(errors='replace')}", end="")
     files, tests = measured()
     show(files, tests, began, installed)
+    if not args.apart:
+        print(f"not in this run: what has environments of its own ({', '.join(OPTIONS)})")
     if args.record:
         record(files)
     if lanes.failed:

@@ -5,4 +5,6 @@ from __future__ import annotations
 import os
 
 TARGET = os.environ.get("TPU_MIGRATE_TARGET", "")
-WORD = {"torchax": "jax", "torch_xla": "xla"}.get(TARGET, "")  # the type of its device
+WORD = {"torchax": "jax", "torch_xla": "xla", "torch_tpu": "tpu"}.get(
+    TARGET, ""
+)  # the type of its device

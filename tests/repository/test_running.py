@@ -53,10 +53,11 @@ def test_every_file_is_in_one_job_for_each_target_that_it_needs(program: ModuleT
             assert targets == pythons, name
         elif (own := path.parent.name.removeprefix("for_")) in pythons:
             assert targets == {own}, name
-        elif path.parent.name == "keras_scripts":  # by --keras, in an environment of their own
+        elif (room := path.parent.name) in program.APART:  # by --keras and the like
             assert targets == set(), name
-            alone = program.plan(("keras_scripts",))
-            assert {*program.KERAS} == {job.target for job in alone if name in job.files}, name
+            alone = program.plan((room,))
+            own = {job.target for job in alone if name in job.files}
+            assert {*program.APART[room]} == own and room in program.OPTIONS.values(), name
         else:
             assert targets == {""}, name
     assert len({(job.name, job.target) for job in jobs}) == len(jobs)

@@ -295,7 +295,8 @@ def patch_cuda(count: int) -> None:
         accelerator.device_count = always(count)
         accelerator.current_device_index = lambda: current
         accelerator.set_device_index = accelerator.set_device_idx = set_device
-        accelerator.synchronize = nothing
+        accelerator.synchronize = accelerator.set_stream = nothing
+        accelerator.current_stream = names["current_stream"]
 
 
 def patch_mps() -> None:

@@ -24,6 +24,10 @@ class Stream:
         """Whether all work is done."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Whether its work is recorded into a graph; optimizers of torch 2.10 ask."""
+        return False
+
     def synchronize(self) -> None:
         """Wait for nothing."""
 

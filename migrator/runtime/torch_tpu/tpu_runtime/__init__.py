@@ -9,12 +9,14 @@ from typing import NoReturn
 
 import torch
 
-from . import imported_names, normalization
+from . import imported_names, normalization, pooling
 from .device import get_device_name, get_device_properties, is_bf16_supported
 
 __all__ = ["get_device_name", "get_device_properties", "is_bf16_supported", "setup"]
 
-_CONCERNS = (normalization,)
+# torch's word for what others call the default: one pass of bfloat16.
+_WORDS = {"default": "medium"}
+_CONCERNS = (normalization, pooling)
 _is_set_up = False
 
 
@@ -22,10 +24,10 @@ def setup(precision: str = "highest") -> None:
     """Prepare torch. Call it once, after the script's imports; it does not start the runtime.
 
     ``precision`` is that of float32 products: "highest" is float32, which takes six passes of
-    bfloat16 on a TPU, "high" three, about TF32, and "medium" one.
+    bfloat16 on a TPU, "high" three, about TF32, and "medium" or "default" one.
     """
     global _is_set_up
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision(_WORDS.get(precision, precision))
     if _is_set_up:
         return
     _is_set_up = True

@@ -14,6 +14,8 @@ from typing import Any
 _CREATE = 40 + 8 * 10  # where PJRT_Api has PJRT_Client_Create
 _INT64 = 1  # of PJRT_NamedValue_Type
 _OPTION = b"cpu_device_count"
+# NaN stays NaN in a maximum; and a scan becomes a loop, since of its other form XLA makes no code.
+_FLAGS = "--xla_cpu_enable_fast_min_max=false --xla_disable_hlo_passes=associative-scan-rewriter"
 
 
 class _Value(ctypes.Union):
@@ -74,4 +76,5 @@ def load() -> None:
 
 _plugin = import_module("lammps_jax_pjrt_cpu").PLUGIN_PATH
 os.environ["TPU_LIBRARY_PATH"] = str(_plugin)
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}".strip()
 _prepare(str(_plugin))

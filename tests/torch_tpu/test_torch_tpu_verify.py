@@ -1,0 +1,91 @@
+"""Scripts on the real torch_tpu, by XLA's CPU client: what differs is found, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from migrator import migrate_paths
+from migrator.targets import find_target
+from migrator.verify.recordings import Settings
+from migrator.verify.script_result import ScriptResult
+from migrator.verify.script_verification import verify_against
+from migrator.verify.verification import Options
+
+TARGET = find_target("torch_tpu")
+SCRIPT = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(4, 8, 3, padding=1)
+        self.norm = nn.BatchNorm1d(8)
+        self.out = nn.Linear(8, 3)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = F.avg_pool1d(torch.relu(self.norm(self.conv(x))), 2)
+        x = self.drop(x).transpose(1, 2)[:, None]
+        x = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+        return self.out(x[:, 0].cumsum(1).mean(1))
+
+
+torch.manual_seed(0)
+model = Block().cuda() if torch.cuda.is_available() else Block()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+x, y = torch.randn(16, 4, 12), torch.randint(0, 3, (16,))
+for step in range(3):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x.to(device)), y.to(device))
+    loss.backward()
+    optimizer.step()
+    print(f"loss {loss.item():.4f}")
+model.eval()
+with torch.no_grad():
+    print(f"score {model(x.to(device)).sum().item():.3f}")
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def verified(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> ScriptResult:
+    (folder / "train.py").write_text(SCRIPT)
+    monkeypatch.chdir(folder)
+    how = Options(python=Path(sys.executable), **options)  # type: ignore[arg-type]
+    settings = Settings(roundings=1)
+    return verify_against(Path("train.py"), [], TARGET, None, settings, how)
+
+
+def test_a_script_agrees_and_the_result_says_what_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = verified(tmp_path, monkeypatch)
+    assert result.passed, (result.error, result.problems, result.log_tail)
+    assert {"loss", "gradients", "weights", "buffers"} <= {f.kind for f in result.stepwise.findings}
+    stand_in = TARGET.host.stand_in
+    assert stand_in is not None and stand_in.says in result.notes
+    assert result.device == "CPU back end of torch_tpu"
+
+
+def test_running_statistics_that_do_not_move_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of torch_tpu 0.2.0 without the runtime."""
+
+    def without_runtime(source: Path, target: str, to: Path) -> list[str]:
+        migrate_paths([source], target=target, output=to)
+        file = to / "train.py"
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if "tpu_runtime" not in line))
+        return []
+
+    result = verified(tmp_path, monkeypatch, migrate=without_runtime)
+    assert not result.passed
+    assert "buffers" in {f.kind for f in result.stepwise.findings if not f.passed}
