@@ -1,15 +1,17 @@
 """What real hardware says: capture goldens on a GPU, verify on a TPU, keep what came of both.
 
     python golden/hardware gpu -o gpu.zip               # on a machine with an NVIDIA GPU
+    python golden/hardware portable -o portable.json    # there, too
     python golden/hardware tpu -o tpu.json              # on a machine with a TPU
-    python golden/hardware add gpu.zip tpu.json         # in a clone of the same commit
+    python golden/hardware add gpu.zip portable.json tpu.json   # in a clone of the same commit
     python golden/hardware page                         # write docs/hardware.md anew
 
-`gpu` records the golden of every reference app and needs what the apps need, nothing else; `tpu`
-runs `tpu-migrate verify --all` on each target. `add` refuses what is damaged, of other sources or
-goldens, or not from such hardware; goldens become those of golden/, verifications go to
-golden/hardware/results/. With `--rehearsal`, `add` takes results of CPUs, keeps nothing, and prints
-the page that they would make, labelled. `--apps` names some of the apps.
+`gpu` records the golden of every reference app and needs what the apps need, nothing else;
+`portable` runs the apps there as `--target torch_tpu` migrates them, since they also run on a GPU,
+and needs tpu-migrate, too; `tpu` runs `tpu-migrate verify --all` on each target. `add` refuses what
+is damaged, of other sources or goldens, or not from such hardware; goldens become those of golden/,
+verifications go to golden/hardware/results/. With `--rehearsal`, `add` takes results of CPUs, keeps
+nothing, and prints the page that they would make, labelled. `--apps` names some of the apps.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import json
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import capture  # noqa: E402
 from page import page  # noqa: E402
+from portable import on_this_gpu  # noqa: E402
 from results import Refused, Results, sha256  # noqa: E402
 
 ROOT = HERE.parent.parent
@@ -51,27 +55,33 @@ def on_gpu(apps: list[str], output: Path) -> int:
     return int(bool(failed))
 
 
-def on_tpu(apps: list[str], targets: list[str], output: Path) -> int:
-    """Verify `apps` on each target; what was found, and of which sources and goldens."""
+def verified(verifications: Iterator[dict[str, Any]], output: Path) -> int:
+    """Keep what was found, and of which sources and goldens."""
     from migrator import __version__
-    from migrator.verify import verify_app
 
     found: list[dict[str, Any]] = []
-    for target in targets:
-        for name in apps:
-            result = verify_app(name, target, install=True).to_dict()
-            of = {
-                "source_sha256": capture.digest(capture.APPS / name),
-                "golden_sha256": sha256(HERE.parent / name / "outputs.safetensors"),
-            }
-            kept = {key: result[key] for key in Results.KEPT}
-            found.append({**kept, **of})
-            word = "PASS" if result["passed"] else f"FAIL {result['error'] or ''}"
-            print(f"{name} on {target}, {result['device'] or 'no device'}: {word}", flush=True)
+    for result in verifications:
+        name = result["app"]
+        of = {
+            "source_sha256": capture.digest(capture.APPS / name),
+            "golden_sha256": sha256(HERE.parent / name / "outputs.safetensors"),
+        }
+        kept = {key: result[key] for key in Results.KEPT}
+        found.append({**kept, **of})
+        word = "PASS" if result["passed"] else f"FAIL {result['error'] or ''}"
+        where = result["device"] or "no device"
+        print(f"{name} on {result['target']}, {where}: {word}", flush=True)
     table = {"schema": 1, "tpu_migrate": __version__, "date": capture.today(), "results": found}
     output.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
     print(f"{output}: {sum(each['passed'] for each in found)} of {len(found)} passed")
     return int(not all(each["passed"] for each in found))
+
+
+def on_tpu(apps: list[str], targets: list[str]) -> Iterator[dict[str, Any]]:
+    """What `tpu-migrate verify` finds of `apps` on each target."""
+    from migrator.verify import verify_app
+
+    return (verify_app(name, target, install=True).to_dict() for target in targets for name in apps)
 
 
 def add(files: list[Path], rehearsal: bool) -> int:
@@ -94,7 +104,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("gpu", "tpu"):
+    for name in ("gpu", "portable", "tpu"):
         command = commands.add_parser(name)
         command.add_argument("-o", "--output", type=Path, required=True)
         command.add_argument("--apps", nargs="+", choices=every, default=every)
@@ -109,8 +119,10 @@ def main() -> int:
     try:
         if given.command == "gpu":
             return on_gpu(given.apps, given.output)
+        if given.command == "portable":
+            return verified(map(on_this_gpu, given.apps), given.output)
         if given.command == "tpu":
-            return on_tpu(given.apps, given.targets, given.output)
+            return verified(on_tpu(given.apps, given.targets), given.output)
         return add(
             given.files if given.command == "add" else [], getattr(given, "rehearsal", False)
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from results import Results
 
-TARGETS = ("torchax", "torch_xla")
+TARGETS = ("torchax", "torch_xla", "torch_tpu")
 NOT_RUN = "not run"
 _ABOVE = """\
 # Hardware
@@ -17,6 +17,12 @@ It refuses files that are damaged, come from other sources, or from a CPU.
 _REHEARSAL = """\
 # Rehearsal on CPUs: nothing here ran on a GPU or a TPU
 """
+_ON_GPU = """\
+## Migrated apps on a GPU
+
+`--target torch_tpu` writes programs that run on a GPU, too. The same files on a GPU without
+torch_tpu, compared with the goldens of the originals:
+"""
 _HOW = """\
 ## A CPU in the place of a GPU
 
@@ -26,18 +32,22 @@ CPU; it agrees with its golden within the tolerances of the migration.
 
 ## How to fill it
 
-Two notebooks do this. Each needs a clone of this repository and produces one file to bring back:
+Two notebooks and a command do this. Each needs a clone of this repository and produces one file to
+bring back:
 
 * [gpu.ipynb](../golden/hardware/gpu.ipynb), on a machine with an NVIDIA GPU (Colab's will do):
   the golden of each app, in minutes.
+* `python golden/hardware portable`, on a machine with an NVIDIA GPU and tpu-migrate: each app
+  migrated to torch_tpu, run on the GPU and compared with its golden.
 * [tpu.ipynb](../golden/hardware/tpu.ipynb), on a TPU VM, or on Colab with a TPU: each app
   migrated, run on each target and compared with its golden. The first run installs gigabytes.
 
 <!-- not run: needs a GPU and a TPU -->
 ```sh
 python golden/hardware gpu -o gpu.zip
+python golden/hardware portable -o portable.json
 python golden/hardware tpu -o tpu.json
-python golden/hardware add gpu.zip tpu.json
+python golden/hardware add gpu.zip portable.json tpu.json
 ```
 
 Add the goldens first: a verification only counts for the golden it was compared with. With
@@ -56,6 +66,9 @@ def page(results: Results, rehearsal: bool = False) -> str:
     for name in sorted(results.goldens):
         cells = [_verified(results.verified.get((name, target))) for target in TARGETS]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    lines += ["", _ON_GPU, "| app | torch_tpu |", "|---|---|"]
+    for name in sorted(results.goldens):
+        lines.append(f"| `{name}` | {_verified(results.portable.get(name))} |")
     return "\n".join([*lines, "", _HOW])
 
 

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import capture
+import portable
 
 MEMBERS = ("provenance.json", "outputs.safetensors")
 
 
 class Refused(Exception):
     """A result file that says nothing of this checkout; one line."""
+
+
+def _is_gpu(found: dict[str, Any]) -> bool:
+    return str(found["device"]).startswith("NVIDIA ")
 
 
 def sha256(path: Path) -> str:
@@ -25,7 +30,8 @@ def sha256(path: Path) -> str:
 @dataclass
 class Results:
     """Of the checkout ``root``. ``goldens``: the provenance of each app's; ``verified``: what
-    `tpu-migrate verify` found on a TPU, by app and target."""
+    `tpu-migrate verify` found on a TPU, by app and target; ``portable``: what ran on a GPU of what
+    was migrated for a TPU, by app."""
 
     KEPT: ClassVar = (
         "app", "target", "device", "versions", "notes", "outputs", "problems", "times", "seconds",
@@ -35,6 +41,7 @@ class Results:
     root: Path
     goldens: dict[str, dict[str, Any]] = field(default_factory=dict)
     verified: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    portable: dict[str, dict[str, Any]] = field(default_factory=dict)
     new: dict[str, bytes] = field(default_factory=dict)  # files of golden/ that were added
 
     @staticmethod
@@ -44,8 +51,7 @@ class Results:
         for path in sorted((root / "golden").glob("*/provenance.json")):
             results.goldens[path.parent.name] = json.loads(path.read_text("utf-8"))
         for path in sorted((root / "golden" / "hardware" / "results").glob("*.json")):
-            found = json.loads(path.read_text("utf-8"))
-            results.verified[found["app"], found["target"]] = found
+            results._sort_in(json.loads(path.read_text("utf-8")))
         return results
 
     def add(self, file: Path, rehearsal: bool = False) -> None:
@@ -89,14 +95,23 @@ class Results:
             self._check_source(what, name, found["source_sha256"])
             if found["golden_sha256"] != self.goldens[name]["outputs_sha256"]:
                 raise Refused(f"{what}: it was compared with another golden")
-            if found["device"] != "TPU" and not rehearsal:
-                raise Refused(f"{what} ran on {found['device'] or 'nothing'}, not on a TPU")
+            on_gpu = found["target"] == portable.TARGET and found["device"] != "TPU"
+            wanted = "GPU" if on_gpu else "TPU"
+            if not (rehearsal or found["device"] == "TPU" or (on_gpu and _is_gpu(found))):
+                raise Refused(f"{what} ran on {found['device'] or 'nothing'}, not on a {wanted}")
             if not found["versions"].get("torch"):
                 raise Refused(f"{what}: the version of torch is not known")
             found["date"], found["tpu_migrate"] = table["date"], table["tpu_migrate"]
-            self.verified[name, found["target"]] = found
+            self._sort_in(found)
             text = json.dumps(found, indent=1) + "\n"
-            self.new[f"hardware/results/{name}-{found['target']}.json"] = text.encode()
+            file_name = f"{name}-{found['target']}{'-gpu' if on_gpu else ''}.json"
+            self.new[f"hardware/results/{file_name}"] = text.encode()
+
+    def _sort_in(self, found: dict[str, Any]) -> None:
+        if found["target"] == portable.TARGET and found["device"] != "TPU":
+            self.portable[found["app"]] = found
+        else:
+            self.verified[found["app"], found["target"]] = found
 
     def _check_source(self, what: str, name: str, source: str) -> None:
         folder = self.root / "reference_apps" / name
