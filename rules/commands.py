@@ -185,7 +185,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
             return Keep("a portable program takes what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target)
-    packages, changes, indexes = _installed(text)
+    packages, changes, indexes = installed_by(text)
     for package in packages:
         name = name_of(package.text) or wheel_of(package.text) or repository_of(package.text) or ""
         if (library := of_package(name)) is not None:
@@ -196,7 +196,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
     needed = [versions["torch"], *companions(ctx.target, names)]
-    wanted = _words(needed, _mark(ctx, found))
+    wanted = as_words(needed, mark(ctx, found))
     for name in filter(None, names):
         if why := clash(ctx.target, name, names):
             return Report(f"{name}: {why}")
@@ -218,7 +218,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if known in versions:
             said = [in_place_of(word, versions[known]), *(needed[1:] if known == "torch" else [])]
             if len(said) > 1 or not alike(word, said[0]):
-                changes.append(Word(start, end, _words(said, _mark(ctx, found, text[start]))))
+                changes.append(Word(start, end, as_words(said, mark(ctx, found, text[start]))))
     if "torch" in names or older:
         changes += indexes  # which have nothing of what stands behind torch
     if not changes:
@@ -236,12 +236,12 @@ def pip(ctx: Context, found: Construct) -> Decision:
     return ctx.with_text(found, text, "versions that were tested together")
 
 
-def _words(packages: Iterable[str], mark: str) -> str:
+def as_words(packages: Iterable[str], mark: str) -> str:
     """Packages as a shell's words."""
     return " ".join(quoted(each, mark) for each in packages)
 
 
-def _mark(ctx: Context, found: Construct, used: str = "") -> str:
+def mark(ctx: Context, found: Construct, used: str = "") -> str:
     """The quotes for a word: those that are used already, else what a string around it can hold."""
     if used in ("'", '"'):
         return used
@@ -250,7 +250,7 @@ def _mark(ctx: Context, found: Construct, used: str = "") -> str:
     return '"' if held else "'"
 
 
-def _installed(text: str) -> tuple[list[Word], list[Word], list[Word]]:
+def installed_by(text: str) -> tuple[list[Word], list[Word], list[Word]]:
     """What commands install, which of their options become another one, and which do with torch."""
     packages: list[Word] = []
     options: list[Word] = []
@@ -297,7 +297,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("installs PyTorch; a portable program needs what its machine has")
     needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
-    wanted = _words(needed, "'")
+    wanted = as_words(needed, "'")
     return Report(f"conda has no build for TPUs: `pip install {wanted}`")
 
 

@@ -5,6 +5,7 @@ import ast
 from migrator.analysis.syntax.names import Names, argument
 from migrator.construct import Construct
 from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.tpu_obstacles import divided
 from migrator.rule import Context, Decision, Example, Rule, advice
 
 ROWS = Rule(
@@ -135,10 +136,17 @@ def remainder(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Call)
     if argument(found.node, 1, "drop_remainder") is not None or not _is_data(ctx, found.node):
         return None
+    if ctx.words.strategy is not None and found.node in _of_loops(ctx):
+        return None
     return advice(
         "the last batch may be smaller: it is compiled for on its own, and cannot be divided over "
         "several devices; in training, drop_remainder=True leaves it out"
     )
+
+
+def _of_loops(ctx: Context) -> list[ast.Call]:
+    """What makes the batches of training loops, in which nothing smaller is divided."""
+    return [call for step in divided(ctx.names) for loop in step.loops for call in loop.batched]
 
 
 def _is_data(ctx: Context, call: ast.Call) -> bool:

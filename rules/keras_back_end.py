@@ -8,7 +8,7 @@ from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditImport, Insert, Replace, SetString
 from migrator.frameworks.tensorflow.keras_names import MODULES, in_keras, is_legacy
 from migrator.frameworks.tensorflow.obstacles import first_obstacle, obstacles
-from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
+from migrator.frameworks.tensorflow.tpu_obstacles import obstacles_elsewhere, tpu_obstacles
 from migrator.pipeline.imports import holds_import, last_import
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -58,8 +58,8 @@ TensorFlow runs (KER003) keeps TensorFlow.""",
                 tensorflow.config.experimental_connect_to_cluster(tpu)
                 tensorflow.tpu.experimental.initialize_tpu_system(tpu)
                 strategy = tensorflow.distribute.TPUStrategy(tpu)
-            except (ValueError, tensorflow.errors.NotFoundError):
-                tensorflow.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+            except (ValueError, tensorflow.errors.NotFoundError, tensorflow.errors.InternalError) as error:
+                tensorflow.get_logger().warning("no TPU was found, so this runs on the CPU or GPU: %s", error)
                 strategy = tensorflow.distribute.get_strategy()
 
             with strategy.scope():
@@ -165,8 +165,9 @@ any back end. What data sets give stays: it is TensorFlow's.""",
 
 def stays(ctx: Context) -> Report | None:
     """Why code of Keras stays as it is; None where nothing keeps its program."""
-    found_in = obstacles if ctx.words.keras_backend else tpu_obstacles
-    obstacle = first_obstacle(ctx.names, ctx.project, found_in)
+    elsewhere = obstacles if ctx.words.keras_backend else obstacles_elsewhere
+    found_in = tpu_obstacles if ctx.is_entry and not ctx.words.keras_backend else elsewhere
+    obstacle = first_obstacle(ctx.names, ctx.project, found_in, elsewhere)
     if obstacle is None:
         return None
     file = "" if obstacle.path is None else f"{obstacle.path.name}, "

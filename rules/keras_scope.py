@@ -6,7 +6,7 @@ from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace, Wrap
 from migrator.frameworks.tensorflow.making import Making
 from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
-from migrator.frameworks.tensorflow.tpu_obstacles import has_strategy
+from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
 from migrator.pipeline.imports import last_import
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -58,8 +58,8 @@ a TPU the strategy is TensorFlow's default, which computes as the program did.""
                 tf.config.experimental_connect_to_cluster(tpu)
                 tf.tpu.experimental.initialize_tpu_system(tpu)
                 strategy = tf.distribute.TPUStrategy(tpu)
-            except (ValueError, tf.errors.NotFoundError):
-                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+            except (ValueError, tf.errors.NotFoundError, tf.errors.InternalError) as error:
+                tf.get_logger().warning("no TPU was found, so this runs on the CPU or GPU: %s", error)
                 strategy = tf.distribute.get_strategy()
 
             data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
@@ -129,8 +129,11 @@ def set_up(ctx: Context, found: Construct) -> Decision | None:
     runs = Making(ctx.names, ctx.project).runs()
     if not runs:
         return None
-    name = "strategy" if "strategy" not in ctx.names.by_id else "tpu_strategy"
-    first = min((_top(ctx, run[0]) for run in runs), key=lambda s: s.lineno)
+    name = strategy_name(ctx)
+    tops = [_top(ctx, run[0]) for run in runs]
+    batches = (c for step in divided(ctx.names) for loop in step.loops for c in loop.batched)
+    tops += [_top(ctx, call) for call in batches]
+    first = min(tops, key=lambda s: s.lineno)
     anchor = last_import(ctx.names, {first})
     lines = ["", word.code.replace("{name}", name), ""]
     edits: list[Edit] = [Insert(ctx.names.tree, anchor, lines)]
@@ -138,9 +141,14 @@ def set_up(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite(edits, word.requires)
 
 
-def _top(ctx: Context, statement: ast.stmt) -> ast.stmt:
-    """The statement of the module that holds another."""
-    around = [statement, *(a for a in ctx.names.ancestors(statement) if isinstance(a, ast.stmt))]
+def strategy_name(ctx: Context) -> str:
+    """The name of the strategy that is made in this script."""
+    return "strategy" if "strategy" not in ctx.names.by_id else "tpu_strategy"
+
+
+def _top(ctx: Context, statement: ast.AST) -> ast.stmt:
+    """The statement of the module that holds a node."""
+    around = [n for n in (statement, *ctx.names.ancestors(statement)) if isinstance(n, ast.stmt)]
     return around[-1]
 
 
@@ -150,8 +158,7 @@ def share(ctx: Context, found: Construct) -> Decision | None:
         return Keep("is the loss of the whole batch")
     if (held := stays(ctx)) is not None:
         return held
-    if not isinstance(found.node, ast.Name):
-        return Report("is computed where its gradients are taken: give it a name in the tape")
+    assert isinstance(found.node, ast.Name)  # any other is an obstacle
     training = next(t for t in trainings(ctx.names) if t.loss is found.node)
     code = found.node.id
     name = f"replica_{code}"
@@ -161,3 +168,26 @@ def share(ctx: Context, found: Construct) -> Decision | None:
     divided = f"{name} = {code} / {spelled}.distribute.get_strategy().{REPLICAS}"
     inserted = Insert(ctx.names.tree, training.tape.body[-1], [divided])
     return Rewrite([inserted, Replace(found.node, name)], requires)
+
+
+@SHARE.on("tensorflow", "term")
+def term(ctx: Context, found: Construct) -> Decision | None:
+    """An average that is added to what is divided already."""
+    return _by_replicas(ctx, found.node, "/")
+
+
+@SHARE.on("tensorflow", "measured")
+def measured(ctx: Context, found: Construct) -> Decision | None:
+    """A loss that is divided already, where a metric averages over the replicas, too."""
+    return _by_replicas(ctx, found.node, "*")
+
+
+def _by_replicas(ctx: Context, node: ast.AST, operator: str) -> Decision | None:
+    if ctx.words.strategy is None:
+        return Keep("is of the whole batch")
+    if (held := stays(ctx)) is not None:
+        return held
+    assert isinstance(node, ast.expr)
+    spelled, requires = ctx.module("tensorflow")
+    template = f"{{value}} {operator} {spelled}.distribute.get_strategy().{REPLICAS}"
+    return Rewrite([Replace(node, template, {"value": node})], requires)

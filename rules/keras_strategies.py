@@ -63,8 +63,8 @@ strategy the program stays.""",
                 tf.config.experimental_connect_to_cluster(tpu)
                 tf.tpu.experimental.initialize_tpu_system(tpu)
                 strategy = tf.distribute.TPUStrategy(tpu)
-            except (ValueError, tf.errors.NotFoundError):
-                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+            except (ValueError, tf.errors.NotFoundError, tf.errors.InternalError) as error:
+                tf.get_logger().warning("no TPU was found, so this runs on the CPU or GPU: %s", error)
                 strategy = tf.distribute.get_strategy()
             batch = 64 * strategy.num_replicas_in_sync
             with strategy.scope():
@@ -92,8 +92,8 @@ strategy the program stays.""",
                 tf.config.experimental_connect_to_cluster(tpu)
                 tf.tpu.experimental.initialize_tpu_system(tpu)
                 strategy = tf.distribute.TPUStrategy(tpu)
-            except (ValueError, tf.errors.NotFoundError):
-                tf.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+            except (ValueError, tf.errors.NotFoundError, tf.errors.InternalError) as error:
+                tf.get_logger().warning("no TPU was found, so this runs on the CPU or GPU: %s", error)
                 strategy = tf.distribute.get_strategy()
             train = strategy.experimental_distribute_dataset(train)
             """  # noqa: E501

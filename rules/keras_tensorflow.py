@@ -1,13 +1,14 @@
 """TensorFlow beside Keras: what a model may compute with on any back end, and what it may not."""
 
 import ast
+from collections.abc import Mapping
 
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Edit, EditCall, Replace
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
-from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
+from migrator.frameworks.tensorflow.tpu_obstacles import obstacles_elsewhere, tpu_obstacles
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .keras_back_end import keras, stays
@@ -103,7 +104,7 @@ rewritten, and only where Keras calls them: what prepares data stays TensorFlow'
 def only(ctx: Context, found: Construct) -> Decision | None:
     if ctx.words.keras_backend:
         return Report(obstacles(ctx.names)[found.node][1])
-    stopped = tpu_obstacles(ctx.names).get(found.node)
+    stopped = _kept(ctx).get(found.node)
     return Keep("the target runs TensorFlow") if stopped is None else Report(stopped[1])
 
 
@@ -111,7 +112,12 @@ def only(ctx: Context, found: Construct) -> Decision | None:
 def unfit(ctx: Context, found: Construct) -> Decision | None:
     if ctx.words.keras_backend:
         return Keep("is a part of what keeps the program with TensorFlow, or of no matter to it")
-    return Report(tpu_obstacles(ctx.names)[found.node][1])
+    stopped = _kept(ctx).get(found.node)
+    return Keep("runs on each core") if stopped is None else Report(stopped[1])
+
+
+def _kept(ctx: Context) -> Mapping[ast.AST, tuple[str, str]]:
+    return tpu_obstacles(ctx.names) if ctx.is_entry else obstacles_elsewhere(ctx.names)
 
 
 @OPERATION.on("tensorflow", "operation")

@@ -19,7 +19,7 @@ def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
         pair(ctx.text(each))[0] if each.key == "table"
         else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
         for each in ctx.constructs
-        if each.kind == "requirement"
+        if each.kind == found.kind
         and each.key in ("package", "dependency", "constraint", "table")
         and _list_of(ctx, each) is inside
     ]  # fmt: skip

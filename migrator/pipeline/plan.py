@@ -83,10 +83,13 @@ def claim_earlier(plan: Plan) -> None:
             ruling.decision = Rewrite(())
 
 
-def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
-    """Report the constructs of edits that could not be placed, and all that hangs on them."""
+def withdraw(plan: Plan, edits: Sequence[Edit]) -> bool:
+    """Report the constructs of edits that could not be placed, and all that hangs on them.
+
+    False where they are of no construct, but of what sets up the program.
+    """
     lost = {id(part) for edit in edits for part in (edit, *getattr(edit, "parts", ()))}
-    codes = set()
+    codes, found = set(), False
     for ruling in plan.rulings:
         if isinstance(ruling.decision, Rewrite) and lost & {id(e) for e in ruling.decision.edits}:
             nodes = {n for edit in ruling.decision.edits for n in covered(edit)}
@@ -94,9 +97,10 @@ def withdraw(plan: Plan, edits: Sequence[Edit]) -> None:
                 if other.construct.node in nodes:
                     other.decision = _UNPLACED
             codes.update(nodes)
-            ruling.decision = _UNPLACED
+            ruling.decision, found = _UNPLACED, True
     for node in codes:
         plan.claimed.pop(node, None)
+    return found
 
 
 def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> None:

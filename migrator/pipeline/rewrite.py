@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.syntax.names import statements
-from migrator.codes import IDLE, OTHERS
+from migrator.codes import IDLE, INTERNAL, OTHERS
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import START, Diagnostic, Severity
@@ -45,7 +45,9 @@ def rewrite(
         try:
             written = write(module, context, edits, plan.alone)
         except NotPlaced as lost:
-            withdraw(plan, lost.edits)
+            if not withdraw(plan, lost.edits):
+                message = "what sets up the program can not be put in its place; not changed"
+                return Failure(INTERNAL, message).result(module.content)
         except Failure as failure:
             return failure.result(module.content)
     advice += _idle(context, rules, constructs, suppressions)

@@ -22,6 +22,7 @@ from migrator.edits import (
     Replace,
     ReplaceStatement,
     Unwrap,
+    Wrap,
 )
 
 Span = tuple[int, int]
@@ -111,6 +112,8 @@ def _touched(
                 whole.add(edit.node)
             case Replace() | ReplaceStatement():
                 concerned += edit.holes.values()
+            case Wrap():
+                concerned += edit.statements
         concerned.append(edit.node)
     touched: set[ast.AST] = set()
     for node in (*concerned, *whole):

@@ -152,11 +152,22 @@ def insert(inserts: Sequence[Insert], original: Any, result: Any) -> cst.Flatten
 
 def wrapped(header: str, body: Sequence[Any]) -> Any:
     """A block of these statements; blank lines and comments above them stay above it."""
-    inner = settle(cst.IndentedBlock(body))
+    inner = settle(cst.IndentedBlock([_with_bare_blanks(statement) for statement in body]))
     first, *rest = inner.body
     made: Any = cst.parse_statement(f"{header}\n    pass\n")
     inner = inner.with_changes(body=[first.with_changes(leading_lines=[]), *rest])
     return made.with_changes(body=inner, leading_lines=leading(first))
+
+
+def _with_bare_blanks(statement: Any) -> Any:
+    """A statement whose blank lines above hold no white space, which they would when indented."""
+    if not hasattr(statement, "leading_lines"):
+        return statement
+    lines = [
+        line if line.comment is not None else line.with_changes(indent=False)
+        for line in statement.leading_lines
+    ]
+    return statement.with_changes(leading_lines=lines)
 
 
 def add_branch(edit: AddBranch, statement: cst.If) -> Any:

@@ -6,28 +6,11 @@ cores of a TPU: it divides batches and adds up gradients in the same way.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from helpers import write_tree
+from replicas import HEAD, verified
 
-from migrator.targets import find_target
-from migrator.verify.recordings import Settings
-from migrator.verify.script_result import ScriptResult
-from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
-
-HEAD = """import numpy as np
-import tensorflow as tf
-from tensorflow import keras
-from tensorflow.keras import layers
-
-keras.utils.set_random_seed(1)
-generator = np.random.default_rng(0)
-x, y = generator.random((96, 6), dtype="float32"), generator.integers(0, 4, 96)
-data = tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)
-"""
 FIT = """
 
 def net():
@@ -81,14 +64,6 @@ with strategy.scope():
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 model.fit(data, epochs=2, verbose=0)
 """
-
-
-def verified(folder: Path, source: str, devices: int | None) -> ScriptResult:
-    script = write_tree(folder, {"train.py": source}) / "train.py"
-    return verify_against(
-        script, [], find_target("tf_tpu"), None, Settings(roundings=1),
-        Options(python=Path(sys.executable), devices=devices),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("devices", [None, 4])

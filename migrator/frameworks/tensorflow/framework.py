@@ -10,10 +10,18 @@ from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.frameworks.by_name import by_name
 from migrator.frameworks.framework import Framework, ModuleView
+from migrator.frameworks.tensorflow.installed import installed
 from migrator.frameworks.tensorflow.keras_names import MODULES, computing_backend, in_keras
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
-from migrator.frameworks.tensorflow.tpu_obstacles import losses_of_parts, tpu_obstacles
+from migrator.frameworks.tensorflow.replica_losses import terms
+from migrator.frameworks.tensorflow.replica_steps import scaled
+from migrator.frameworks.tensorflow.tpu_obstacles import (
+    divided,
+    losses_of_parts,
+    obstacles_elsewhere,
+    replica_functions,
+)
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
 # Words of code for GPUs, or of Keras, which runs on the GPU that there is without naming it.
@@ -21,7 +29,8 @@ _TOKENS = re.compile(
     rb"/GPU:|\bgpu:\d|[\"']GPU[\"']|set_memory_growth|is_gpu_available|is_built_with_cuda|"
     rb"MirroredStrategy|OneDeviceStrategy|mixed_float16|LossScaleOptimizer|TF_FORCE_GPU|"
     rb"CUDA_VISIBLE|KERAS_BACKEND|GradientTape|\btf\.(?:function|compat|estimator)\b|"
-    rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b"
+    rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b|__command__|__setting__|"
+    rb"__(?:requirement|dependency|constraint|compiled|conda|build|table|pixi)__"
 )
 _FLOAT16 = "mixed_float16"
 
@@ -30,7 +39,10 @@ def constructs(view: ModuleView) -> list[Construct]:
     """The constructs of a module: names that rules are about, and what is found by more."""
     names = view.names
     named = by_name(view)
-    own = [*_keras(names), *_computed(names), *_constants(names, view.vocabulary.variables)]
+    own = [
+        *_keras(names), *_computed(names), *_constants(names, view.vocabulary.variables),
+        *installed(names),
+    ]  # fmt: skip
     known = {c.node for c in own}
     found = [*(c for c in named if c.node not in known), *own]
     place = {node: number for number, node in enumerate(names.order)}
@@ -79,11 +91,10 @@ def _computed(names: Names) -> Iterator[Construct]:
     """What of TensorFlow's stands within what Keras computes, or runs in TensorFlow alone."""
     stopped = obstacles(names)
     yield from (Construct("tensorflow", "only", node) for node in stopped)
-    for node in tpu_obstacles(names):
+    for node in obstacles_elsewhere(names):
         if node not in stopped:
             yield Construct("tensorflow", "unfit", node)
-    for loss in losses_of_parts(names):
-        yield Construct("tensorflow", "loss", loss)
+    yield from _of_replicas(names)
     functions = traced_functions(names)
     for node in names.order:
         if node in stopped or not isinstance(node, ast.Attribute | ast.Name):
@@ -99,6 +110,19 @@ def _computed(names: Names) -> Iterator[Construct]:
                     yield Construct("tensorflow", "dtype", node)
             elif activation(name) and _is_given_to_keras(names, node):
                 yield Construct("tensorflow", "activation", node)
+
+
+def _of_replicas(names: Names) -> Iterator[Construct]:
+    """What several replicas compute otherwise than one."""
+    for step in divided(names):
+        yield Construct("tensorflow", "step", step.function)
+    for loss in losses_of_parts(names):
+        yield Construct("tensorflow", "loss", loss)
+    for function in replica_functions(names):
+        for term in terms(names, function):
+            yield Construct("tensorflow", "term", term)
+        for value in scaled(names, function):
+            yield Construct("tensorflow", "measured", value)
 
 
 def _is_given_to_keras(names: Names, node: ast.AST) -> bool:

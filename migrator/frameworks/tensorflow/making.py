@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from migrator.analysis.syntax.names import DEFINITIONS, Names
 from migrator.analysis.syntax.scripts import starts_a_cell
 from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.replica_steps import host_metrics, makers
 from migrator.frameworks.tensorflow.traced import is_part
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Making:
         """Whether what comes next has a block of its own."""
         if self.trains(statement) or isinstance(statement, _BLOCKS):
             return True
+        if any(call in host_metrics(self.names) for call in _calls(statement)):
+            return True
         return len(gap) >= _GAP and not _names_in(statement) & _bound_in(run)
 
     # ---- what a statement does ------------------------------------------------------------------
@@ -111,6 +114,10 @@ class Making:
     def _call_makes(self, call: ast.Call, depth: int) -> bool:
         name = self.names.qualified(call.func) or ""
         known = in_keras(name)
+        if call in host_metrics(self.names):
+            return False
+        if call in makers(self.names):
+            return True
         if known is not None:
             return known.startswith(_MAKERS) and not known.startswith(_NONE)
         if name in _VARIABLES:

@@ -179,7 +179,7 @@ def _is_given_to_data(names: Names, use: ast.expr) -> bool:
 
 
 def first_obstacle(
-    names: Names, project: ProjectFacts | None, found_in: Finder = obstacles
+    names: Names, project: ProjectFacts | None, found_in: Finder, elsewhere: Finder
 ) -> Obstacle | None:
     """The first that keeps a program as it is: here, or in what it imports."""
     for node, (name, reason) in found_in(names).items():
@@ -190,7 +190,7 @@ def first_obstacle(
         if b"tensorflow" not in (project.reader.read(path) or b""):
             continue
         facts = project.cache.facts(path)
-        for node, (name, reason) in found_in(facts.names).items() if facts is not None else ():
+        for node, (name, reason) in elsewhere(facts.names).items() if facts is not None else ():
             return Obstacle(path, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
     return None
 

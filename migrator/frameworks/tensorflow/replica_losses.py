@@ -69,6 +69,8 @@ def _differentiated(names: Names, tape: ast.expr) -> ast.expr | None:
     if call is None or loss is None:
         return None
     statement = names.statement(call)
+    if isinstance(statement, ast.Return):  # who calls it may train with them
+        return loss if any(name in names.by_attribute for name in _APPLIES) else None
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     uses = (use for target in targets for use in names.loads(target))
     is_applied = _is_applied(names, call, False) or any(_is_applied(names, u, True) for u in uses)
@@ -119,6 +121,8 @@ def _of_operation(names: Names, value: ast.BinOp, depth: int) -> str:
     match value.op:
         case ast.Add() | ast.Sub():
             sides = {left, right} - {NUMBER}
+            if sides == {SHARED, MEAN}:
+                return SHARED  # as the mean is divided: see `terms`
             return sides.pop() if len(sides) == 1 else "" if sides else NUMBER
         case ast.Mult():
             return (left or "") if right == NUMBER else right if left == NUMBER else ""
@@ -133,6 +137,8 @@ def _of_bound(names: Names, value: ast.Name, depth: int) -> Iterator[str]:
         target = names.parents.get(bound.node)
         if bound.kind == "assign" and bound.value is not None:
             yield kind(names, bound.value, depth + 1)
+        elif bound.kind == "item" and isinstance(bound.value, ast.Call):
+            yield _same(_of_returned(names, bound.value, depth, bound.index))
         elif isinstance(target, ast.AugAssign) and isinstance(target.op, ast.Add):
             yield kind(names, target.value, depth + 1)
         else:
@@ -159,7 +165,9 @@ def _same(found: Iterator[str]) -> str:
 def _of_call(names: Names, call: ast.Call, depth: int) -> str:
     name = names.qualified(call.func) or ""
     if (in_keras(name) or name) in _MEANS:
-        return MEAN if len(call.args) == 1 and not call.keywords else ""
+        if len(call.args) != 1 or call.keywords:
+            return ""
+        return SHARED if kind(names, call.args[0], depth + 1) == SHARED else MEAN
     if name == "tensorflow.nn.compute_average_loss":
         return SHARED
     if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_MODELS:
@@ -169,8 +177,10 @@ def _of_call(names: Names, call: ast.Call, depth: int) -> str:
     return _same(_of_returned(names, call, depth))
 
 
-def _of_returned(names: Names, call: ast.Call, depth: int) -> Iterator[str]:
-    """What a function of the file returns."""
+def _of_returned(
+    names: Names, call: ast.Call, depth: int, index: int | None = None
+) -> Iterator[str]:
+    """What a function of the file returns, or one value of the several that it does."""
     found: list[ast.AST] = []
     match call.func:
         case ast.Name():
@@ -188,7 +198,19 @@ def _of_returned(names: Names, call: ast.Call, depth: int) -> Iterator[str]:
             if isinstance(node, ast.Return) and names.function(node) is function
         ]
         for value in returned or [None]:
+            if index is not None:
+                several = value.elts if isinstance(value, ast.Tuple) else []
+                value = several[index] if index < len(several) else None
             yield kind(names, value, depth + 1) if value is not None else ""
+
+
+def terms(names: Names, function: ast.AST) -> Iterator[ast.expr]:
+    """Averages in a function that are added to what is divided among the replicas already."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            sides = {kind(names, side): side for side in (node.left, node.right)}
+            if {*sides} == {SHARED, MEAN}:
+                yield sides[MEAN]
 
 
 def is_loss(names: Names, called: ast.expr) -> bool:

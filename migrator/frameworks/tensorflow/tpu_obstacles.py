@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once_in
-from migrator.frameworks.tensorflow import replica_losses
+from migrator.frameworks.tensorflow import replica_losses, replica_steps, training_loops
 from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_name
+from migrator.frameworks.tensorflow.traced import is_part
+from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
 _ONE = "is of TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
 _ESTIMATOR = (
@@ -34,20 +36,23 @@ _BEGINNINGS = {
 _BEGINNINGS["tensorflow.distribute.ParameterServerStrategy"] = _BEGINNINGS[
     "tensorflow.distribute.experimental.ParameterServerStrategy"
 ]
-_LOOP = (
-    "trains by a loop of its own: call the step by strategy.run on what "
-    "strategy.experimental_distribute_dataset gives, and join what it returns by strategy.reduce "
-    "(https://www.tensorflow.org/tutorials/distribute/custom_training)"
-)
-_SUMMED = (
-    "its gradients are summed over the replicas: divide the loss by "
-    "tf.distribute.get_strategy().num_replicas_in_sync, unless it is a sum"
+_ELSEWHERE = (
+    "trains in a loop outside of the script that is started, in which the strategy is made: move "
+    "the loop there, or give it the strategy"
 )
 
 
 def tpu_obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
     """Each place that keeps a program from a TPU, with its name, and why it does."""
     return _obstacles(names, names.tree)
+
+
+def obstacles_elsewhere(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
+    """The same in a file that is not the script that is started."""
+    loops: dict[ast.AST, tuple[str, str]] = {
+        step.decorator: (step.function.name, _ELSEWHERE) for step in divided(names)
+    }
+    return {**tpu_obstacles(names), **loops}
 
 
 @once_in
@@ -81,21 +86,50 @@ def _why(names: Names, node: ast.expr, qualname: str) -> str:
 
 
 def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
-    """Loops of a program's own, and steps of a model's whose loss is not that of all replicas."""
+    """Steps, of models and of loops, that are not seen to train on several cores as on one."""
     if has_strategy(names):
         return
+    found: list[Unfit] = []
     for training in replica_losses.trainings(names):
-        if not training.is_of_fit(names):
-            yield training.tape, "tf.GradientTape", _LOOP
-        elif not replica_losses.kind(names, training.loss):
-            yield training.loss, "the loss", _SUMMED
+        if training.is_of_fit(names):
+            assert training.function is not None
+            if not replica_steps.is_shared_out(names, training.loss):
+                found.append(Unfit(training.loss, "the loss", replica_steps.SUMMED))
+            applied = replica_steps.applied(names, training.function)
+            found += [each for each in applied if isinstance(each, Unfit)]
+    found += [step for step in training_loops.steps(names) if isinstance(step, Unfit)]
+    inside: list[ast.FunctionDef] = []
+    for step in divided(names):
+        found += replica_steps.unfit(names, step)
+        inside += replica_steps.functions(names, step)
+    found += replica_steps.also_on_host(names, inside)
+    yield from ((each.node, each.name, each.reason) for each in found)
+
+
+def divided(names: Names) -> list[Step]:
+    """The steps of loops that can be divided over the cores, as far as no obstacle is in them."""
+    if has_strategy(names):
+        return []
+    return [step for step in training_loops.steps(names) if isinstance(step, Step)]
+
+
+def replica_functions(names: Names) -> list[ast.FunctionDef]:
+    """The functions that run on each core: steps of models, steps of loops, what these call."""
+    if has_strategy(names):
+        return []
+    found = [f for step in divided(names) for f in replica_steps.functions(names, step)]
+    for owner in names.class_attributes:
+        for method in owner.body if is_part(names, owner) else ():
+            if isinstance(method, ast.FunctionDef) and method.name in ("train_step", "test_step"):
+                found.append(method)
+    return list(dict.fromkeys(found))
 
 
 def losses_of_parts(names: Names) -> list[ast.expr]:
-    """Losses that a step of `fit` averages over a replica's part of the batch."""
+    """Losses that a step averages over a replica's part of the batch."""
     if has_strategy(names):
         return []
-    steps = (t for t in replica_losses.trainings(names) if t.is_of_fit(names))
+    steps = replica_losses.trainings(names)
     return [t.loss for t in steps if replica_losses.kind(names, t.loss) == replica_losses.MEAN]
 
 

@@ -2,15 +2,16 @@
 
 from migrator.targets.words import Word, Words
 
-# "local": a TPU of the machine itself. Without one, the resolver or the initialisation raises.
+# "local": a TPU of the machine itself. Without one, the resolver or the initialisation raises:
+# NotFoundError by tensorflow-cpu, InternalError by tensorflow-tpu.
 STRATEGY = """\
 try:
     tpu = {tensorflow}.distribute.cluster_resolver.TPUClusterResolver(os.environ.get("TPU_NAME", "local"))
     {tensorflow}.config.experimental_connect_to_cluster(tpu)
     {tensorflow}.tpu.experimental.initialize_tpu_system(tpu)
     {name} = {tensorflow}.distribute.TPUStrategy(tpu)
-except (ValueError, {tensorflow}.errors.NotFoundError):
-    {tensorflow}.get_logger().warning("no TPU was found: this runs on the CPU or GPU")
+except (ValueError, {tensorflow}.errors.NotFoundError, {tensorflow}.errors.InternalError) as error:
+    {tensorflow}.get_logger().warning("no TPU was found, so this runs on the CPU or GPU: %s", error)
     {name} = {tensorflow}.distribute.get_strategy()
 """  # noqa: E501
 

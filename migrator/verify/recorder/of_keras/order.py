@@ -70,3 +70,28 @@ def install(order: Order) -> None:
         return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
     adapter.get_tf_dataset = get_tf_dataset
+    _take_a_batch_first()
+
+
+def _take_a_batch_first() -> None:
+    """A first training takes a batch to build by, on JAX and under a strategy, and a data set that
+    shuffles has another order the next time: TensorFlow without a strategy takes one, too."""
+    if __import__("keras").backend.backend() != "tensorflow":
+        return
+    from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+    module = __import__("keras.src.backend.tensorflow.trainer", fromlist=["trainer"])
+    trainer: Any = module.TensorFlowTrainer
+    build = trainer._maybe_symbolic_build
+
+    def built(self: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        parts = (self._compile_metrics, self._compile_loss, *self._flatten_layers())
+        is_first = any(part is not None and not part.built for part in parts)
+        if iterator is not None and isinstance(iterator.data_adapter, TFDatasetAdapter):
+            if not is_first:
+                return None
+            if self._distribute_strategy is None:
+                next(next(iter(iterator))[2])
+        return build(self, iterator, data_batch)
+
+    trainer._maybe_symbolic_build = built

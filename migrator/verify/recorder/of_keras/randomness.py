@@ -73,6 +73,18 @@ class _Arrays:
 
         return jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
 
+    def behind(self, shape: Any) -> Any:
+        """How many elements the replicas before this one have, of a batch that they share."""
+        if self.name != "tensorflow":
+            return 0
+        import tensorflow as tf
+
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return 0
+        size = tf.reduce_prod(tf.cast(tf.convert_to_tensor(shape), tf.int32))
+        return tf.cast(size * tf.cast(context.replica_id_in_sync_group, tf.int32), tf.uint32)
+
     def key(self, seed: Any) -> tuple[Any, Any]:
         if self.name == "tensorflow":
             import tensorflow as tf
@@ -94,8 +106,11 @@ class _Maker:
         is_drawn = type(seed).__module__.startswith(("jax", "tensorflow"))
         return seed if is_drawn and hasattr(seed, "shape") else self.draw_seed(seed)
 
-    def bits(self, shape: Any, seed: Any) -> tuple[Any, Any]:
-        """32 random bits for each element, and what computes with them: NumPy, or keras.ops."""
+    def bits(self, shape: Any, seed: Any, of_batch: bool = False) -> tuple[Any, Any]:
+        """32 random bits for each element, and what computes with them: NumPy, or keras.ops.
+
+        ``of_batch``: each replica draws for its part of what one device draws for as a whole.
+        """
         self.drawn.count += 1
         seed = self._seed(seed)
         try:
@@ -103,6 +118,7 @@ class _Maker:
             sizes = tuple(int(size) for size in shape)
         except Exception:  # of a program that is compiled; each back end has an error of its own
             places = self.arrays.places(shape)
+            places = places + self.arrays.behind(shape) if of_batch else places
             first, second = self.arrays.key(seed)
             return self._mixed(places, first, second, self.ops), self.ops
         places = np.arange(math.prod(sizes), dtype=np.uint32).reshape(sizes)
@@ -124,9 +140,9 @@ class _Maker:
         key = mix(xp.bitwise_xor(first, mix(xp.add(second, number(_GOLDEN)))))
         return mix(xp.bitwise_xor(mix(xp.add(xp.multiply(places, number(_GOLDEN)), key)), key))
 
-    def _uniform(self, shape: Any, seed: Any) -> tuple[Any, Any]:
+    def _uniform(self, shape: Any, seed: Any, of_batch: bool = False) -> tuple[Any, Any]:
         """From 0 to below 1, in float32, all of whose values are exact."""
-        bits, xp = self.bits(shape, seed)
+        bits, xp = self.bits(shape, seed, of_batch)
         if xp is np:
             return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24), np
         top = self.ops.right_shift(bits, self.ops.convert_to_tensor(np.uint32(8), dtype="uint32"))
@@ -173,10 +189,11 @@ class _Maker:
         if rate in (0.0, 1.0):
             return inputs if rate == 0.0 else self.ops.zeros_like(inputs)
         shape = self.ops.shape(inputs)
+        of_batch = noise_shape is None or noise_shape[0] is None
         if noise_shape is not None:
             wanted = zip(noise_shape, shape, strict=True)
             shape = tuple(own if size is None else size for size, own in wanted)
-        drawn, _ = self._uniform(shape, seed)
+        drawn, _ = self._uniform(shape, seed, of_batch)
         kept = self.ops.convert_to_tensor(drawn) >= rate
         return self.ops.where(kept, inputs / (1.0 - rate), self.ops.zeros_like(inputs))
 

@@ -18,6 +18,7 @@ import order
 import process
 import randomness
 import rounding
+import tapes
 from imported import after_import
 from store import Store
 from tpus import Tpus
@@ -68,6 +69,7 @@ class Session:
             randomness.install(keras, self.drawn)
             order.install(samples)
             self.watch.install(keras)
+            tapes.Tapes(self.watch, seed).install(keras)
             if spec["rounding"]:
                 rounding.Rounding(spec["rounding"]).install(keras)
 

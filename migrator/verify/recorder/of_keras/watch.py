@@ -60,11 +60,15 @@ class Watch(Events):
 
     # ---- what happens ------------------------------------------------------------------------
 
-    def begin(self, model: Any) -> None:
+    def begin(self, model: Any, kind: str = "") -> None:
         """A training begins: by the state that it begins with."""
         if id(model) not in self.trained:
+            self.name(model, kind)
             self.trained[id(model)] = (self.name(model), model)
-            self.keep("start", self.name(model), self.weights(model))
+            found = self.weights(model)
+            sizes = [tuple(weight.shape) for weight in model.weights]
+            if [np.shape(array) for _, array in found] == sizes:  # else they have no values yet
+                self.keep("start", self.name(model), found)
 
     def stepped(self, model: Any, logs: dict[str, Any]) -> None:
         """A step of a training is over."""
@@ -73,6 +77,13 @@ class Watch(Events):
             self.event("loss", "loss", value=_number(logs["loss"]), dtype="F32")
         if self.store.wants_weights(self.step):
             self.keep("weights", self.name(model), self.weights(model))
+        if self.stop is not None and self.step >= self.stop:
+            self._finish_early()
+
+    def looked(self, weighed: bool) -> None:
+        """Steps of a program's own loop are over; ``weighed``: one whose weights are kept."""
+        for name, model in self.trained.values() if weighed else ():
+            self.keep("weights", name, self.weights(model))
         if self.stop is not None and self.step >= self.stop:
             self._finish_early()
 
@@ -118,10 +129,10 @@ class Watch(Events):
             found.append((path + number, np.asarray(weight.numpy())))
         return found
 
-    def name(self, model: Any) -> str:
-        """A model's class, with a number where there are several of them."""
+    def name(self, model: Any, kind: str = "") -> str:
+        """A model's class, or what it is called, with a number where there are several of them."""
         if id(model) not in self.names:
-            kind = type(model).__name__
+            kind = kind or type(model).__name__
             self.taken[kind] += 1
             number = f"#{self.taken[kind]}" if self.taken[kind] > 1 else ""
             self.names[id(model)] = (kind + number, model)

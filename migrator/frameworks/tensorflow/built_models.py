@@ -1,0 +1,67 @@
+"""Models that have their variables as soon as they are made: what they take is said with them."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.syntax.names import Names
+from migrator.frameworks.tensorflow.keras_names import in_keras
+
+_MODELS = ("keras.Model", "keras.models.Model")
+_ROWS = ("keras.Sequential", "keras.models.Sequential")
+_INPUTS = ("keras.Input", "keras.layers.Input", "keras.layers.InputLayer")
+_SHAPES = ("input_shape", "batch_input_shape", "batch_shape", "input_dim")
+_DEPTH = 6
+
+
+def is_built(names: Names, model: ast.expr, depth: int = 0) -> bool:
+    """Whether a model, by its name or by the call that makes it, is seen to have its variables."""
+    value = names.only_value(model)
+    if not isinstance(value, ast.Call) or depth > _DEPTH:
+        return False
+    name = in_keras(names.qualified(value.func) or "") or ""
+    if name in _MODELS:
+        return bool(value.args or value.keywords)
+    if name in _ROWS:
+        return _row_is_built(names, model, value)
+    if name:
+        return name.startswith("keras.applications.") or name.endswith(".load_model")
+    if not isinstance(value.func, ast.Name):
+        return False
+    made = [bound.node for bound in names.lookup(value.func)]
+    return bool(made) and all(_makes_built(names, each, depth + 1) for each in made)
+
+
+def _row_is_built(names: Names, model: ast.expr, made: ast.Call) -> bool:
+    layers = made.args[0] if made.args else next((k.value for k in made.keywords), None)
+    if isinstance(layers, ast.List | ast.Tuple) and layers.elts:
+        return _says_input(names, layers.elts[0])
+    if layers is not None or not isinstance(model, ast.Name):
+        return False
+    for use in names.uses(model.id, names.scope_of(model)):  # model.add(…), in order
+        match names.parents.get(use):
+            case ast.Attribute(attr="add") as method:
+                call = names.call_of(method)
+                return call is not None and bool(call.args) and _says_input(names, call.args[0])
+    return False
+
+
+def _says_input(names: Names, layer: ast.expr) -> bool:
+    layer = names.only_value(layer)
+    if not isinstance(layer, ast.Call):
+        return False
+    name = in_keras(names.qualified(layer.func) or "") or ""
+    return name in _INPUTS or any(k.arg in _SHAPES for k in layer.keywords)
+
+
+def _makes_built(names: Names, node: ast.AST, depth: int) -> bool:
+    if isinstance(node, ast.ClassDef):  # of built models, and of nothing else that has variables
+        held = [v for values in names.class_attributes[node].values() for v in values if v]
+        made = [v for v in held if isinstance(v, ast.Call)
+                and in_keras(names.qualified(v.func) or "") is not None]  # fmt: skip
+        return bool(made) and all(is_built(names, v, depth) for v in made)
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    returned = [n.value for n in ast.walk(node)
+                if isinstance(n, ast.Return) and names.function(n) is node]  # fmt: skip
+    return bool(returned) and all(v is not None and is_built(names, v, depth) for v in returned)

@@ -1,0 +1,94 @@
+"""What programs of TensorFlow's are installed with, and started by: packages, images, variables."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from migrator.analysis import mentions
+from migrator.analysis.syntax.names import Names
+from migrator.construct import Construct
+from migrator.formats.embedded import (
+    CELL,
+    COMMAND,
+    COMPILED,
+    CONSTRAINT,
+    REQUIRED,
+    REQUIREMENT,
+    SETTING,
+)
+
+# Distributions of the module `tensorflow`.
+TENSORFLOW = frozenset({
+    "intel-tensorflow", "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel",
+    "tensorflow-macos", "tensorflow-rocm", "tensorflow-tpu", "tf-nightly", "tf-nightly-gpu",
+})  # fmt: skip
+# What asks for the distribution `tensorflow` itself, whose files would overwrite another's.
+BRINGS_TENSORFLOW = frozenset({
+    "keras-hub", "keras-nlp", "tensorflow-hub", "tensorflow-text", "tf-keras",
+    "tf-models-official",
+})  # fmt: skip
+_PACKAGES = re.compile(r"tensorflow|tf[-_]nightly|keras|tf[-_]models|-cu\d\d|jax|libtpu", re.I)
+_INSTALLS = re.compile(
+    r"(?<![\w.-])(?:pip[\d.]*(?:\s+-\S+)*\s+install|(?:uv|poetry|pdm)(?:\s+-\S+)*\s+add)\b"
+)
+_IMAGE = re.compile(r"^\s*FROM\s.*(?:tensorflow/tensorflow|nvidia|cuda)", re.I)
+_VARIABLES = re.compile(
+    r"\b(?:CUDA_VISIBLE_DEVICES|TF_(?:FORCE_GPU|GPU_|CUDNN|ENABLE_TENSOR_FLOAT|CUDA)\w*)"
+)
+_XLA_OF_GPUS = re.compile(r"\bXLA_FLAGS\b.*--xla_gpu")
+_COMPILED = re.compile(r"^(?:tensorflow(?:-gpu|-cpu)?|keras)==", re.MULTILINE)
+_STARTED = ("nvidia-smi", "slurm", "container")
+
+
+def installed(names: Names) -> Iterator[Construct]:
+    """Requirements and commands that concern TensorFlow, or the GPUs that it ran on."""
+    found = [*_found(names)]
+    yield from found
+    if CELL in names.by_id and not any(each.key == "pip" for each in found):
+        brings = (s for s in names.imports if _brings_tensorflow(s))
+        yield from (Construct("tensorflow command", "notebook", s) for s in islice(brings, 1))
+
+
+def _brings_tensorflow(statement: ast.Import | ast.ImportFrom) -> bool:
+    own = statement.module if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+    return (own or "").partition(".")[0] in ("tensorflow", "keras")
+
+
+def _found(names: Names) -> Iterator[Construct]:
+    for call in names.order:
+        match call:
+            case ast.Call(func=ast.Name(id=function), args=[ast.Constant(value=str(text)) as node]):
+                if function == COMPILED:
+                    if _COMPILED.search(text):
+                        yield Construct("tensorflow package", "compiled", node)
+                elif function in REQUIRED and _PACKAGES.search(mentions.without_comment(text)):
+                    own = function in (REQUIREMENT, CONSTRAINT)
+                    key = "package" if own else "other"
+                    yield Construct("tensorflow package", key, node)
+                elif function == COMMAND and (key := command(text)):
+                    yield Construct("tensorflow command", key, node)
+                elif function == SETTING and _IMAGE.search(text.replace("image:", "FROM ")):
+                    yield Construct("tensorflow command", "image", node)
+            case ast.Call(args=[ast.Constant(value=str(text)) as node]):
+                if names.qualified(call.func) == "os.system" and (key := command(text)):
+                    yield Construct("tensorflow command", key, node)
+
+
+def command(text: str) -> str:
+    """What a line for a shell has to do with TensorFlow or GPUs; "" for nothing."""
+    said = mentions.without_comment(text)
+    if _INSTALLS.search(said):
+        return "pip" if _PACKAGES.search(said) else ""
+    if _IMAGE.search(said):
+        return "image"
+    if _XLA_OF_GPUS.search(said):
+        return "flags"
+    if mentions.hides_gpus(said):
+        return "hides"
+    key = mentions.command(text)
+    if key in _STARTED:
+        return str(key)
+    return "variable" if _VARIABLES.search(said) else ""

@@ -1,0 +1,397 @@
+"""Steps of training loops on replicas: what has to change in them, and what may not stand there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.once import once_in
+from migrator.frameworks.tensorflow.built_models import is_built
+from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind, trainings
+from migrator.frameworks.tensorflow.traced import is_part
+from migrator.frameworks.tensorflow.training_loops import Loop, Step, Unfit, steps
+
+_GRADIENTS = (
+    "is given gradients that are changed before they are added up over the cores: give the "
+    "optimizer what tape.gradient returns (clipnorm and the like are arguments of optimizers)"
+)
+_UNBUILT = (
+    "gets its variables in the first step, where a strategy can make none: give the model an "
+    "Input, or call it once in the strategy's scope"
+)
+SUMMED = (
+    "its gradients are added up over the cores: divide the loss by "
+    "tf.distribute.get_strategy().num_replicas_in_sync, unless it is a sum"
+)
+_UNSEEN = "is made where that is not seen: make it in this script, by one assignment"
+_RETURNED = (
+    "returns what is not seen to be an average over a batch: return the loss alone, and join all "
+    "else by strategy.reduce"
+)
+_MEASURED = (
+    "is given what is not seen to be an average over a batch, nor one value for each example"
+)
+_WHOLE = (
+    "is as large as a whole batch, of which each core has a part: divide it by "
+    "tf.distribute.get_strategy().num_replicas_in_sync"
+)
+_DRAWN = (
+    "would be drawn by each core anew, and is one for the whole batch here: pass it to the step"
+)
+_COMPARED = "may compare the examples of a batch, of which each core has a part"
+_WRITES = "writes from each core: return the values from the step, and write them in the loop"
+_ASSIGNS = (
+    "assigns to a variable on each core: count in the loop, or give the variable an aggregation"
+)
+_METHODS = {"assign": _ASSIGNS, "assign_add": _ASSIGNS, "assign_sub": _ASSIGNS}
+_SHAPED = ("tensorflow.random.", "tensorflow.ones", "tensorflow.zeros", "tensorflow.fill",
+           "keras.random.", "keras.ops.ones", "keras.ops.zeros")  # fmt: skip
+_TWICE = "is updated in a step and outside of it: make a metric of its own for each"
+_OF_METRICS = ("update_state", "result", "reset_state", "reset_states", "name")
+_TRAINED = ("trainable_variables", "trainable_weights")
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Where an optimizer is given gradients; all names are those of the step."""
+
+    call: ast.Call
+    optimizer: ast.expr
+    variables: ast.expr
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An update of a metric."""
+
+    call: ast.Call
+    made: ast.Call
+    value: ast.expr | None  # the only one that it is given
+
+    def is_of(self, name: str, names: Names) -> bool:
+        return in_keras(names.qualified(self.made.func) or "") == f"keras.metrics.{name}"
+
+
+# ---- what runs on each replica -------------------------------------------------------------------
+
+
+def functions(names: Names, step: Step) -> list[ast.FunctionDef]:
+    """The step, and the functions of its file that it calls, by themselves or by each other."""
+    return _functions(names, step.function)
+
+
+@once_in
+def _functions(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
+    found, queue = [first], [first]
+    parts = [c for c in names.class_attributes if is_part(names, c)]
+    while queue:
+        for call in (n for n in ast.walk(queue.pop()) if isinstance(n, ast.Call)):
+            called: list[ast.AST] = []
+            if isinstance(call.func, ast.Name):
+                called = [bound.node for bound in names.lookup(call.func)]
+            elif isinstance(call.func, ast.Attribute):
+                name = call.func.attr
+                called = [s for c in parts for s in c.body if getattr(s, "name", "") == name]
+            for function in called:
+                if isinstance(function, ast.FunctionDef) and function not in found:
+                    found.append(function)
+                    queue.append(function)
+    return found
+
+
+def applied(names: Names, function: ast.FunctionDef) -> Iterator[Applied | Unfit]:
+    """Where a step trains: with gradients as the tape gives them."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=ast.Attribute(value=optimizer, attr="apply_gradients"), args=args):
+                match args:
+                    case [ast.Call(func=ast.Name(id="zip"), args=[gradients, variables])]:
+                        pass
+                    case _:
+                        yield Unfit(node, ast.unparse(node.func), _GRADIENTS)
+                        continue
+            case ast.Call(func=ast.Attribute(value=optimizer, attr="apply"), args=args):
+                if len(args) != 2:
+                    continue
+                gradients, variables = args
+            case _:
+                continue
+        value = names.only_value(gradients)
+        if isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "gradient":
+            yield Applied(node, optimizer, names.only_value(variables))
+        else:
+            yield Unfit(node, ast.unparse(node.func), _GRADIENTS)
+
+
+def _is_known_outside(names: Names, step: Step, node: ast.expr) -> bool:
+    """Whether all names of an expression mean something where the step is called."""
+    own = names.scopes[step.function].bindings
+    inner = {n for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return not any(n.id in own and not _is_parameter(names, n) for n in inner)
+
+
+def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[str, ast.Call | None]]:
+    """The models that may have no variables before the first step, and the call that makes them."""
+    given = step.given(loop)
+    for each in applied(names, step.function):
+        for model in _models(each.variables) if isinstance(each, Applied) else ():
+            outside = given.get(model.id, model) if _is_parameter(names, model) else model
+            if is_built(names, outside):
+                continue
+            calls = (
+                node for node in ast.walk(step.function)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                and node.func.id == model.id and node.args
+                and isinstance(node.args[0], ast.Name) and node.args[0].id in step.shared()
+                and _is_parameter(names, node.args[0])
+                and all(isinstance(k.value, ast.Constant) for k in node.keywords)
+            )  # fmt: skip
+            yield ast.unparse(outside), next(calls, None)
+
+
+def trained(names: Names, step: Step) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """The models and optimizers that a step trains, and what makes each: itself if unseen."""
+    given = step.given(step.loops[0])
+    for each in applied(names, step.function):
+        if isinstance(each, Unfit):
+            continue
+        optimizers = [each.optimizer] if isinstance(each.optimizer, ast.Name) else []
+        for name in (*_models(each.variables), *optimizers):
+            outside = given.get(name.id, name) if _is_parameter(names, name) else name
+            yield name, names.only_value(outside)
+
+
+def makers(names: Names) -> set[ast.Call]:
+    """The calls that make what steps of loops train."""
+    return _makers(names, names.tree)
+
+
+@once_in
+def _makers(names: Names, tree: ast.AST) -> set[ast.Call]:
+    own = (step for step in steps(names) if isinstance(step, Step))
+    made = (value for step in own for _, value in trained(names, step))
+    return {value for value in made if isinstance(value, ast.Call)}
+
+
+def _models(variables: ast.expr) -> Iterator[ast.Name]:
+    match variables:
+        case ast.Attribute(value=ast.Name() as model, attr=name) if name in _TRAINED:
+            yield model
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            yield from _models(left)
+            yield from _models(right)
+
+
+def _is_parameter(names: Names, name: ast.Name) -> bool:
+    found = names.lookup(name)
+    return len(found) == 1 and found[0].kind == "param"
+
+
+# ---- what is measured ----------------------------------------------------------------------------
+
+
+def updates(names: Names, function: ast.AST) -> Iterator[Metric]:
+    """Updates of metrics whose making is seen."""
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        owner = call.func
+        if isinstance(owner, ast.Attribute):
+            if owner.attr != "update_state":
+                continue
+            owner = owner.value
+        made = metric(names, owner)
+        if made is not None:
+            alone = call.args[0] if len(call.args) == 1 and not call.keywords else None
+            yield Metric(call, made, alone)
+
+
+def metric(names: Names, owner: ast.expr) -> ast.Call | None:
+    """The call that makes a metric, which a name or an attribute of a model holds."""
+    values: list[ast.expr | None] = []
+    match owner:
+        case ast.Name():
+            values = [names.only_value(owner)]
+        case ast.Attribute(value=ast.Name() as held, attr=name):
+            kept = names.owner_class(held)
+            values = names.class_attributes.get(kept, {}).get(name, []) if kept else []
+    match values:
+        case [ast.Call() as made]:
+            known = in_keras(names.qualified(made.func) or "") or ""
+            return made if known.startswith("keras.metrics.") else None
+    return None
+
+
+def scaled(names: Names, function: ast.AST) -> Iterator[ast.expr]:
+    """Losses that are divided among the replicas, where a metric averages them."""
+    for each in updates(names, function):
+        if each.value is not None and each.is_of("Mean", names):
+            if kind(names, each.value) == SHARED:
+                yield each.value
+
+
+# ---- what is as large as a batch -----------------------------------------------------------------
+
+
+def whole_sizes(names: Names, step: Step) -> Iterator[ast.expr | Unfit]:
+    """Sizes of whole batches, in the shapes of what is drawn or made within a step."""
+    sizes = [argument(c, 0, "batch_size") for loop in step.loops for c in loop.batched]
+    own = {s.id for s in sizes if isinstance(s, ast.Name)}
+    numbers = {v.value for s in sizes if s is not None
+               if isinstance(v := names.only_value(s), ast.Constant)}  # fmt: skip
+    for function in functions(names, step):
+        known: set[ast.AST] = set()
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Call):
+                continue
+            name = names.qualified(node.func) or ""
+            known |= {k.value for k in node.keywords if k.arg == "global_batch_size"}
+            if not (in_keras(name) or name).startswith(_SHAPED):
+                continue
+            shape = argument(node, 0, "shape", "dims")
+            if not isinstance(shape, ast.List | ast.Tuple):
+                continue
+            first = shape.elts[0] if shape.elts else shape
+            value = names.only_value(first)
+            if isinstance(first, ast.Name) and first.id in own:
+                known.add(first)
+                yield first
+            elif isinstance(value, ast.Constant) and value.value in numbers:
+                yield first
+            elif isinstance(value, ast.Constant | ast.List | ast.Tuple) and ".random." in name:
+                yield Unfit(node, name, _DRAWN)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and node.id in own and node not in known:
+                if isinstance(node.ctx, ast.Load) and not _is_parameter(names, node):
+                    yield Unfit(node, node.id, _WHOLE)
+
+
+# ---- what a step returns -------------------------------------------------------------------------
+
+
+def results(names: Names, step: Step) -> list[str] | Unfit:
+    """How each value that a step returns is joined: "SUM" or "MEAN"; none if nobody reads it."""
+    if all(isinstance(names.parents.get(loop.call), ast.Expr) for loop in step.loops):
+        return []
+    found = [n for n in ast.walk(step.function) if isinstance(n, ast.Return)]
+    if len(found) != 1 or found[0].value is None or found[0] is not step.function.body[-1]:
+        return Unfit(step.function, step.function.name, _RETURNED)
+    value = found[0].value
+    joined = []
+    for each in value.elts if isinstance(value, ast.Tuple) else [value]:
+        found_kind = kind(names, each)
+        if found_kind not in (SHARED, MEAN, NUMBER):
+            return Unfit(each, step.function.name, _RETURNED)
+        joined.append("SUM" if found_kind == SHARED else "MEAN")
+    return joined
+
+
+# ---- what keeps a step as it is ------------------------------------------------------------------
+
+
+def unfit(names: Names, step: Step) -> Iterator[Unfit]:
+    """All that keeps a step from running on several replicas as on one."""
+    for training in trainings(names):
+        if training.function is step.function and not is_shared_out(names, training.loss):
+            yield Unfit(training.loss, "the loss", SUMMED)
+    places = [*applied(names, step.function)]
+    yield from (each for each in places if isinstance(each, Unfit))
+    for name, value in trained(names, step):
+        if not isinstance(value, ast.Call):
+            yield Unfit(name, name.id, _UNSEEN)
+    if not places:
+        yield Unfit(step.function, step.function.name, _GRADIENTS)
+    for each in places:
+        if isinstance(each, Applied) and not all(
+            _is_known_outside(names, step, part) for part in (each.optimizer, each.variables)
+        ):
+            yield Unfit(each.call, ast.unparse(each.call.func), _UNBUILT)
+    for loop in step.loops:
+        for model, call in unbuilt(names, step, loop):
+            if call is None:
+                yield Unfit(step.function, model, _UNBUILT)
+    yield from (size for size in whole_sizes(names, step) if isinstance(size, Unfit))
+    joined = results(names, step)
+    if isinstance(joined, Unfit):
+        yield joined
+    for function in functions(names, step):
+        yield from _of_metrics(names, function)
+        yield from _misplaced(names, function)
+
+
+def _of_metrics(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
+    seen = set()
+    for each in updates(names, function):
+        seen.add(each.call.func)
+        if each.value is None and not each.is_of("Mean", names):
+            continue
+        known = kind(names, each.value) if each.value is not None else ""
+        if not each.is_of("Mean", names) or known not in (SHARED, MEAN, NUMBER):
+            yield Unfit(each.call, ast.unparse(each.call.func), _MEASURED)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and node not in seen:
+            if node.attr in ("update_state", "result") and names.call_of(node) is not None:
+                yield Unfit(node, ast.unparse(node), _MEASURED)
+
+
+def _misplaced(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            yield Unfit(node, node.names[0], _ASSIGNS)
+        if not isinstance(node, ast.Call):
+            continue
+        name = names.qualified(node.func) or ""
+        if name.startswith("tensorflow.summary."):
+            yield Unfit(node, name, _WRITES)
+        elif name in ("tensorflow.matmul", "tensorflow.linalg.matmul"):
+            if any(k.arg == "transpose_b" for k in node.keywords):
+                yield Unfit(node, name, _COMPARED)
+        elif isinstance(node.func, ast.Attribute) and not name:
+            if reason := _METHODS.get(node.func.attr, ""):
+                yield Unfit(node, ast.unparse(node.func), reason)
+
+
+def is_shared_out(names: Names, loss: ast.expr) -> bool:
+    """Whether a loss is one of all replicas, or will be as its name is divided."""
+    known = kind(names, loss)
+    return (known == MEAN and isinstance(loss, ast.Name)) or known in (SHARED, NUMBER)
+
+
+def also_on_host(names: Names, inside: list[ast.FunctionDef]) -> Iterator[Unfit]:
+    """Metrics updated on replicas and elsewhere, where one of a strategy counts wrongly."""
+    of_replicas = {m.made for f in inside for m in updates(names, f)}
+    for each in updates(names, names.tree):
+        if each.made in of_replicas and names.function(each.call) not in inside:
+            yield Unfit(each.call, ast.unparse(each.call.func), _TWICE)
+
+
+def host_metrics(names: Names) -> set[ast.Call]:
+    """The calls that make metrics which nothing but code outside of all steps updates."""
+    return _host_metrics(names, names.tree)
+
+
+@once_in
+def _host_metrics(names: Names, tree: ast.AST) -> set[ast.Call]:
+    inside = {f for s in steps(names) if isinstance(s, Step) for f in functions(names, s)}
+    found: set[ast.Call] = set()
+    others: set[ast.Call] = set()
+    for each in updates(names, tree):
+        owner = each.call.func
+        owner = owner.value if isinstance(owner, ast.Attribute) else owner
+        uses = (
+            [*names.uses(owner.id, names.scope_of(each.made))]
+            if isinstance(owner, ast.Name)
+            else []
+        )
+        alone = bool(uses) and all(_is_of_host(names, use) for use in uses)
+        of_steps = names.function(each.call) in inside or names.enclosing_class(each.call)
+        (found if alone and not of_steps else others).add(each.made)
+    return found - others
+
+
+def _is_of_host(names: Names, use: ast.expr) -> bool:
+    above = names.parents.get(use)
+    return names.call_of(use) is not None or (
+        isinstance(above, ast.Attribute) and above.attr in _OF_METRICS
+    )

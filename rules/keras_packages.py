@@ -1,0 +1,247 @@
+"""What programs of Keras and TensorFlow are installed with, and started by."""
+
+import re
+
+from migrator.analysis.libraries import of_package
+from migrator.analysis.mentions import HIDES, without_comment
+from migrator.construct import Construct
+from migrator.formats.shell import Word
+from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, TENSORFLOW
+from migrator.requirements import alike, constraint, name_of, normal, on_tpu, pinned
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+from .commands import as_words, installed_by, mark, nvidia_smi
+from .launchers import container, slurm
+from .requirement_lists import packages_beside
+
+PACKAGE = Rule(
+    code="KER060",
+    name="tensorflow-package",
+    summary="TensorFlow's packages become those that were tested for TPUs",
+    why="""tensorflow-tpu 2.19.1 with libtpu 0.0.10 are the last that work together on a TPU. With
+Keras on JAX, `tensorflow-cpu` stays for what reads data. In requirements and constraints, each
+distribution of TensorFlow gives way to these; in other lists they are named. Packages that ask for
+`tensorflow` itself would overwrite its files, and are named: install them with `--no-deps`, or
+leave them out. Requirements of projects in which nothing is rewritten stay.""",
+    framework="tensorflow",
+    references=("https://pypi.org/project/tensorflow-tpu/",),
+    examples=(
+        Example(
+            """
+            numpy
+            tensorflow-gpu==2.10.0
+            tensorflow-datasets
+            """,
+            except_on={
+                "keras_jax": """
+            numpy
+            keras==3.15.1
+            jax==0.10.2
+            jaxlib==0.10.2
+            libtpu==0.0.52
+            tensorflow-cpu==2.21.0
+            tensorflow-datasets
+            """,
+                "tf_tpu": """
+            numpy
+            tensorflow-tpu==2.19.1
+            libtpu==0.0.10
+            keras==3.15.1
+            tensorflow-datasets
+            """,
+            },
+            path="requirements.txt",
+        ),
+    ),
+    is_requirement=True,
+)
+COMMAND = Rule(
+    code="KER061",
+    name="tensorflow-command",
+    summary="commands that install TensorFlow, or start it on GPUs",
+    why="""In shell scripts, Dockerfiles and notebooks. Where TensorFlow is installed, the command
+gets the packages for a TPU; `nvidia-smi` becomes `tpu-info`. Variables that only TensorFlow on a
+GPU reads change nothing. Images for GPUs, flags of XLA for GPUs, and what asks for GPUs are
+named.""",
+    framework="tensorflow",
+    examples=(
+        Example(
+            """
+            pip install -q tensorflow-gpu imageio
+            export TF_FORCE_GPU_ALLOW_GROWTH=true
+            nvidia-smi
+            """,
+            except_on={
+                "keras_jax": """
+            pip install -q keras==3.15.1 jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.52 tensorflow-cpu==2.21.0 imageio
+            export TF_FORCE_GPU_ALLOW_GROWTH=true
+            tpu-info
+            """,  # noqa: E501
+                "tf_tpu": """
+            pip install -q tensorflow-tpu==2.19.1 libtpu==0.0.10 keras==3.15.1 imageio
+            export TF_FORCE_GPU_ALLOW_GROWTH=true
+            tpu-info
+            """,
+            },
+            path="train.sh",
+        ),
+    ),
+)
+_BRINGS = "asks for `tensorflow`, whose files overwrite those of {}: install it with --no-deps"
+
+
+def needed(ctx: Context) -> dict[str, str]:
+    """What has to be installed on a machine with a TPU, by the names of packages."""
+    instead = on_tpu(ctx.target)
+    modules = {each.module for each in instead}
+    own = [e for e in pinned(ctx.target) if e.module not in modules and e.exact]
+    wanted = [*instead, *own] if instead else own
+    found = {normal(e.name): e.text.partition(";")[0].strip() for e in wanted}
+    return {name: text for name, text in found.items() if name not in ("numpy", "pillow")}
+
+
+def in_place_of_tensorflow(ctx: Context, others: set[str]) -> list[str]:
+    """The packages, less those that have a line, or a word, of their own."""
+    return [text for name, text in needed(ctx).items() if name not in others]
+
+
+def _refused(ctx: Context, name: str) -> Report | None:
+    if name in TENSORFLOW:
+        return None
+    if (library := of_package(name)) is not None:
+        return Report(library.reason(name))
+    if name in BRINGS_TENSORFLOW:
+        own = next(n for n in needed(ctx) if n in TENSORFLOW)
+        return Report(_BRINGS.format(own))
+    return None
+
+
+@PACKAGE.on("tensorflow package", "package")
+def package(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    said = without_comment(text)
+    body, _, marker = said.partition(";")
+    name = name_of(body) or ""
+    if (refused := _refused(ctx, name)) is not None:
+        return refused
+    versions = needed(ctx)
+    beside = {each for each in packages_beside(ctx, found) if each}
+    if name in TENSORFLOW:
+        others = {n for n in beside if n in versions and n not in TENSORFLOW}
+        new = in_place_of_tensorflow(ctx, others)
+    elif name in versions and not beside.isdisjoint(TENSORFLOW | {"keras"}):
+        new = [versions[name]]
+    else:
+        return Keep("does not depend on the device")
+    if packages_beside(ctx, found).count(name) > 1:
+        return Report(f"is there more than once: the target takes {', '.join(new)}")
+    if marker or " -" in body or said.startswith("-") or "://" in body:
+        return Report(f"the target takes {', '.join(new)} in its place")
+    if _is_of(found, "__constraint__", ctx):
+        new = list(map(constraint, new))
+    if len(new) == 1 and alike(new[0], body):
+        return Keep("the version that was tested")
+    end = "\r\n" if text.endswith("\r") else "\n"
+    changed = end.join(new) + text[len(said) :]
+    return ctx.with_text(found, changed, "versions for a TPU")
+
+
+def _is_of(found: Construct, function: str, ctx: Context) -> bool:
+    call = ctx.parent(found.node)
+    return getattr(getattr(call, "func", None), "id", "") == function
+
+
+@PACKAGE.on("tensorflow package", "other")
+def listed(ctx: Context, found: Construct) -> Decision:
+    match = re.match(r"""[\s"']*([A-Za-z][\w.-]*)""", ctx.text(found))
+    name = normal(match[1]) if match is not None else ""
+    if (refused := _refused(ctx, name)) is not None:
+        return refused
+    if name in TENSORFLOW:
+        return Report(f"the target takes {', '.join(in_place_of_tensorflow(ctx, set()))}")
+    if name == "keras":
+        return Report(f"the target takes {needed(ctx)['keras']}")
+    return Keep("does not depend on the device")
+
+
+@PACKAGE.on("tensorflow package", "compiled")
+def compiled(ctx: Context, found: Construct) -> Decision:
+    return Report(f"a tool made this list: make it again, with {', '.join(needed(ctx).values())}")
+
+
+@COMMAND.on("tensorflow command", "pip")
+def pip(ctx: Context, found: Construct) -> Decision:
+    text = ctx.text(found)
+    packages, _, _ = installed_by(text)
+    named = [(word, name_of(word.text) or "") for word in packages]
+    for _, name in named:
+        if (refused := _refused(ctx, name)) is not None:
+            return refused
+    versions = needed(ctx)
+    own = [name for _, name in named]
+    if TENSORFLOW.isdisjoint(own) and "keras" not in own:
+        return Keep("installs nothing that depends on the device")
+    others = {name for name in own if name in versions and name not in TENSORFLOW}
+    changes, is_first = [], True
+    for word, name in named:
+        new: list[str] = []
+        if name in TENSORFLOW:
+            new = in_place_of_tensorflow(ctx, others) if is_first else []
+            is_first = False
+        elif name in versions:
+            new = [versions[name]]
+        else:
+            continue
+        if len(new) != 1 or not alike(word.text, new[0]):
+            start = word.start - (not new and text[word.start - 1] == " ")
+            changes.append(Word(start, word.end, as_words(new, mark(ctx, found, text[word.start]))))
+    if not changes:
+        return Keep("versions that were tested together")
+    for start, end, words in sorted(changes, reverse=True):
+        text = text[:start] + words + text[end:]
+    return ctx.with_text(found, text, "versions for a TPU")
+
+
+@COMMAND.on("tensorflow command", "nvidia-smi")
+def asks_driver(ctx: Context, found: Construct) -> Decision | None:
+    return nvidia_smi(ctx, found)
+
+
+@COMMAND.on("tensorflow command", "slurm")
+def asks_slurm(ctx: Context, found: Construct) -> Decision | None:
+    return slurm(ctx, found)
+
+
+@COMMAND.on("tensorflow command", "container")
+def in_container(ctx: Context, found: Construct) -> Decision | None:
+    return container(ctx, found)
+
+
+@COMMAND.on("tensorflow command", "image")
+def image(ctx: Context, found: Construct) -> Decision:
+    new = " ".join(needed(ctx).values())
+    if "tensorflow/tensorflow" in ctx.text(found):
+        return Report(f"an image with a TensorFlow of its own: python:3.12 and `pip install {new}`")
+    return Report(f"an image for CUDA: python:3.12 will do, with `pip install {new}`")
+
+
+@COMMAND.on("tensorflow command", "variable")
+def variable(ctx: Context, found: Construct) -> Decision:
+    return Keep("is of TensorFlow on GPUs, and changes nothing on a TPU")
+
+
+@COMMAND.on("tensorflow command", "hides")
+def hides(ctx: Context, found: Construct) -> Decision:
+    return Report(HIDES)
+
+
+@COMMAND.on("tensorflow command", "flags")
+def flags(ctx: Context, found: Construct) -> Decision:
+    return Report("are flags of XLA's compiler for GPUs: leave them out")
+
+
+@COMMAND.on("tensorflow command", "notebook")
+def notebook(ctx: Context, found: Construct) -> Decision:
+    """Colab's TPU runtimes have no TensorFlow."""
+    new = " ".join(needed(ctx).values())
+    return Keep("is there where it is installed", f"Colab has none for TPUs: `%pip install {new}`")

@@ -1,0 +1,204 @@
+"""Training loops of TensorFlow programs: what runs on each core, and what keeps a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import run, write_tree
+
+from migrator import migrate_paths
+
+TARGET = "tf_tpu"
+PROGRAM = """import tensorflow as tf
+from tensorflow import keras
+
+SIZE = 32
+data = tf.data.Dataset.from_tensor_slices((a, b)).batch(SIZE)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+optimizer = keras.optimizers.SGD(0.1)
+loss_of = keras.losses.MeanSquaredError()
+mean = keras.metrics.Mean()
+
+
+@tf.function
+def train_step(x, y):
+    with tf.GradientTape() as tape:
+        loss = loss_of(y, model(x, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    mean.update_state(loss)
+    return loss
+
+
+for epoch in range(2):
+    for x, y in data:
+        loss = train_step(x, y)
+    print(float(loss), float(mean.result()))
+"""
+
+
+def becomes(*changes: tuple[str, str]) -> str:
+    """What becomes of the program, changed so."""
+    result = run(changed(*changes), TARGET, entry=True)
+    left = [d.message for d in result.diagnostics if d.outcome == "reported"]
+    assert not left
+    return result.source.decode()
+
+
+def changed(*changes: tuple[str, str]) -> str:
+    source = PROGRAM
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    return source
+
+
+def test_a_step_runs_on_all_cores_and_its_loss_is_that_of_the_batch() -> None:
+    text = becomes()
+    for part in (
+        ".batch(SIZE, drop_remainder=strategy.num_replicas_in_sync > 1)\n",
+        "with strategy.scope():\n    model = keras.Sequential(",
+        "    mean = keras.metrics.Mean()\n\n\ndef train_step(x, y):\n",
+        "    mean.update_state(loss * tf.distribute.get_strategy().num_replicas_in_sync)\n",
+        "\n\n\n@tf.function\ndef distributed_train_step(x, y):\n"
+        "    loss = strategy.run(train_step, args=(x, y))\n"
+        "    return strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)\n\n\n"
+        "with strategy.scope():\n    optimizer.build(model.trainable_variables)\n",
+        "    for x, y in strategy.experimental_distribute_dataset(data):\n"
+        "        loss = distributed_train_step(x, y)\n",
+    ):
+        assert part in text, text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        (  # an average of the program's own is divided, and joined as one
+            "loss_of(y, model(x, training=True))",
+            "tf.reduce_mean(tf.square(y - model(x)))",
+            "        replica_loss = loss / tf.distribute.get_strategy().num_replicas_in_sync\n"
+            "    gradients = tape.gradient(replica_loss, model.trainable_variables)\n",
+        ),
+        (
+            "loss_of(y, model(x, training=True))",
+            "tf.reduce_mean(tf.square(y - model(x)))",
+            "    return strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)\n",
+        ),
+        (  # what nobody reads is not joined
+            "loss = train_step(x, y)\n    print(float(loss), ",
+            "train_step(x, y)\n    print(",
+            "def distributed_train_step(x, y):\n    strategy.run(train_step, args=(x, y))\n",
+        ),
+        (  # as many random numbers as there are examples
+            "    with tf.GradientTape",
+            "    x += tf.random.normal([SIZE, 8])\n    with tf.GradientTape",
+            "tf.random.normal([SIZE // tf.distribute.get_strategy().num_replicas_in_sync, 8])",
+        ),
+        (  # what no step updates is counted on the host
+            "mean = keras.metrics.Mean()",
+            "mean = keras.metrics.Mean()\nother = keras.metrics.Mean()\nother.update_state(1.0)",
+            "    mean = keras.metrics.Mean()\nother = keras.metrics.Mean()\n",
+        ),
+        (
+            "for x, y in data:",
+            "for step, (x, y) in enumerate(data.take(3)):",
+            " in enumerate(strategy.experimental_distribute_dataset(data.take(3))):\n",
+        ),
+        (  # a model without an input has variables only when it is called
+            "keras.Input((8,)), ",
+            "",
+            "    model(tf.keras.Input(batch_shape=data.element_spec[0].shape, "
+            "dtype=data.element_spec[0].dtype), training=True)\n"
+            "    optimizer.build(model.trainable_variables)\n",
+        ),
+        (".batch(SIZE)", ".batch(SIZE, True)", ".batch(SIZE, True)\n"),
+    ],
+)  # fmt: skip
+def test_what_a_step_needs_on_several_cores(old: str, new: str, part: str) -> None:
+    assert part in becomes((old, new))
+
+
+def test_models_that_a_step_is_given_are_not_divided() -> None:
+    text = becomes(
+        ("def train_step(x, y):", "def train_step(net, x, y, opt):"),
+        ("model(x", "net(x"),
+        (", model.", ", net."),
+        ("    optimizer.apply", "    opt.apply"),
+        ("train_step(x, y)\n    print", "train_step(model, x, y, optimizer)\n    print"),
+    )
+    assert (
+        "def distributed_train_step(net, x, y, opt):\n    def on_replica(x, y):\n"
+        "        return train_step(net, x, y, opt)\n\n"
+        "    loss = strategy.run(on_replica, args=(x, y))\n"
+    ) in text
+    assert "    optimizer.build(model.trainable_variables)\n" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("@tf.function\n", "", "outside of a function that tf.function compiles"),
+        ("loss_of(y,", "tf.reduce_sum(y -", "divide the loss by"),
+        (
+            "    optimizer.apply",
+            "    gradients = [tf.clip_by_norm(g, 1.0) for g in gradients]\n    optimizer.apply",
+            "changed before they are added up",
+        ),
+        ("    return loss", "    return tf.square(loss)", "not seen to be an average"),
+        ("mean.update_state(loss)", "mean.update_state(y)", "not seen to be an average"),
+        ("mean = keras.metrics.Mean()", "mean = keras.metrics.Sum()", "not seen to be an average"),
+        ("float(loss), ", "float(loss), mean.update_state(loss), ", "outside of it"),
+        ("train_step(x, y)\n", "train_step(x, y)\n        print(x.shape)\n", "in the step"),
+        ("loss = train_step(x, y)", "loss = train_step(a, b)", "called otherwise"),
+        (".batch(SIZE)", "", "is no data set whose batches"),
+        (".batch(SIZE)", ".batch(SIZE, drop_remainder=False)", "smaller last batch"),
+        ("keras.Input((8,)), ", "*layers, ", "gets its variables in the first step"),
+        (
+            "    return loss",
+            '    tf.summary.scalar("loss", loss)\n    return loss',
+            "writes from each core",
+        ),
+        ("    return loss", "    count.assign_add(1)\n    return loss", "assigns to a variable"),
+        (
+            "    with tf.GradientTape",
+            "    x += tf.random.normal([1])\n    with tf.GradientTape",
+            "would be drawn by each core",
+        ),
+        (
+            "    with tf.GradientTape",
+            "    y = tf.reshape(y, (SIZE, 4))\n    with tf.GradientTape",
+            "as large as a whole batch",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_seen_to_train_as_on_one_device_stays(old: str, new: str, said: str) -> None:
+    source = changed((old, new))
+    if said.startswith("gets its"):
+        source = source.replace("model(x, training=True)", "model(x + 1, training=True)")
+    result = run(source, TARGET, entry=True)
+    assert result.source.decode() == source
+    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
+    assert any(said in message for message in messages), messages
+
+
+def test_gradients_that_a_function_returns_may_train_elsewhere() -> None:
+    source = PROGRAM[: PROGRAM.index("@tf.function")] + (
+        "def grad(x, y):\n    with tf.GradientTape() as tape:\n"
+        "        loss = loss_of(y, model(x))\n"
+        "    return loss, tape.gradient(loss, model.trainable_variables)\n\n\n"
+        "for x, y in data:\n    loss, found = grad(x, y)\n"
+        "    optimizer.apply_gradients(zip(found, model.trainable_variables))\n"
+    )
+    result = run(source, TARGET, entry=True)
+    assert result.source.decode() == source
+    assert any("tf.function compiles" in d.message for d in result.diagnostics)
+
+
+def test_a_loop_in_another_file_than_the_script_stays(tmp_path: Path) -> None:
+    files = {"loop.py": PROGRAM, "train.py": "import loop\n\nprint(loop.epoch)\n"}
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path], TARGET)
+    assert {f.path.name: f.result.source.decode() for f in report.files} == files
+    found = [d.message for f in report.files for d in f.result.diagnostics]
+    assert any("outside of the script that is started" in message for message in found)
