@@ -10,7 +10,7 @@ from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
-from .on_gpu import HOUSEKEEPING, behind_question
+from .on_gpu import HOUSEKEEPING, behind_question, question_above
 
 FAMILY = Family("CUD", "torch.cuda", 40)
 
@@ -244,7 +244,8 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
         return Keep("torch.manual_seed, beside it, seeds every device")
     renamed = ctx.words.renames.get(f"torch.cuda.{name}")
     if renamed is not None:
-        return Rewrite([Replace(node, renamed.code)], renamed.requires)
+        asked = question_above(ctx, node, name)
+        return Rewrite([Replace(node, renamed.code), *asked], renamed.requires)
     word = ctx.words.calls.get(name)
     if word is not None and call is not None:
         first = call.args[0] if call.args else next((k.value for k in call.keywords), None)

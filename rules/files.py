@@ -190,64 +190,6 @@ torch_xla the decoder runs on the CPU as before.""",
 )
 
 
-TENSORS = Rule(
-    code="IOS004",
-    name="safetensors",
-    summary="safetensors reads onto devices whose names it knows",
-    why="""What only goes into `load_state_dict` is read on the CPU, from where it is copied
-into the parameters. Else the runtime's `load_file` moves what it has read. safetensors knows
-torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
-    examples=(
-        Example(
-            """
-            from safetensors.torch import load_file
-            x = load_file(path, device="cuda")["x"]
-            """,
-            after="""
-            import tpu_runtime
-            x = tpu_runtime.load_file(path, device="{device}")["x"]
-            """,
-            except_on={
-                "torch_xla": """
-                from safetensors.torch import load_file
-                x = load_file(path, device="{device}")["x"]
-                """
-            },
-        ),
-        Example(
-            """
-            from safetensors.torch import load_file
-            model.load_state_dict(load_file(path, device="cuda"))
-            """,
-            after="""
-            from safetensors.torch import load_file
-            model.load_state_dict(load_file(path))
-            """,
-        ),
-        Example(
-            """
-            from safetensors.torch import load_file
-            x = load_file(path, device="cpu")
-            """,
-        ),
-        Example(
-            """
-            import torch
-            from safetensors.torch import load_file
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-            x = load_file(path, device=device)
-            """,
-            after="""
-            import torch
-            import tpu_runtime
-            device = "{device}"
-            x = tpu_runtime.load_file(path, device=device)
-            """,
-        ),
-    ),
-)
-
-
 @LOAD.on("name", "torch.load")
 def load(ctx: Context, found: Construct) -> Decision:
     node = found.node
@@ -264,7 +206,7 @@ def load(ctx: Context, found: Construct) -> Decision:
     if ctx.words.device_names and location is not None:
         if not isinstance(location, ast.Lambda | ast.Dict):
             return _to_chosen(ctx, location)
-    if _only_state(ctx, call):
+    if only_state(ctx, call):
         if location is not None and are_places_by_name(ctx.names, location):
             return Keep("loads to the CPU, as the name says now")
         cpu = ctx.quoted("cpu", call)
@@ -301,30 +243,6 @@ def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     return Rewrite([Replace(function, word.code), *edits], word.requires)
 
 
-_PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
-           "safetensors.safe_open": 2}  # fmt: skip
-
-
-@TENSORS.on("name", *_PLACES)
-def tensors(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    place = argument(call, _PLACES[found.key], "device") if call is not None else None
-    if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
-        return Keep("reads on the CPU")
-    if found.key.endswith("load_model") or _only_state(ctx, call):
-        named = [k for k in call.keywords if k.value is place]
-        return Rewrite([EditCall(call, drop=named or [place])])
-    if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
-        return Keep("safetensors knows the target's device by its name")
-    if found.key == "safetensors.safe_open":
-        return Report("opened on a device that safetensors may not know; open it on the CPU, and "
-                      "move what is read")  # fmt: skip
-    word = ctx.runtime("load_file")
-    if word is None:
-        return Report("safetensors does not know the target's device; read on the CPU, and move")
-    return Rewrite([EditCall(call, function=word.code)], word.requires)
-
-
 @LOAD.on("string", "cuda")
 def place(ctx: Context, found: Construct) -> Decision | None:
     """`map_location = {"cuda:0": f"cuda:{rank}"}`: from where to where, here in one device."""
@@ -334,7 +252,7 @@ def place(ctx: Context, found: Construct) -> Decision | None:
     places, call = of_load
     values = places.values if isinstance(places, ast.Dict) else [places]
     to = [value for value in values if not (ctx.flow.kind(value) & Kind.CPU)]
-    if not to or _only_state(ctx, call):
+    if not to or only_state(ctx, call):
         return Rewrite([Replace(places, ctx.quoted("cpu", places))])
     return Rewrite([Replace(places, ctx.device_string(places))])
 
@@ -350,7 +268,7 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 
-def _only_state(ctx: Context, call: ast.Call) -> bool:
+def only_state(ctx: Context, call: ast.Call) -> bool:
     return is_only_state(_here(ctx), call)
 
 

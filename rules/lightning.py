@@ -89,11 +89,15 @@ scaling is needed; it has 8 bits of significand instead of 11.""",
 
 @DEVICE.on("trainer", "lightning")
 def made(ctx: Context, found: Construct) -> Decision:
+    if (why := ctx.words.strangers.get("lightning")) is not None:
+        return Report(why, effort=Effort.HOURS)
     return Keep("takes the TPU that set-up shows it")
 
 
 @DEVICE.on("lightning", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
+    if "lightning" in ctx.words.strangers:
+        return Keep("what the Trainer is told of GPUs stays")
     return _named(ctx, found.value)
 
 

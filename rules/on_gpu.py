@@ -1,8 +1,9 @@
 """What only a GPU does, in a program that runs on others as well: it is done where there is one."""
 
 import ast
+import re
 
-from migrator.edits import Wrap
+from migrator.edits import Edit, Wrap
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
 # Functions of torch.cuda that do nothing for a program but on a GPU.
@@ -27,6 +28,25 @@ def behind_question(ctx: Context, node: ast.AST) -> Decision:
     if statement.value.func is not node:
         return Report(f"is for GPUs alone: ask for `{asked.code}` first, in a statement of its own")
     return Rewrite([Wrap(statement, [statement], f"if {asked.code}:")], asked.requires)
+
+
+# Functions of torch.accelerator, by their names in torch.cuda, that raise without one.
+_RAISING = ("synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated")
+_ASKS = re.compile("accelerator|available|cuda|device|gpu|tpu")
+
+
+def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
+    """So that a program runs on the CPU, too: a question, where none stands above a statement."""
+    statement, asked = ctx.names.statement(node), ctx.words.renames.get("torch.cuda.is_available")
+    if asked is None or name not in _RAISING or not isinstance(statement, ast.Expr):
+        return []
+    call = ctx.names.call_of(node)
+    if call is None or statement.value is not call:
+        return []
+    tests = (a.test for a in ctx.names.ancestors(node) if isinstance(a, ast.If))
+    if any(_ASKS.search(ctx.source.code(test)) for test in tests):
+        return []
+    return [Wrap(statement, [statement], f"if {asked.code}():")]
 
 
 def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:

@@ -51,6 +51,8 @@ def activity(ctx: Context, found: Construct) -> Decision:
     traces = ctx.runtime("profile") is not None and not ctx.target.portable
     if traces and any(c.key == _PROFILE for c in ctx.constructs):
         return Keep("the runtime's profiler traces the device, whatever it is told")
+    if ctx.words.device_names:
+        return Keep("collects the kernels of a GPU where there is one")
     how = ctx.words.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
 

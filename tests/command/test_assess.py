@@ -27,7 +27,7 @@ def test_each_program_has_the_files_that_it_imports(tmp_path: Path) -> None:
     found = assess([root], Config())
     (program,) = found.programs
     assert program.path == root / "train.py" and program.files == 2
-    assert {standing.target for standing in program.standings} == set(TARGETS)
+    assert {standing.target for standing in program.standings} == {*TARGETS, "torch_tpu"}
     assert all(standing.work.automatic == 100 for standing in program.standings)
     (rest,) = found.elsewhere
     assert rest.path is None and rest.best.work.outcomes.total() > 0

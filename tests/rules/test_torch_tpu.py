@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from helpers import REPOSITORY, migrated, outcomes, reported, run
+
+from migrator.targets import find_target
 
 TPU = "torch_tpu"
 CHOSEN = 'torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")'
@@ -210,3 +214,25 @@ def test_copies_are_for_gpus() -> None:
     assert "DataParallel(net).to(device)" in text
     text = tpu("import torch\nnet = torch.nn.DataParallel(net)\nnet.cuda()\n")
     assert "if torch.cuda.is_available():\n    net = torch.nn.DataParallel(net)\n" in text
+
+
+def test_names_that_are_written_are_there() -> None:
+    """By the inventory of what is installed: internal names of torch_tpu count as absent."""
+    known = json.loads(Path(__file__).with_name("torch_tpu_names.json").read_text())["names"]
+    rules = [*(REPOSITORY / "rules").glob("*.py"), *registry_words()]
+    text = "\n".join(each if isinstance(each, str) else each.read_text() for each in rules)
+    used = re.findall(r"\{torch\}\.(tpu(?:\.distributed)?|accelerator|amp)\.(\w+)", text)
+    used += [("distributed", name) for name in re.findall(r"\{torch\.distributed\}\.(\w+)", text)]
+    assert len(used) > 15
+    absent = [(m, name) for m, name in used if name not in known[f"torch.{m}"]["public"]]
+    assert set(absent) <= {("tpu", "distributed")}, absent
+
+
+def registry_words() -> list[str]:
+    """The code of all words."""
+    words = find_target(TPU).words
+    devices = words.devices
+    assert devices is not None
+    special = [words.device_object, words.on_gpu, words.autocast]
+    special += [devices.back_end, devices.launch_environment]
+    return [word.code for word in [*words.renames.values(), *special] if word is not None]

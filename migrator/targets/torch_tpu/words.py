@@ -51,4 +51,8 @@ WORDS = Words(
     compiles=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",
+    strangers={
+        "accelerator": "accelerate does not know TorchTPU yet: it takes a GPU, and else the CPU",
+        "lightning": "Lightning does not know TorchTPU yet: it takes a GPU, and else the CPU",
+    },
 )

@@ -1,0 +1,111 @@
+"""Files of safetensors, and the devices that it reads onto."""
+
+import ast
+
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.values.kinds import Kind
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .files import only_state
+
+TENSORS = Rule(
+    code="IOS004",
+    name="safetensors",
+    summary="safetensors reads onto devices whose names it knows",
+    why="""What only goes into `load_state_dict` is read on the CPU, from where it is copied
+into the parameters. Else the runtime's `load_file` moves what it has read. safetensors knows
+torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
+    examples=(
+        Example(
+            """
+            from safetensors.torch import load_file
+            x = load_file(path, device="cuda")["x"]
+            """,
+            after="""
+            import tpu_runtime
+            x = tpu_runtime.load_file(path, device="{device}")["x"]
+            """,
+            except_on={
+                "torch_xla": """
+                from safetensors.torch import load_file
+                x = load_file(path, device="{device}")["x"]
+                """
+            },
+        ),
+        Example(
+            """
+            from safetensors.torch import load_file
+            model.load_state_dict(load_file(path, device="cuda"))
+            """,
+            after="""
+            from safetensors.torch import load_file
+            model.load_state_dict(load_file(path))
+            """,
+        ),
+        Example(
+            """
+            from safetensors.torch import load_file
+            x = load_file(path, device="cpu")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from safetensors.torch import load_file
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            x = load_file(path, device=device)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            device = "{device}"
+            x = tpu_runtime.load_file(path, device=device)
+            """,
+        ),
+    ),
+)
+
+
+_PLACES = {"safetensors.torch.load_file": 1, "safetensors.torch.load_model": 3,
+           "safetensors.safe_open": 2}  # fmt: skip
+
+
+@TENSORS.on("name", *_PLACES)
+def tensors(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    place = argument(call, _PLACES[found.key], "device") if call is not None else None
+    if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
+        return Keep("reads on the CPU")
+    if found.key.endswith("load_model") or only_state(ctx, call):
+        named = [k for k in call.keywords if k.value is place]
+        return Rewrite([EditCall(call, drop=named or [place])])
+    if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
+        return Keep("safetensors knows the target's device by its name")
+    if ctx.words.device_names and found.key.endswith("load_file"):
+        return _moved(ctx, call, place)
+    if found.key == "safetensors.safe_open":
+        return Report("opened on a device that safetensors may not know; open it on the CPU, and "
+                      "move what is read")  # fmt: skip
+    word = ctx.runtime("load_file")
+    if word is None:
+        return Report("safetensors does not know the target's device; read on the CPU, and move")
+    return Rewrite([EditCall(call, function=word.code)], word.requires)
+
+
+def _moved(ctx: Context, call: ast.Call, place: ast.expr) -> Decision:
+    """Read on the CPU, and moved to a device that safetensors may not know."""
+    path = argument(call, 0, "filename")
+    if path is None:
+        return Report("its arguments are unpacked; read on the CPU, and move")
+    holes = {"function": call.func, "path": path}
+    device = ctx.device(place)
+    if not isinstance(place, ast.Constant):
+        device, holes = "{device}", {**holes, "device": place}
+    match ctx.parent(call):
+        case ast.Subscript(value=value, slice=key) as one if value is call:
+            text = f"{{function}}({{path}})[{{key}}].to({device})"
+            return Rewrite([Replace(one, text, {**holes, "key": key})])
+    text = f"{{name: x.to({device}) for name, x in {{function}}({{path}}).items()}}"
+    return Rewrite([Replace(call, text, holes)])
