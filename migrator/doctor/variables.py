@@ -131,6 +131,9 @@ def _elsewhere(target: Target, environment: Mapping[str, str], tpu: bool) -> Ite
         wish = environment.get(name)
         if wish and "tpu" not in wish.lower().split(","):
             yield Problem(f"{name}={wish} keeps programs from the TPU that is here", unset(name))
+    for name, value in host.originals.items():  # what keeps its library out
+        if tpu and environment.get(name) == value:
+            yield Problem(f"{name}={value} keeps programs from the TPU that is here", unset(name))
     device = environment.get("TPU_RUNTIME_DEVICE")
     if device and device not in ("tpu", "cuda", "cpu"):
         text = f"TPU_RUNTIME_DEVICE={device}: portable programs start with tpu, cuda or cpu only"

@@ -76,7 +76,9 @@ class Host:
         return {**environment, **with_own(self.dump, _added_to_ours(environment), folder=folder)}
 
     def allows_tpu(self, environment: Mapping[str, str]) -> bool:
-        """Whether the user has not chosen another device."""
+        """Whether the user has not chosen another device, or kept the library out."""
+        if any(environment.get(name) == value for name, value in self.originals.items()):
+            return False
         wish = environment.get(self.device_variable, "")
         return not wish or "tpu" in wish.lower().split(",")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +71,57 @@ def test_a_function_that_was_imported_before_set_up_is_replaced_too() -> None:
     x = torch.randn(2, 3, 8, device="tpu", requires_grad=True)
     assert avg_pool1d is F.avg_pool1d is torch.avg_pool1d
     assert avg_pool1d(x, 2).requires_grad
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_numbers_are_written_by_indices_from_the_end(compiled: bool) -> None:
+    def write(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[i] = 30.0
+        x[:, i] = 7
+        x[i, 1:] = -1
+        x[-1] = x[-1] + 1
+        return x.index_fill(1, i, 4.0).index_fill_(0, i[:1], 2.0)
+
+    x, i = torch.arange(20.0).view(4, 5), torch.tensor([1, -1])
+    run = torch.compile(write) if compiled else write
+    assert torch.equal(run(x.to("tpu"), i.to("tpu")).cpu(), write(x, i))
+
+
+OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "whole": lambda x: x.median(),
+    "several results": lambda x: x.kthvalue(2, 1)[0],
+    "loss": lambda x: F.smooth_l1_loss(x, x.detach() * 2 + 1),
+    "backward": lambda x: F.adaptive_max_pool2d(x[None, None], 2),
+    "internal": lambda x: torch.linalg.cholesky(x @ x.T + torch.eye(3, device=x.device)),
+    "in place": lambda x: (x * 1).erfc_(),
+    "out": lambda x: torch.erfc(x.detach(), out=torch.empty(0, device=x.device)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_the_cpu_computes_what_torch_tpu_has_not(name: str) -> None:
+    found = []
+    for device in ("cpu", "tpu"):
+        x = torch.linspace(-1, 1, 12).square().view(3, 4).add(0.1).to(device).requires_grad_()
+        result = OPERATORS[name](x)
+        assert result.device.type == device
+        if result.requires_grad:
+            result.sum().backward()
+        found.append((result.detach().cpu(), None if x.grad is None else x.grad.cpu()))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_transformer_in_evaluation_is_no_single_operator() -> None:
+    """That one multiplies float32 in bfloat16, whatever precision is set."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).to("tpu").eval()
+    with torch.no_grad(), torch.profiler.profile() as profile:
+        layer(torch.ones(2, 3, 8, device="tpu"))
+    assert not any("_transformer_encoder" in event.name for event in profile.events())
+
+
+def test_accelerate_finds_the_device() -> None:
+    assert os.environ["ACCELERATE_TORCH_DEVICE"] == "tpu"
 
 
 def test_float32_products_are_float32() -> None:

@@ -122,6 +122,13 @@ TORCH_XLA = {
     **{name: TORCHAX[name] for name in TORCHAX if name not in ("torchax", "jax", "jaxlib")},
     "torch_xla": "2.9.0",
 }
+TORCH_TPU = {
+    **{name: TORCHAX[name] for name in TORCHAX if name not in ("torchax", "jax", "jaxlib")},
+    "torch": "2.15.0",
+    "torchvision": "0.29.2",
+    "torch_tpu": "0.2.0",
+    "lammps-jax-pjrt-cpu": "0.11.2",
+}
 
 
 def fake_interpreter(

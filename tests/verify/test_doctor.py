@@ -19,7 +19,7 @@ from migrator.targets import Target, find_target
 from migrator.verify import environments
 from migrator.verify.interpreters import forget
 
-from .support import TORCH_XLA, TORCHAX, fake_interpreter
+from .support import TORCH_TPU, TORCH_XLA, TORCHAX, fake_interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH = [find_target("torch_xla"), find_target("torchax")]
@@ -242,13 +242,17 @@ def test_a_libtpu_that_is_not_where_it_is_said_to_be(tmp_path: Path, python: Pat
 
 @pytest.mark.parametrize(
     ("target", "setting"),
-    [("torchax", {"JAX_PLATFORMS": "cpu"}), ("torch_xla", {"PJRT_DEVICE": "CPU"})],
+    [
+        ("torchax", {"JAX_PLATFORMS": "cpu"}),
+        ("torch_xla", {"PJRT_DEVICE": "CPU"}),
+        ("torch_tpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}),
+    ],
 )
 def test_a_variable_that_keeps_programs_from_the_tpu(
     tmp_path: Path, target: str, setting: dict[str, str]
 ) -> None:
-    packages = {**(TORCHAX if target == "torchax" else TORCH_XLA), "libtpu": "0.0.52"}
-    python = fake_interpreter(tmp_path / "fake", packages)
+    own = {"torchax": TORCHAX, "torch_xla": TORCH_XLA, "torch_tpu": TORCH_TPU}[target]
+    python = fake_interpreter(tmp_path / "fake", {**own, "libtpu": "0.0.52"})
     assert at(tmp_path, target, python, **setting)[1].warnings == []  # right: there is no TPU
     found, state = at(with_tpu(tmp_path), target, python, **setting)
     text, fix = one(state.warnings)

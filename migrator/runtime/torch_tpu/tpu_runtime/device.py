@@ -49,6 +49,11 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
+def is_loaded() -> bool:
+    """Whether torch_tpu is there, and has a TPU; to ask that starts nothing."""
+    return torch._C._get_privateuse1_backend_name() == "tpu"
+
+
 def _has_tpu() -> bool:
     """Whether torch's accelerator is a TPU that is here."""
     found = torch.accelerator.current_accelerator(check_available=True)

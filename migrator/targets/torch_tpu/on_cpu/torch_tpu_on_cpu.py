@@ -69,9 +69,11 @@ def load() -> None:
         hardware: Any = import_module("torch_tpu._internal.utils.hardware")
         hardware.get_tpu_device_count = lambda: 1
         loader.load()
+    torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # it has no memory of its own
     # The kernels of the others are a TPU's.
     for kernel in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
+    torch._C._set_sdp_use_overrideable(False)
 
 
 _plugin = import_module("lammps_jax_pjrt_cpu").PLUGIN_PATH
