@@ -59,6 +59,9 @@ def migrate(
             if gpu_code.changed:  # else it is a GPU program, with a branch for the other target
                 target, options = alone, whole
             result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
+            if target.launches and normalise.is_foreign(result.source, target):
+                # Processes that the other library starts: half of such a program would be broken.
+                result = replace(result, stays=True, companions=frozenset())
             result = normalise.of_source(source, gpu_code, result)
         elif _is_of_concern(source, target, options, project):
             result = _migrate(source, target, options, project)

@@ -236,3 +236,40 @@ def registry_words() -> list[str]:
     special = [words.device_object, words.on_gpu, words.autocast]
     special += [devices.back_end, devices.launch_environment]
     return [word.code for word in [*words.renames.values(), *special] if word is not None]
+
+
+XLA = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+device = xm.xla_device()
+model = torch.compile(torch.nn.Linear(4, 2).to(device), backend="openxla")
+with torch.autocast("xla", dtype=torch.bfloat16):
+    loss = model(torch.ones(2, 4).to("xla")).sum()
+loss.backward()
+xm.optimizer_step(optimizer)
+xm.mark_step()
+xm.save(model.state_dict(), "a.pt")
+"""
+
+
+def test_a_program_for_torch_xla() -> None:
+    text = tpu(XLA, entry=True)
+    assert "xla" not in text and "xm." not in text
+    assert "model = torch.compile(torch.nn.Linear(4, 2).to(device))" in text
+    assert "optimizer.step()" in text and 'torch.save(model.state_dict(), "a.pt")' in text
+
+
+def test_a_program_that_torch_xla_starts_stays_whole() -> None:
+    head, body = XLA.split("\n\n")
+    inside = textwrap.indent(body, "    ")
+    source = f"{head}\n\n\ndef main(rank):\n{inside}\n\ntorch_xla.launch(main, args=())\n"
+    result = run(source, TPU)
+    assert result.source.decode() == source and reported(result)
+
+
+def test_trainers_that_do_not_know_it_are_named() -> None:
+    source = "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n"
+    assert "FRW001" in {d.code for d in run(source, TPU).diagnostics if d.construct}
+    assert reported(run(source, TPU)) == ["Accelerator()"]

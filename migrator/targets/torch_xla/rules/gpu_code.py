@@ -216,11 +216,30 @@ def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @converts(*_NOTHING)
 def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    if found.key == f"{XM}reduce_gradients" and _may_sum(ctx):
+        return Report(SUMS)
     return _gone(ctx, call)
+
+
+# What a target that keeps ranks as they are would lose.
+SUMS = "sums gradients over processes: start them by torchrun, with DistributedDataParallel"
+
+
+def _may_sum(ctx: Context) -> bool:
+    """Whether there may be several processes, each with a loss of its own, where ranks stay."""
+    return keeps_ranks(ctx) and (has_ranks(ctx) or not ctx.is_entry)
+
+
+def keeps_ranks(ctx: Context) -> bool:
+    """Whether no process of the target ever takes the place of all ranks."""
+    devices = ctx.words.devices
+    return ctx.words.launches and devices is not None and devices.one_process is None
 
 
 @converts(f"{XM}optimizer_step")
 def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
+    if _may_sum(ctx):
+        return Report(SUMS)
     optimizer = argument(call, 0, "optimizer")
     arguments = argument(call, 2, "optimizer_args")
     if argument(call, 3, "groups") is not None:
