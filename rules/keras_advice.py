@@ -5,7 +5,8 @@ import ast
 from migrator.analysis.syntax.names import Names, argument
 from migrator.construct import Construct
 from migrator.frameworks.tensorflow.keras_names import in_keras
-from migrator.frameworks.tensorflow.tpu_obstacles import divided
+from migrator.frameworks.tensorflow.tpu_obstacles import divided, replica_functions
+from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
 from migrator.rule import Context, Decision, Example, Rule, advice
 
 ROWS = Rule(
@@ -92,6 +93,72 @@ one length, or to a few (`bucket_by_sequence_length`).""",
             import tensorflow as tf
 
             data = data.map(lambda x: tf.io.decode_png(tf.io.read_file(x)), tf.data.AUTOTUNE)
+            """,
+        ),
+    ),
+)
+EXECUTION = Rule(
+    code="KER053",
+    name="steps-per-execution",
+    summary="a strategy's model starts several steps at once with steps_per_execution",
+    why="""The host starts each call of a TPU's program, and waits for what the callbacks are told.
+`steps_per_execution` runs as many steps in one call: short ones take less time, and callbacks are
+called as much less often. It has to divide the steps of an epoch.""",
+    framework="tensorflow",
+    references=("https://www.tensorflow.org/guide/tpu",),
+    examples=(
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            model.fit(x, y)
+            """,
+        ),
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", steps_per_execution=32)
+            model.fit(x, y)
+            """,
+        ),
+    ),
+)
+SIZES = Rule(
+    code="KER054",
+    name="size-by-values",
+    summary="within a model, what has a size that depends on values",
+    why="""A TPU's programs have fixed shapes. What `boolean_mask`, `unique` and `where` with one
+argument return is as large as there are values that fit: multiply by the mask, or choose by
+`where` with three arguments. In data sets, which run on the host, they are right.""",
+    framework="tensorflow",
+    references=("https://www.tensorflow.org/guide/tpu",),
+    examples=(
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Positive(keras.layers.Layer):
+                def call(self, x):
+                    return tf.boolean_mask(x, x > 0)
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            def positive(rows):
+                return tf.boolean_mask(rows, rows > 0)
+
+
+            data = data.map(positive)
             """,
         ),
     ),
@@ -190,4 +257,33 @@ def padded(ctx: Context, found: Construct) -> Decision | None:
     return advice(
         "each batch has a length of its own, and a program is compiled for each: give "
         "padded_shapes, or bucket_by_sequence_length with pad_to_bucket_boundary"
+    )
+
+
+@EXECUTION.on("advice", "compile()")
+def executed(ctx: Context, found: Construct) -> Decision | None:
+    assert isinstance(found.node, ast.Call)
+    said = {keyword.arg for keyword in found.node.keywords}
+    is_plain = bool(found.node.args or said) and not ctx.names.qualified(found.node.func)
+    if ctx.words.strategy is None or not is_plain or "fit" not in ctx.names.by_attribute:
+        return None
+    if said & {"steps_per_execution", "run_eagerly", None}:
+        return None
+    return advice("steps_per_execution=… runs several steps in one call of the TPU's program")
+
+
+@SIZES.on("advice", "boolean_mask()", "unique()", "where()")
+def sized(ctx: Context, found: Construct) -> Decision | None:
+    assert isinstance(found.node, ast.Call)
+    name = ctx.names.qualified(found.node.func) or ""
+    if ctx.words.strategy is None or not name.startswith("tensorflow."):
+        return None
+    if name.endswith(".where") and len(found.node.args) + len(found.node.keywords) > 1:
+        return None
+    functions = {*traced_functions(ctx.names), *replica_functions(ctx.names)}
+    if not is_traced(ctx.names, found.node, functions):
+        return None
+    return advice(
+        "its size depends on values, and a TPU's programs have fixed shapes: multiply by the "
+        "mask, or choose by tf.where(condition, a, b)"
     )

@@ -177,6 +177,9 @@ def test_an_average_is_divided_where_it_is_added_to_what_keras_divides() -> None
     text = run(STEP.format(whole), TARGET).source.decode()
     divided = "(0.1 * tf.reduce_mean(each)) / tf.distribute.get_strategy().num_replicas_in_sync"
     assert f"loss = {divided} + self.compute_loss(x, y, self(x))\n" in text
+    apart = f"def both(a, b, c):\n    return {whole[7:]}\n\n\n".replace("self.", "a.")
+    text = run(apart + STEP.format("loss = both(self, x, y)"), TARGET).source.decode()
+    assert f"    return {divided} + a.compute_loss" in text
 
 
 def test_gradients_that_are_only_looked_at_keep_nothing() -> None:
@@ -206,6 +209,30 @@ def test_what_gpus_need_goes() -> None:
 def test_a_program_for_another_back_end_stays() -> None:
     source = 'import os\n\nos.environ["KERAS_BACKEND"] = "jax"\nimport keras\n'
     assert reported_codes(run(source, TARGET)) == {"KER001"}
+
+
+MASKED = "def loss_of(y, p):\n    return tf.reduce_mean({})\n\n\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "lines"),
+    [
+        ("m.compile('sgd')\nm.fit(x)\n", "KER053", [5]),
+        ("m.compile('sgd', steps_per_execution=8)\nm.fit(x)\n", "KER053", []),
+        ("m.compile('sgd')\nm.predict(x)\n", "KER053", []),
+        (MASKED.format("tf.boolean_mask(p, y > 0)") + "m.compile('sgd', loss_of)\n", "KER054", [5]),
+        (MASKED.format("p[tf.where(y)]") + "m.compile('sgd', loss_of)\n", "KER054", [5]),
+        (MASKED.format("tf.where(y > 0, p, 0)") + "m.compile('sgd', loss_of)\n", "KER054", []),
+        (MASKED.format("tf.boolean_mask(p, y > 0)") + "d = d.map(loss_of)\n", "KER054", []),
+    ],
+)
+def test_advice_for_programs_on_tpus(source: str, code: str, lines: list[int]) -> None:
+    head, net = HEAD, "m = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])\n"
+    where = source.startswith("def")
+    result = run(head + (source + net if where else net + source), TARGET, entry=True)
+    assert [d.range.line for d in result.diagnostics if d.code == code] == lines
+    elsewhere = run(head + (source + net if where else net + source), "keras_jax", entry=True)
+    assert not [d for d in elsewhere.diagnostics if d.code == code]
 
 
 @pytest.mark.parametrize("rule", rules_of("KER"), ids=lambda rule: rule.code)

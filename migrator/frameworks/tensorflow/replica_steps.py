@@ -80,11 +80,12 @@ class Metric:
 
 def functions(names: Names, step: Step) -> list[ast.FunctionDef]:
     """The step, and the functions of its file that it calls, by themselves or by each other."""
-    return _functions(names, step.function)
+    return called_by(names, step.function)
 
 
 @once_in
-def _functions(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
+def called_by(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """A function, and those of its file that it calls, by themselves or by each other."""
     found, queue = [first], [first]
     parts = [c for c in names.class_attributes if is_part(names, c)]
     while queue:

@@ -121,7 +121,7 @@ def replica_functions(names: Names) -> list[ast.FunctionDef]:
     for owner in names.class_attributes:
         for method in owner.body if is_part(names, owner) else ():
             if isinstance(method, ast.FunctionDef) and method.name in ("train_step", "test_step"):
-                found.append(method)
+                found += replica_steps.called_by(names, method)
     return list(dict.fromkeys(found))
 
 
