@@ -119,6 +119,7 @@ def test_other_strategies_become_one_and_their_uses_stay(name: str) -> None:
         ("e = tf.compat.v1.estimator.tpu.TPUEstimator(f)\n", "KER003", 4),
         ("s = tf.distribute.experimental.ParameterServerStrategy(r)\n", "KER003", 4),
         ("s = None\nif n:\n    s = tf.distribute.MirroredStrategy()\n", "KER003", 6),
+        ("o = keras.optimizers.Adam(\n    clipnorm=1.0,\n)\n", "KER003", 5),
         ("TF_CONFIG = 1\ns = tf.distribute.MultiWorkerMirroredStrategy()\n", "KER030", 5),
     ],
 )

@@ -14,10 +14,11 @@ from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, 
 from migrator.frameworks.tensorflow.traced import is_part
 from migrator.frameworks.tensorflow.training_loops import Loop, Step, Unfit, steps
 
-_GRADIENTS = (
-    "is given gradients that are changed before they are added up over the cores: give the "
-    "optimizer what tape.gradient returns (clipnorm and the like are arguments of optimizers)"
+ADDED_UP = (
+    "before they are added up over the cores: add them up by "
+    "tf.distribute.get_replica_context().all_reduce, clip, and give the optimizer each core's share"
 )
+_GRADIENTS = f"is given gradients that are changed {ADDED_UP}"
 _UNBUILT = (
     "gets its variables in the first step, where a strategy can make none: give the model an "
     "Input, or call it once in the strategy's scope"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow import replica_losses, replica_steps, training_loops
+from migrator.frameworks.tensorflow.keras_names import in_keras
 from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_name
 from migrator.frameworks.tensorflow.traced import is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
@@ -89,7 +90,7 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
     """Steps, of models and of loops, that are not seen to train on several cores as on one."""
     if has_strategy(names):
         return
-    found: list[Unfit] = []
+    found: list[Unfit] = [*_clipping(names)]
     for training in replica_losses.trainings(names):
         if training.is_of_fit(names):
             assert training.function is not None
@@ -104,6 +105,21 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
         inside += replica_steps.functions(names, step)
     found += replica_steps.also_on_host(names, inside)
     yield from ((each.node, each.name, each.reason) for each in found)
+
+
+def _clipping(names: Names) -> Iterator[Unfit]:
+    """Optimizers that clip: they clip what each replica has, which is a share of the gradients."""
+    for call in names.order:
+        if not isinstance(call, ast.Call) or not call.keywords:
+            continue
+        name = in_keras(names.qualified(call.func) or "") or ""
+        if not name.startswith("keras.optimizers."):
+            continue
+        for keyword in call.keywords:
+            is_none = isinstance(keyword.value, ast.Constant) and keyword.value.value is None
+            if keyword.arg in ("clipnorm", "clipvalue", "global_clipnorm") and not is_none:
+                reason = f"clips the gradients of each core {replica_steps.ADDED_UP}"
+                yield Unfit(keyword.value, f"{name}({keyword.arg})", reason)
 
 
 def divided(names: Names) -> list[Step]:
