@@ -33,7 +33,7 @@ class Code:
     name: str
     summary: str
     why: str
-    todo: str  # what a person does about it
+    todo: str  # what to do about it
 
 
 _OTHERS = (
@@ -41,11 +41,11 @@ _OTHERS = (
         SYNTAX,
         "syntax",
         "the file is not valid Python, or not a notebook",
-        """Nothing can be said of what can not be parsed, so the file stays as it is, and all
-others are migrated. It is read by the grammar of the Python that runs tpu-migrate: code for
-Python 2 (`print x`), a file with the marks of a merge conflict, a template with placeholders, a
-notebook that is no JSON. A file without a word of GPUs is not parsed, and is not named.""",
-        """Mend the file, run tpu-migrate by a Python that knows the syntax, or leave the file out:
+        """The file can't be parsed, so it stays; all others are migrated. Usual reasons: code for
+Python 2 (`print x`), merge conflict marks, a template with placeholders, a notebook that is not
+JSON, or syntax that is newer than the Python that runs tpu-migrate. Files that don't mention GPUs
+are not parsed, and not named.""",
+        """Fix the file, run tpu-migrate with a Python that knows the syntax, or exclude the file:
 `--exclude PATTERN`, or `exclude = ["PATTERN"]` in `pyproject.toml`.""",
     ),
     Code(
@@ -53,47 +53,45 @@ notebook that is no JSON. A file without a word of GPUs is not parsed, and is no
         "encoding",
         "the bytes of the file are not in the encoding that it names",
         """Python files are UTF-8, or what their first lines say (`# -*- coding: latin-1 -*-`);
-notebooks, shell scripts, requirements and configurations are UTF-8. A file that can not be decoded
-could not be written back byte by byte, so it stays as it is. A Python file is named here even where
-no word of GPUs is seen in it.""",
-        "Save the file as UTF-8, name its real encoding in the first line, or leave it out.",
+notebooks, shell scripts, requirements and configurations are UTF-8. A file that can't be decoded
+could not be written back byte for byte, so it stays. A Python file is named even if it doesn't seem
+to mention GPUs.""",
+        "Save the file as UTF-8, name its real encoding in the first line, or exclude it.",
     ),
     Code(
         INTERNAL,
         "internal",
-        "tpu-migrate has a fault, or met code that it can not rewrite",
-        """The file stays as it is, and all others are migrated. Before a file is written, its new
-text is parsed, and compared with the old one: outside of what was to be edited, both must be the
-same code. A result that is something else or does not parse, a file that does not survive being
-parsed and written, or an exception in a rule ends here, with one line that says what happened.""",
-        """Please report it, with the line that is printed, `tpu-migrate --version`, and the file
-or a few lines that do the same. Until then `--ignore CODE` may switch off the rule that is at
-fault, and `--exclude PATTERN` the file.""",
+        "tpu-migrate has a fault, or met code that it can't rewrite",
+        """The file stays; all others are migrated. Before a file is written, its new text is
+parsed and compared with the old text: apart from the edits, both must be the same code. If they
+are not, if the new text does not parse, or if a rule raises an exception, this code reports it.""",
+        """Please report it, with the printed line, `tpu-migrate --version`, and the file or a few
+lines that show the fault. Meanwhile, `--ignore CODE` may switch off the rule that causes it, and
+`--exclude PATTERN` skips the file.""",
     ),
     Code(
         TOO_LARGE,
         "too-large",
-        "the file is too large to be source that a person wrote",
-        """A Python file or a script above 4 MiB, or a notebook above 256 MiB, is generated or is
-data; to parse it would take minutes and gigabytes. It stays as it is.""",
-        """Generate it anew from migrated sources, clear the outputs of the notebook, or leave it
-out by `--exclude PATTERN`, so that the exit code is 0 again.""",
+        "the file is too large to be handwritten source",
+        """A Python file or a script above 4 MiB, or a notebook above 256 MiB, is generated or
+data; parsing it would take minutes and gigabytes. It stays.""",
+        """Generate it again from migrated sources, clear the notebook's outputs, or exclude it
+with `--exclude PATTERN`, which makes the exit code 0 again.""",
     ),
     Code(
         UNREADABLE,
         "unreadable",
-        "the file can not be opened",
-        """No permission, a link that points nowhere or to itself, a file that went away while
-tpu-migrate ran. The message has the reason that the operating system gives.""",
-        "Make it readable, remove the link, or leave it out by `--exclude PATTERN`.",
+        "the file can't be opened",
+        """No permission, a link that points nowhere or to itself, or a file that disappeared while
+tpu-migrate ran. The message has the operating system's reason.""",
+        "Make it readable, remove the link, or exclude it with `--exclude PATTERN`.",
     ),
     Code(
         UNKNOWN,
         "unknown-construct",
         "a GPU construct that no rule knows",
-        """What counts as a GPU construct is decided in one place, by names; each of them has to
-end as rewritten, kept or reported. A name that is newer than the rules, or that only exists inside
-of PyTorch, is reported so that nothing is passed over in silence.""",
+        """Every GPU construct has to be rewritten, kept or reported. A name that is newer than the
+rules, or that only exists inside PyTorch, is reported here, so nothing is skipped silently.""",
         """Look up what the name does on CUDA, and what the target has instead. A table in
 `pyproject.toml` can teach the tool a name for the whole project (rule USR001).""",
     ),
@@ -101,9 +99,8 @@ of PyTorch, is reported so that nothing is passed over in silence.""",
         IDLE,
         "idle-comment",
         "a comment that ignores nothing",
-        """`# tpu-migrate: ignore[CODE]` counts for what begins or ends on its line. A code that no
-rule has, a misspelt word, or a line without anything to change would leave the comment without an
-effect, in silence.""",
+        """`# tpu-migrate: ignore[CODE]` applies to what begins or ends on its line. With an unknown
+code, a misspelt word, or nothing to change on the line, the comment would silently do nothing.""",
         "Correct the code or the word, move the comment to the construct, or remove it.",
     ),
 )

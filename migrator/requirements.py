@@ -179,11 +179,11 @@ def clash(target: Target, name: str, others: Iterable[str | None]) -> str | None
     if name in ("libtpu", "libtpu-nightly"):
         driver = versions.get(normal(target.environment.driver or name))
         own = versions.get("libtpu") or (f"the one that {driver} brings" if driver else "none")
-        return f"the target takes {own}: leave it out"
+        return f"the target takes {own}: remove it"
     damage = target.environment.damage
     if damage is not None and name == normal(damage.by):
         overwritten = target.environment.package
-        return f"its wheel overwrites {overwritten} in the same environment: leave it out"
+        return f"its wheel overwrites {overwritten} in the same environment: remove it"
     return None
 
 

@@ -19,9 +19,9 @@ LADDER = Rule(
     code="ACC001",
     name="device-ladder",
     summary="code that picks a device among several kinds looks for a TPU first",
-    why="""Code that asks for CUDA, then for XPU, MPS or Vulkan is meant to run on what there
-is. A question for the TPU comes first, and the others stay as they are. With `--portable` the
-runtime chooses the device, and the branch of CUDA asks it.""",
+    why="""Code that asks for CUDA, then XPU, MPS or Vulkan, is meant to run on whatever is there. A
+question about the TPU is put first; the others stay. With `--portable` the runtime chooses the
+device, and the CUDA branch asks it.""",
     examples=(
         Example(
             """
@@ -96,12 +96,11 @@ runtime chooses the device, and the branch of CUDA asks it.""",
 OTHER = Rule(
     code="ACC002",
     name="other-accelerator",
-    summary="code for an accelerator that the program does not run on here",
-    why="""A program that runs on XPU, MPS, an NPU or Vulkan alone is read as one for CUDA, and
-migrated by the same rules. Where a program speaks of several kinds, it runs on CUDA, and what it
-does for the others stays: under an `if` that asks for them it is not reached on a TPU machine.
-What is reached anyway is reported. `torch.version.hip`, which is set for AMD's ROCm, is None on
-a TPU machine.""",
+    summary="code for an accelerator that this machine does not have",
+    why="""A program that only runs on XPU, MPS, an NPU or Vulkan is read as a CUDA program and
+migrated by the same rules. If a program knows several kinds, its CUDA code is migrated and its code
+for the others stays: under an `if` that asks for them, a TPU machine never reaches it. What it does
+reach is reported. `torch.version.hip`, which AMD's ROCm sets, is None on a TPU machine.""",
     examples=(
         Example(
             """
@@ -144,10 +143,11 @@ LIBRARY = Rule(
     code="ACC003",
     name="accelerator-library",
     summary="a library that brings another accelerator into PyTorch",
-    why="""`intel_extension_for_pytorch`, `torch_npu` and their like are imported so that
-PyTorch knows their device; on a TPU machine there is nothing for them to do, so the import goes.
-`ipex.optimize(model)` returns a model that computes the same, and goes, too, where it does not
-convert to another dtype. Imports under `try`/`except` stay: they fail, and that is caught.""",
+    why="""`intel_extension_for_pytorch`, `torch_npu` and similar packages are imported to make
+PyTorch know a device. On a TPU machine they do nothing, so the import is removed.
+`ipex.optimize(model)` returns a model that computes the same, so it is removed, too, unless it
+converts to another dtype. Imports under `try`/`except` stay: they fail, and the program handles
+that.""",
     examples=(
         Example(
             """
@@ -184,7 +184,7 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     available = ctx.runtime("is_available")
     if available is None:
         return ctx.lacks("torch.cuda.is_available")
-    reason = "for other hardware; the TPU's rung stands above"
+    reason = "for other hardware; the TPU is asked for above"
     if picked.has_tpu:
         return Keep(reason, leaves=picked.rungs)
     if ctx.flow.kind(picked.device) & Kind.DEVICE:
@@ -204,8 +204,8 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
 def other(ctx: Context, found: Construct) -> Decision:
     asks = ctx.source.code(found.node).endswith(("available", "is_built"))
     if asks or is_guarded(ctx.names, found.node):
-        return Keep("not there on a TPU machine, and asked for first")
-    return Report(f"of another accelerator ({found.key}), which is not there on a TPU machine")
+        return Keep("asked for first, and missing on a TPU machine")
+    return Report(f"of another accelerator ({found.key}), which is missing on a TPU machine")
 
 
 @OTHER.on("name", "torch.version.hip", "torch.version.cuda")
@@ -213,7 +213,7 @@ def version(ctx: Context, found: Construct) -> Decision | None:
     """ROCm is asked for by its version; CUDA's is a number that a build has to fit."""
     match ctx.parent(found.node):
         case ast.FormattedValue() | ast.Call(func=ast.Name(id="print" | "str")):
-            return Keep("None on a TPU machine, and shown only")
+            return Keep("None on a TPU machine, and only shown")
     if found.key == "torch.version.cuda":
         return None
     match ctx.parent(found.node):
@@ -232,15 +232,15 @@ def library(ctx: Context, found: Construct) -> Decision:
     names, node = ctx.names, found.node
     statement = names.statement(node)
     if names.is_guarded_import(node):
-        return Keep("a failing import is caught, and the fallback is used")
+        return Keep("the import fails, and the fallback is used")
     if statement is None or (isinstance(node, ast.alias) and len(statement.names) > 1):  # type: ignore[attr-defined]
-        return Report(f"{found.key} is not there on a TPU machine; take the import out")
+        return Report(f"{found.key} is missing on a TPU machine; remove the import")
     bound = [a.asname or a.name.partition(".")[0] for a in statement.names]  # type: ignore[attr-defined]
     uses = [use for name in bound for use in names.uses(name, names.scope_of(statement))]
     calls = [names.statement(use) for use in uses]
     if all(isinstance(s, ast.stmt) and _does_nothing(ctx, s) for s in calls):
         return Rewrite([Delete(statement)])
-    return Report(f"{found.key} is not there on a TPU machine; its uses have to go first")
+    return Report(f"{found.key} is missing on a TPU machine; remove its uses first")
 
 
 _OPTIMIZE = ("intel_extension_for_pytorch.optimize", "torch.cuda.optimize")
@@ -251,12 +251,12 @@ def optimize(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
     if statement is not None and _does_nothing(ctx, statement):
         return Rewrite([Delete(statement)])
-    return Report("of Intel's extension: take it out; a dtype that it converts to is `.to(dtype)`")
+    return Report("of Intel's extension: remove it; a dtype that it converts to is `.to(dtype)`")
 
 
 @LIBRARY.on("name", "intel_extension_for_pytorch.*")
 def of_library(ctx: Context, found: Construct) -> Decision:
-    return Report("of Intel's extension, which is not there on a TPU machine")
+    return Report("of Intel's extension, which is missing on a TPU machine")
 
 
 def _does_nothing(ctx: Context, statement: ast.stmt) -> bool:

@@ -23,13 +23,13 @@ FAMILY = Family("ADV", "Advice", 190)
 LAST = Rule(
     code="ADV004",
     name="last-partial-batch",
-    summary="a smaller last batch is another shape, for which the step is compiled once more",
+    summary="a smaller last batch is another shape, so the step is compiled once more",
     safety=Safety.DISPLAY_ONLY,
-    why="""If the number of examples is no multiple of the batch size, the last batch of an
-epoch is smaller: another shape, so the step is compiled a second time, which takes as long as
-the first. With `drop_last=True` a few examples are left out in each epoch (others each time, if
-they are shuffled). Nothing is said of loaders for evaluation, where nothing may be left out, nor
-where `drop_last` is given. Trainer has `dataloader_drop_last`.""",
+    why="""If the number of examples is not a multiple of the batch size, the last batch of an epoch
+is smaller. That is another shape, so the step is compiled a second time, which takes as long as the
+first. `drop_last=True` skips a few examples per epoch (different ones each time, if they are
+shuffled). Loaders for evaluation, which must not skip anything, and loaders with an explicit
+`drop_last` get no advice. Trainer has `dataloader_drop_last`.""",
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
         _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
@@ -42,10 +42,10 @@ WORKERS = Rule(
     name="loader-without-workers",
     summary="a training loader without workers reads each batch while the device waits",
     safety=Safety.DISPLAY_ONLY,
-    why="""Without `num_workers` the process that drives the device reads, decodes and collates
-each batch itself. A TPU's host has many cores, and a compiled step leaves Python little to do:
-workers prepare the next batches meanwhile. Nothing is said of a `TensorDataset`, nor of data
-that is moved to the device while it is loaded, which a worker can not do.""",
+    why="""Without `num_workers`, the process that drives the device also reads, decodes and
+collates each batch. A TPU's host has many cores, and a compiled step leaves Python little to do, so
+workers can prepare the next batches meanwhile. There is no advice for a `TensorDataset`, or for
+data that is moved to the device while loading, which a worker can't do.""",
     examples=(
         _loader("batch_size=64, shuffle=True, drop_last=True"),
         _loader("batch_size=64, shuffle=True, drop_last=True, num_workers=8"),
@@ -56,14 +56,14 @@ that is moved to the device while it is loaded, which a worker can not do.""",
 SIZES = Rule(
     code="ADV006",
     name="padded-sizes",
-    summary="sizes that do not fill the matrix unit are padded to those that do",
+    summary="sizes that don't fill the matrix unit are padded",
     safety=Safety.DISPLAY_ONLY,
     why="""A TPU multiplies matrices in blocks of 128 by 128 (256 by 256 on a v6e), and stores
-tensors in tiles of 8 by 128. A hidden width of 200 takes as long as 256; a batch of 12 as 16.
-Sizes that are free to choose are better multiples of 128 (widths) and of 8 (batches). Another
-size is another model, so this is only for training from the beginning. It is said of hidden
-widths of 128 or more that are written as numbers and waste a fifth or more of a block, and of
-training batches that are no multiple of 8.""",
+tensors in tiles of 8 by 128. A hidden width of 200 takes as long as 256; a batch of 12 as long as
+16. If you are free to choose, take multiples of 128 for widths and of 8 for batches. Another width
+is another model, so change it only before training from scratch. The advice is given for hidden
+widths of 128 or more that are written as numbers and waste a fifth of a block or more, and for
+training batches that are not multiples of 8.""",
     examples=(
         Example.moved(
             "from torch import nn\n\nmodel = nn.Sequential(\n"
@@ -97,8 +97,8 @@ def last_batch(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(size, ast.Constant) and size.value in (None, 1):
         return None
     return advice(
-        "a smaller last batch is another shape, for which the step is compiled once more: "
-        "drop_last=True, if a few examples may be left out in each epoch",
+        "a smaller last batch is another shape, so the step is compiled once more: "
+        "drop_last=True, if each epoch may skip a few examples",
     )
 
 
@@ -117,8 +117,8 @@ def last_batch_of_trainer(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(size, ast.Constant) and size.value == 1:
         return None
     return advice(
-        "a smaller last batch is another shape, for which the step is compiled once more: "
-        "dataloader_drop_last=True, if a few examples may be left out in each epoch",
+        "a smaller last batch is another shape, so the step is compiled once more: "
+        "dataloader_drop_last=True, if each epoch may skip a few examples",
     )
 
 
@@ -144,8 +144,8 @@ def batch(ctx: Context, found: Construct) -> Decision | None:
     match argument(call, 1, "batch_size"):
         case ast.Constant(value=int(size)) if size > 1 and size % 8 and _is_for_training(ctx, call):
             return advice(
-                "tensors lie in tiles of 8 by 128, so that a batch that is no multiple of 8 is "
-                "often padded to the next: choose one, if the training may change"
+                "tensors are stored in tiles of 8 by 128, so a batch that is not a multiple of 8 "
+                "is often padded: choose a multiple, if the training may change"
             )
     return None
 
@@ -226,8 +226,8 @@ def width(ctx: Context, found: Construct) -> Decision | None:
     if next(other for other in others if _size(ctx, other, 1) == size) is not call:
         return None  # said once
     return advice(
-        "the matrix unit multiplies blocks of 128 (v6e: 256), so that this width is padded to the "
-        "next multiple: choose a multiple of 128, if the model is trained anew",
+        "the matrix unit multiplies blocks of 128 (v6e: 256), so this width is padded to the "
+        "next multiple: choose a multiple of 128, if you train the model from scratch",
     )
 
 

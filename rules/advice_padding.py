@@ -10,13 +10,12 @@ from migrator.rule import Context, Decision, Example, Rule, advice
 PADDED = Rule(
     code="ADV011",
     name="padded-to-the-longest",
-    summary="texts padded to the longest of a batch have another length in each batch",
+    summary="texts padded to the longest of a batch have a new length in each batch",
     safety=Safety.DISPLAY_ONLY,
-    why="""Each length is another shape, for which the step is compiled anew. With
-`padding="max_length"` and `max_length=` all batches have one shape; with `pad_to_multiple_of=64`
-there are few. What is padded is masked and has no label, so that the loss is the same up to
-rounding; it takes the time of the longer batch. Nothing is rewritten, since a program may look at
-lengths.""",
+    why="""Each length is another shape, for which the step is compiled again. With
+`padding="max_length"` and `max_length=`, all batches have one shape; with `pad_to_multiple_of=64`
+there are few shapes. Padding is masked and has no label, so the loss is the same up to rounding; it
+takes the time of the longer batch. Nothing is rewritten, because a program may use the lengths.""",
     examples=(
         Example.moved(
             "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"
@@ -31,7 +30,7 @@ lengths.""",
 )
 
 _ADVICE = advice(
-    "each batch is as long as its longest text, another shape that is compiled anew: "
+    "each batch is as long as its longest text, another shape that is compiled again: "
     'padding="max_length" gives one length, pad_to_multiple_of=64 few'
 )
 

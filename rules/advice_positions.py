@@ -20,16 +20,16 @@ _LOOP = "\n\nfor at in range(tokens.shape[1], total):\n"
 POSITION = Rule(
     code="ADV012",
     name="number-as-position",
-    summary="a cache that is written and read at a Python number needs a program for each position",
+    summary="a cache written and read at a Python number needs a program for each position",
     safety=Safety.DISPLAY_ONLY,
-    why="""What a Python number says is part of a program: `cache[:, start : start + n]` is another
-one for each `start`, and `cache[:, : start + n]` has another shape each time. On torchax the model
-runs operator by operator, on torch_xla each token is compiled. With a position that is a tensor one
-program serves them all: the cache is written at it, and read at full length, with a mask that
-hides what is behind the position: a score of minus infinity is a weight of exactly zero, whatever
-finite number a cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of
-positions; so is `torch.arange` on the CPU. In the forms that TOK002 knows `--unsafe` writes it; in
-others it is not seen that a mask reaches all that the cache is read for. The documentation has a
+    why="""A Python number is part of the compiled program: `cache[:, start : start + n]` is another
+program for each `start`, and `cache[:, : start + n]` has another shape each time. So torchax runs
+the model operator by operator, and torch_xla compiles for each token. If the position is a tensor,
+one program serves all: write the cache at it, read the cache at full length, and mask what is
+behind the position. A score of minus infinity has a weight of exactly zero, whatever finite number
+the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of positions; so is
+`torch.arange` on the CPU. `--unsafe` makes this change in the forms that TOK002 knows. In other
+forms the source doesn't show that a mask covers everything that is read. The documentation has a
 whole program.""",
     examples=(
         Example.moved(

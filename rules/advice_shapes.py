@@ -29,13 +29,12 @@ DATA_DEPENDENT = Rule(
     name="data-dependent-shape",
     summary="a result whose shape depends on values keeps a model from being compiled as a whole",
     safety=Safety.DISPLAY_ONLY,
-    why="""A program that is compiled for a TPU has fixed shapes. How many elements a mask
-selects is known only when it has run, so torchax runs the model operator by operator, and
-torch_xla waits for the values, and compiles what follows for each new shape. So it is with
-`x[mask]`, `nonzero`, `torch.where` with one argument, `masked_select`, `unique`, `nms`, and
-`repeat_interleave` with a tensor of repeats. `torch.where` with a fill value has a fixed shape:
-a sum over a selection is a sum with zeros in the other places. Writing through a mask (`x[mask]
-= 0`) has a fixed shape, too, and is fine.""",
+    why="""A program compiled for a TPU has fixed shapes. How many elements a mask selects is only
+known after running, so torchax runs the model operator by operator, and torch_xla waits for the
+values and compiles again for each new shape. This concerns `x[mask]`, `nonzero`, `torch.where` with
+one argument, `masked_select`, `unique`, `nms`, and `repeat_interleave` with a tensor of repeats.
+`torch.where` with a fill value has a fixed shape: instead of summing a selection, sum with zeros in
+the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape, and is fine.""",
     examples=(
         Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].mean()\n"),
         Example.moved(
@@ -49,15 +48,14 @@ a sum over a selection is a sum with zeros in the other places. Writing through 
 GROWING = Rule(
     code="ADV002",
     name="growing-shape",
-    summary="a tensor that is longer in each round has a new shape in each round",
+    summary="a tensor that grows in each round has a new shape in each round",
     safety=Safety.DISPLAY_ONLY,
-    why="""Each length needs a program of its own: torch_xla compiles one for every length, and
-torchax runs the model operator by operator, since no length comes twice. Text generation
-allocates the full length once, and writes at the position. A model with causal attention does
-not look at what comes behind a position; any other needs a mask. The position is a tensor, since
-with a Python number each would be another program. A cache of keys and values is written in the
-same way; inputs of many lengths are padded to a few. What is only collected goes into a list,
-and is joined once behind the loop.""",
+    why="""Each length needs its own program: torch_xla compiles one per length, and torchax runs
+the model operator by operator, because no length comes twice. Allocate the full length once, and
+write at the position. A model with causal attention ignores what is behind a position; other models
+need a mask. Make the position a tensor: with a Python number, each position would be another
+program. The same works for a cache of keys and values. Pad inputs of many lengths to a few lengths.
+If you only collect results, append them to a list and join it once after the loop.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\nfor _ in range(new_tokens):\n"
@@ -78,11 +76,11 @@ and is joined once behind the loop.""",
 
 # ---- data-dependent shapes -----------------------------------------------------------------------
 
-_SELECTS = "the shape depends on values, so it can not be compiled with the code around it: "
-_WHERE = advice(_SELECTS + "choose by torch.where with a fill value, or pad to a fixed size (topk)")
+_SELECTS = "the shape depends on values, so it can't be compiled with the code around it: "
+_WHERE = advice(_SELECTS + "use torch.where with a fill value, or pad to a fixed size (topk)")
 _BOXES = advice(
     _SELECTS + "keep a fixed number of boxes (topk) with a mask, or do this on the CPU, "
-    "behind the model"
+    "after the model"
 )
 _REPEATS = advice(
     _SELECTS + "give output_size, with the lengths padded to a fixed sum, or index with "
@@ -155,11 +153,11 @@ _MASKS = (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)
 
 # ---- growing shapes ------------------------------------------------------------------------------
 
-_NEW_LENGTH = "each length is a new shape, which is compiled anew or runs operator by operator: "
+_NEW_LENGTH = "each length is a new shape, which is compiled again or runs operator by operator: "
 _INPUT = advice(
     _NEW_LENGTH + "allocate the full length once, write at the position, and mask the rest"
 )
-_COLLECTED = advice(_NEW_LENGTH + "collect in a list, and join once behind the loop")
+_COLLECTED = advice(_NEW_LENGTH + "collect in a list, and join once after the loop")
 _CACHE = re.compile(r"past|prev|cache", re.I)
 _KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
 
@@ -204,7 +202,7 @@ def _cached(call: ast.Call, past: ast.expr, new: ast.expr) -> Decision:
     write = f"{ast.unparse(past)}.index_copy({along}, at, {ast.unparse(new)})"
     return advice(
         f"{_NEW_LENGTH}allocate the full length once, write by {write}, with the position in `at`, "
-        "a tensor, and hide what is behind it from the scores"
+        "a tensor, and mask the scores of what is behind it"
     )
 
 

@@ -16,11 +16,11 @@ FROM_HOST = Rule(
     name="tensor-from-the-host",
     summary="a tensor of Python numbers made in a forward pass is sent to the device each time",
     safety=Safety.DISPLAY_ONLY,
-    why="""`torch.tensor([…])` and `torch.from_numpy` build a tensor in the host's memory, which
-is then copied to the device, in each call. Under torch_xla every copy is a transfer of its own;
-a buffer that `__init__` registers moves once, with the model (`persistent=False` keeps it out of
-checkpoints). Under torchax the numbers become constants of the compiled program, so there
-nothing is said; nor of a tensor that stays on the host.""",
+    why="""`torch.tensor([…])` and `torch.from_numpy` build a tensor in host memory and copy it to
+the device, in every call. On torch_xla each copy is a separate transfer. A buffer that `__init__`
+registers moves once, with the model (`persistent=False` keeps it out of checkpoints). On torchax
+the numbers become constants of the compiled program, so there is no advice; nor is there for
+tensors that stay on the host.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n"
@@ -39,13 +39,13 @@ nothing is said; nor of a tensor that stays on the host.""",
 WIDE = Rule(
     code="ADV009",
     name="64-bit-values",
-    summary="a TPU computes in 32 bits: float64 is another type or slow, large integers do not fit",
+    summary="a TPU computes in 32 bits: float64 changes or is slow, large integers don't fit",
     safety=Safety.DISPLAY_ONLY,
-    why="""No TPU has 64-bit arithmetic. Under torchax JAX's 64-bit types are off: float64 is
-float32 on the device, with a warning, and moving an int64 value beyond 2³¹ there raises
-(`JAX_ENABLE_X64=1` switches them on). Under torch_xla float64 is kept, and emulated, which is
-slow. Tensors on the CPU are as ever: what needs the digits (the angles of a position embedding)
-is better computed there once, in `__init__`, and registered as a float32 buffer.""",
+    why="""No TPU has 64-bit arithmetic. On torchax, JAX's 64-bit types are off: float64 becomes
+float32 on the device, with a warning, and moving an int64 value beyond 2³¹ raises an error
+(`JAX_ENABLE_X64=1` turns them on). On torch_xla float64 is kept and emulated, which is slow.
+Tensors on the CPU don't change. If you need the digits (the angles of a position embedding),
+compute them once on the CPU, in `__init__`, and register the result as a float32 buffer.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
@@ -62,10 +62,10 @@ HALF = Rule(
     name="float16",
     summary="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
     safety=Safety.DISPLAY_ONLY,
-    why="""Both targets take float16, and the compiler converts it for every product. bfloat16
-takes the same memory, is what the matrix unit multiplies, and has the range of float32, so that
-nothing overflows; it keeps 8 bits of a number instead of 11, which is why the type is not
-changed unasked. What `.half()` asks for is PRE005's, and autocast is PRE003's.""",
+    why="""Both targets accept float16, and the compiler converts it for every product. bfloat16
+takes the same memory, is what the matrix unit multiplies, and has the range of float32, so nothing
+overflows. It keeps 8 bits of a number instead of 11, so the type is not changed unless you ask.
+`.half()` belongs to PRE005, autocast to PRE003.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel.cuda()\n"
@@ -174,7 +174,7 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
         if not ctx.hot.is_hot(call):
             return None
     return advice(
-        f"{ctx.words.float64}: compute in float32, or what needs the digits once on the CPU"
+        f"{ctx.words.float64}: compute in float32, or do what needs the digits once on the CPU"
     )
 
 
@@ -206,8 +206,7 @@ def large(ctx: Context, found: Construct) -> Decision | None:
     if not any(ctx.hot.is_tensor(value) for value in beside):
         return None
     return advice(
-        "integers beyond 2**31 do not fit into the 32 bits that a TPU computes with: do "
-        "this on the CPU"
+        "a TPU computes in 32 bits, and integers beyond 2**31 do not fit: do this on the CPU"
     )
 
 

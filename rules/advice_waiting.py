@@ -15,11 +15,11 @@ READ = Rule(
     name="read-in-each-round",
     summary="a value that is read in each round makes the program wait for the device",
     safety=Safety.DISPLAY_ONLY,
-    why="""Python prepares the next round while the device still computes this one, until a
-value is asked for: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait until it is
-there. In a forward pass a read also keeps the model from being compiled as a whole. Sums and
-lists of tensors stay on the device without waiting; they are read behind the loop, or every N
-rounds: reads under an `if` that counts rounds are fine.""",
+    why="""Python prepares the next round while the device still computes this one, until a value is
+needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a forward pass,
+reading a value also prevents compiling the model as a whole. Sums and lists of tensors stay on the
+device without waiting. Read them after the loop, or every N rounds: a read under an `if` that
+counts rounds is fine.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
@@ -36,13 +36,13 @@ rounds: reads under an `if` that counts rounds are fine.""",
 BRANCH = Rule(
     code="ADV007",
     name="branch-on-tensor",
-    summary="a branch that asks for the value of a tensor waits, and divides the program",
+    summary="a branch on the value of a tensor waits, and splits the program",
     safety=Safety.DISPLAY_ONLY,
-    why="""`if x.max() > 1:` needs a value: the device has to have computed it before Python
-knows how to go on, and the model can not be compiled as a whole. `torch.clamp` and
-`torch.where(condition, this, that)`, which computes both and chooses, stay on the device; checks
-(for NaN, for ranges) can be made every N rounds, or while debugging only. Branches on
-`torch.all` and `torch.any` of a forward pass are TEN001's, which rewrites some.""",
+    why="""`if x.max() > 1:` needs a value: the device must have computed it before Python can go
+on, and the model can't be compiled as a whole. `torch.clamp`, and `torch.where(condition, this,
+that)`, which computes both and chooses, stay on the device. Do checks (for NaN, for ranges) every N
+rounds, or only while debugging. Branches on `torch.all` and `torch.any` in a forward pass belong to
+TEN001, which rewrites some of them.""",
     examples=(
         Example.moved(
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
@@ -67,11 +67,11 @@ _SUM = advice(
 _PRINTED = advice("waits for the device in each round: print every N rounds")
 _COPIED = advice(
     "copies to the host in each round, and waits for it: keep the tensors in a list, and copy them "
-    "behind the loop, where they fit into the device's memory",
+    "after the loop, if they fit into the device's memory",
 )
 _IN_PASS = advice(
-    "reads values in a forward pass, which waits for the device, and keeps the model from being "
-    "compiled as a whole: compute with the tensor, or have the numbers given as arguments"
+    "reads values in a forward pass, which waits for the device, so the model can't be compiled as "
+    "a whole: compute with the tensor, or pass the numbers as arguments"
 )
 _KEEPING = frozenset({
     "add", "add_scalar", "append", "extend", "log", "log_metric", "record", "set_description",
@@ -169,11 +169,11 @@ def _use(ctx: Context, call: ast.Call) -> Keep | None:
 # ---- branches ------------------------------------------------------------------------------------
 
 _IN_MODEL = advice(
-    "waits for the device to read a value, and keeps the model from being compiled as a whole: "
-    "choose by torch.where",
+    "waits for the device to read a value, so the model can't be compiled as a whole: "
+    "use torch.where",
 )
 _IN_LOOP = advice(
-    "waits for the device in each round: choose by torch.where, or ask every N rounds",
+    "waits for the device in each round: use torch.where, or ask every N rounds",
 )
 _READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
 

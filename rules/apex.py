@@ -14,13 +14,12 @@ APEX = Rule(
     code="LIB005",
     name="apex",
     summary="apex's fused optimizers, norms and SyncBatchNorm become torch's own",
-    why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are fusions by hand of what
-torch.optim and torch.nn compute; XLA fuses by itself. Defaults that differ are written out:
-FusedAdam is AdamW without weight decay unless `adam_w_mode=False`, where torch's AdamW decays by
-0.01; FusedRMSNorm's eps is 1e-5. Arguments that have no counterpart are reported. apex keeps the
-averages of 16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes
-models, optimizers and torch's functions behind the scenes, and is reported with what takes its
-place.""",
+    why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are hand-made fusions of what
+torch.optim and torch.nn compute; XLA fuses by itself. Different defaults are written out: FusedAdam
+is AdamW without weight decay (unless `adam_w_mode=False`), where torch's AdamW decays by 0.01;
+FusedRMSNorm's eps is 1e-5. Arguments without a counterpart are reported. apex keeps the averages of
+16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes models,
+optimizers and torch's functions behind the scenes, so it is reported, with what to use instead.""",
     references=("https://nvidia.github.io/apex/",),
     examples=(
         Example(
@@ -135,13 +134,13 @@ _ADVICE = {
     **dict.fromkeys(_SYNCHRONISED, "use torch.nn.SyncBatchNorm"),
     "apex.parallel.create_syncbn_process_group": "torch.distributed.new_subgroups(SIZE)[0] is the "
     "same group; for a size of 0, None",
-    "apex.parallel.LARC": "torch has none; apex's is plain PyTorch: copy that class, and choose by "
-    "torch.where and torch.clamp where it asks for values, which would wait for the device",
+    "apex.parallel.LARC": "torch has none; apex's is plain PyTorch: copy that class, and use "
+    "torch.where and torch.clamp where it reads values, which would wait for the device",
     "apex.normalization.MixedFused": "its result has the type of its weight; use torch.nn's norm "
     "and convert",
     "apex.optimizers.FusedAdagrad": "use torch.optim.Adagrad",
     "apex.optimizers": "torch.optim has no counterpart; write it in PyTorch, XLA fuses it",
-    "apex.mlp": "use torch.nn.Linear; XLA fuses what is between",
+    "apex.mlp": "use torch.nn.Linear; XLA fuses the rest",
     "apex.fused_dense": "use torch.nn.Linear",
     "apex.multi_tensor_apply": "use torch._foreach functions, or a loop: XLA fuses it",
     "apex.transformer": "write it in PyTorch, and shard over a mesh (`tpu-migrate explain SHD001`)",
@@ -165,7 +164,7 @@ def same_class(ctx: Context, found: Construct) -> Decision | None:
         return Report(f"the class itself is passed on; its defaults are not {counterpart.name}'s")
     given = {k.arg: k for k in call.keywords}
     if None in given or any(isinstance(a, ast.Starred) for a in call.args):
-        return Report("its arguments are unpacked; write them out")
+        return Report("its arguments are unpacked (*, **); write them out")
     if len(call.args) > counterpart.positions:
         return Report(f"its arguments by position are not those of {counterpart.name}; name them")
     if "adam_w_mode" in given and _value(given["adam_w_mode"]) is False:

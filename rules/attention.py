@@ -10,18 +10,18 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rul
 ATTENTION = Rule(
     code="LIB004",
     name="fused-attention",
-    summary="attention by flash_attn and xformers becomes torch's, in their layouts",
-    why="""Both compute what `torch.nn.functional.scaled_dot_product_attention` does, with
-tensors of (batch, tokens, heads, dim), or with fewer dimensions, which only the run tells. So
-the runtime has their functions, on top of torch's: groups of queries that share keys, causal
-masks (flash_attn's last query sees the last key, as since its version 2.1), windows, scales and
-biases mean what they mean there, and on torchax 4,096 keys or more take a kernel of the TPU
-where that fits. What torch's attention has not (softcap, ALiBi, log-sum-exps) is reported, or
-raises where only the run can tell. Sequences that are packed one behind the other (varlen) are
-kept apart by a mask, so time and memory grow with the square of all tokens together.
+    summary="attention by flash_attn and xformers becomes torch's",
+    why="""Both libraries compute what `torch.nn.functional.scaled_dot_product_attention` does, with
+tensors of (batch, tokens, heads, dim), or with fewer dimensions, which only a run shows. So the
+runtime has their functions, built on torch's. Groups of queries that share keys, causal masks
+(flash_attn's last query sees the last key, since its version 2.1), windows, scales and biases mean
+the same. On torchax, a TPU kernel is used from 4,096 keys on, if it fits. What torch's attention
+doesn't have (softcap, ALiBi, log-sum-exps) is reported, or raises an error if only a run can tell.
+Packed sequences (varlen) are kept apart by a mask, so time and memory grow with the square of all
+tokens together.
 
-An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the
-fallback is used. `flash_attn_interface` (FlashAttention 3) gives a tensor or a tuple, by
+An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the fallback
+is used. `flash_attn_interface` (FlashAttention 3) returns a tensor or a tuple, depending on its
 version, and is reported.""",
     references=(
         "https://github.com/Dao-AILab/flash-attention",
@@ -161,7 +161,7 @@ def memory_efficient(ctx: Context, found: Construct) -> Decision:
 def _unknown(call: ast.Call, more: Sequence[ast.expr]) -> str | None:
     """What a call of flash_attn's asks for that torch's attention has not."""
     if any(isinstance(a, ast.Starred) for a in call.args):
-        return "its arguments are unpacked; write them out"
+        return "its arguments are unpacked (*, **); write them out"
     if more and not (len(more) == 1 and isinstance(more[0], ast.Tuple)):
         return "what its last arguments mean differs by version; name them"
     for keyword in call.keywords:
@@ -212,11 +212,11 @@ def of_diffusers(ctx: Context, found: Construct) -> Decision:
     for around in ctx.names.ancestors(found.node):
         asks = isinstance(around, ast.If) and "xformers" in ast.unparse(around.test)
         if asks or isinstance(around, ast.Try):
-            return Keep("runs only where xformers is there, or asked for")
+            return Keep("only runs if xformers is there or asked for")
     call = ctx.names.call_of(found.node)
     statement = ctx.names.statement(found.node)
     if ctx.target.portable or call is None or not ctx.is_statement(call) or statement is None:
-        return Report("raises without xformers; leave it out, torch's attention is the default")
+        return Report("raises without xformers; remove it, torch's attention is the default")
     return Rewrite([Delete(statement)], note="torch's attention is diffusers' default")
 
 

@@ -15,8 +15,8 @@ AUTOCAST = Rule(
     name="autocast",
     summary="autocast for CUDA becomes autocast for the target, in bfloat16",
     why="""`torch.cuda.amp.autocast` silently leaves float32 on both targets. TPUs compute in
-bfloat16, not in float16: the range is that of float32, so nothing overflows and no loss scaling
-is needed, with 8 bits of significand instead of 11.""",
+bfloat16, not in float16. Its range is that of float32, so nothing overflows and no loss scaling is
+needed; it has 8 bits of significand instead of 11.""",
     examples=(
         Example(
             """
@@ -66,7 +66,7 @@ SCALER = Rule(
     summary="GradScaler is switched off: bfloat16 needs no loss scaling",
     why="""Loss scaling keeps float16 gradients from underflowing; bfloat16 has the range of
 float32. A disabled scaler passes everything through, so `scale`, `unscale_`, `step` and `update`
-stay as they are.""",
+stay.""",
     examples=(
         Example(
             """
@@ -238,11 +238,11 @@ def asked(ctx: Context, found: Construct) -> Decision:
 def other_amp(ctx: Context, found: Construct) -> Decision:
     name = found.key
     if name in ("torch.amp", "torch.cuda.amp"):
-        return Keep("the module itself; its uses are constructs of their own")
+        return Keep("the module itself; its uses are handled one by one")
     if name.endswith(("custom_fwd", "custom_bwd")):
         assert isinstance(found.node, ast.expr)
         call = ctx.names.call_of(found.node)
         if call is not None and any(k.arg == "cast_inputs" for k in call.keywords):
             return Report("casts inside CUDA autocast only; cast in the function, autocast off")
-        return Keep("acts inside CUDA autocast only, and passes everything through elsewhere")
+        return Keep("acts inside CUDA autocast only, and does nothing elsewhere")
     return Report(f"{name} speaks of CUDA's autocast; use autocast with the target's device type")

@@ -13,11 +13,11 @@ from .own_ranks import of_device
 BACK_END = Rule(
     code="DST006",
     name="nccl-by-name",
-    summary="NCCL is named in an option or a table, not where processes start",
-    why="""NCCL is for GPUs. Where processes start, the target's own back end is named in its
-place, whatever an option says; what is left beside it says what becomes of it. A name that is
-assigned for that one call alone (`args.dist_backend = "nccl"`) gets the target's back end, and so
-does what a group's own is compared with (`dist.get_backend() == "nccl"`).""",
+    summary="NCCL named in an option or a table, not where processes start",
+    why="""NCCL is for GPUs. Where processes start, the target's own back end is named instead,
+whatever an option says; other mentions get a message. A name that is only assigned for that one
+call (`args.dist_backend = "nccl"`) becomes the target's back end, and so does a name that a group's
+back end is compared with (`dist.get_backend() == "nccl"`).""",
     examples=(
         Example(
             """
@@ -38,13 +38,13 @@ def nccl(ctx: Context, found: Construct) -> Decision:
         return Keep("takes the way of GPUs; the group itself names that of the device")
     if _is_asked_for(ctx, found.node):
         if ctx.words.devices is None:
-            return Report(f"the back end is `{group}` there, so that this is never true")
+            return Report(f"the back end is `{group}` there, so this is never true")
         return Rewrite([SetString(found.node, group)])
     if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
         return Rewrite([SetString(found.node, group)])
     if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
         return Keep(f"takes the way of GPUs; the group itself names `{group}`")
-    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")
 
 
 def _is_asked_for(ctx: Context, text: ast.Constant) -> bool:

@@ -1,4 +1,4 @@
-"""Decisions by what is in a tensor, which a program that is compiled as a whole can not make."""
+"""Decisions by what is in a tensor, which a program that is compiled as a whole can't make."""
 
 import ast
 
@@ -13,10 +13,10 @@ FAMILY = Family("TEN", "Values of tensors", 80)
 BRANCH = Rule(
     code="TEN001",
     name="branch-on-values",
-    summary="a forward pass that decides by values becomes one without a branch",
-    why="""`if torch.all(x == 0)` waits for the device and reads one value, and the program
-around it can not be compiled as a whole. A mask that is replaced by nothing or by everything is
-chosen by `torch.where`, which computes the same. Other branches stay, with advice.""",
+    summary="a forward pass that branches on values becomes one without a branch",
+    why="""`if torch.all(x == 0)` waits for the device to read one value, and the program around it
+can't be compiled as a whole. If the branch replaces a mask by nothing or by everything,
+`torch.where` makes the same choice. Other branches stay, with advice.""",
     examples=(
         Example(
             """
@@ -82,8 +82,8 @@ def branch(ctx: Context, found: Construct) -> Decision:
                 return Rewrite([edit, Unwrap(node)], requires)
     return Keep(
         "right, and slow",
-        advice="waits for the device to read a value, and keeps the model from being compiled as a "
-        "whole: choose by torch.where",
+        advice="waits for the device to read a value, so the model can't be compiled as a whole: "
+        "use torch.where",
     )
 
 

@@ -41,17 +41,18 @@ FAMILY = Family("CMD", "Commands", 150)
 COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
-    summary="a command for NVIDIA's tools, or for packages that were built for CUDA",
-    why="""In shell scripts, Dockerfiles, notebooks, where a program calls os.system, and below keys
-of commands in YAML and JSON (`run`, `command`, `args`, `script`, …). `nvidia-smi` becomes
-`tpu-info`, which shows the same of TPUs. Where PyTorch is installed, the command (of pip, uv,
-pipenv, Poetry or PDM; conda's is named) gets the versions that were tested together for the
-target, and PyTorch's index of CPU wheels in the place of one for CUDA: torch itself works on the
-CPU there. Packages that only exist for CUDA are named. `--device cuda` becomes the target's device,
-which the migrated program understands. `--cuda` and the like stay where the program is the
-project's and has such an option itself. Other lines that speak of GPUs are named. In notebooks,
-`%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes; other cells that
-are not Python, and cells that do not parse (of Python 2, say), stay as they are and are named.""",
+    summary="a command for NVIDIA's tools, or for packages built for CUDA",
+    why="""This rule reads shell scripts, Dockerfiles, notebooks, calls of os.system, and command
+keys in YAML and JSON (`run`, `command`, `args`, `script`, …).
+
+`nvidia-smi` becomes `tpu-info`, which shows the same for TPUs. Commands that install PyTorch (pip,
+uv, pipenv, Poetry, PDM) get the versions that were tested together, and PyTorch's index of CPU
+wheels instead of CUDA's, because torch itself works on the CPU there. `--device cuda` becomes the
+target's device. `--cuda` and similar options stay if the project's program has such an option.
+
+Reported: conda commands, packages that only exist for CUDA, and other lines about GPUs. In
+notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file that it writes.
+Cells that are not Python, or don't parse (Python 2, for example), stay and are reported.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),
@@ -117,7 +118,7 @@ def clone(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "child")
 def child(ctx: Context, found: Construct) -> Decision:
-    return Report("a command for GPUs, and the program goes on with what it says")
+    return Report("a command for GPUs whose output the program uses")
 
 
 _DEVICE = re.compile(r"--device(?![\w-])")
@@ -128,7 +129,7 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
     if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(ctx.text(found))):
         return None
     if ctx.target.portable:
-        return Report("the program chooses its device itself; leave the option out")
+        return Report("the program chooses its device itself; remove the option")
     device = ctx.words.device
     text = DEVICE_OPTION.sub(
         lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
@@ -148,17 +149,17 @@ def half(ctx: Context, found: Construct) -> Decision:
 def gpu_command(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
-        return Report("of CUDA's tools; nothing takes their place on a TPU")
+        return Report("a CUDA tool; a TPU has no counterpart")
     if hides_gpus(text):
         return Report(HIDES)
     if mentions_variables_alone(text):
-        return Keep("means nothing on a TPU, where a program uses all devices that there are")
+        return Keep("means nothing on a TPU, where a program uses all devices")
     if puts_folders_on_a_path(text):
-        return Keep("names folders of CUDA's, which nothing looks for on a TPU")
+        return Keep("names CUDA folders, which nothing uses on a TPU")
     program = _whose_options(ctx, text)
     if program:
         return Keep(f"an option of {program} itself, which chooses the device")
-    return Report("speaks of GPUs; look at what the program makes of it")
+    return Report("mentions GPUs; check what the program does with it")
 
 
 def _whose_options(ctx: Context, text: str) -> str:
@@ -182,7 +183,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if ctx.target.portable:
         if not MENTIONED.search(text):
-            return Keep("a portable program takes what its machine has")
+            return Keep("a portable program uses what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target)
     packages, changes, indexes = installed_by(text)
@@ -191,7 +192,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if (library := of_package(name)) is not None:
             return Report(library.reason(name))
         if missing := shut_out(ctx.target, name, asked_of(package.text)):
-            return Report(f"{package.text} leaves no version that was tested: take {missing}")
+            return Report(f"{package.text} excludes every tested version: take {missing}")
     older = [place for place in packages if older_library(place.text)]
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
@@ -204,9 +205,9 @@ def pip(ctx: Context, found: Construct) -> Decision:
         "jax",
         "jaxlib",
     } & names & versions.keys():
-        return Report(f"of a program for JAX, it seems; the target takes {versions['jax']}")
+        return Report(f"probably of a program for JAX; the target takes {versions['jax']}")
     if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
-        return Report(f"asks for what is not released; the target takes {wanted}")
+        return Report(f"asks for an unreleased version; the target takes {wanted}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
         changes.append(Word(first.start, first.end, wanted))
@@ -214,7 +215,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
     for start, end, word in packages:
         known = name_of(word) or wheel_of(word)
         if known is None and re.search(r"torch|cu\d\d", word):
-            return Report(f"{word} can not be read; it takes {versions['torch']}")
+            return Report(f"{word} is not readable; it takes {versions['torch']}")
         if known in versions:
             said = [in_place_of(word, versions[known]), *(needed[1:] if known == "torch" else [])]
             if len(said) > 1 or not alike(word, said[0]):
@@ -225,9 +226,9 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if not names.isdisjoint(versions):
             return Keep("versions that were tested together")
         if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
-            return Report(f"can not be read; the target takes {wanted}")
+            return Report(f"is not readable; the target takes {wanted}")
         if re.search(r"cu\d\d|cuda", text, re.I):
-            return Report("was built for CUDA, it seems; take the build for the CPU, or none")
+            return Report("was probably built for CUDA; take the build for the CPU, or none")
         return Keep("installs nothing that depends on the device")
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
@@ -305,4 +306,4 @@ def conda(ctx: Context, found: Construct) -> Decision:
 def other_cell(ctx: Context, found: Construct) -> Decision:
     first = ctx.text(found).lstrip().partition("\n")[0]
     what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"
-    return Report(f"{what}, and not looked into")
+    return Report(f"{what}, and not read")

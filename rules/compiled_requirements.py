@@ -15,10 +15,10 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     pins = [re.split(r"[;\\#]| -", line)[0] for line in ctx.text(found).splitlines()]
     pinned = [pin for pin in pins if name_of(pin) == "torch"]
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if not pinned:
         return Keep("no list for a program of torch's")
     if all(alike(pin, tested(ctx.target)["torch"]) for pin in pinned):
         return Keep("the version that was tested")
-    return Report("was compiled from what the project asks for: change that, and compile it "
+    return Report("is compiled from the project's own list: change that, and compile it "
                   f"again; the target takes {all_needed(ctx)}")  # fmt: skip

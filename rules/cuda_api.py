@@ -18,10 +18,10 @@ FUNCTION = Rule(
     code="CUD001",
     name="cuda-function",
     summary="a torch.cuda function with a counterpart on the target",
-    why="""Synchronisation, timing, seeds, memory figures and device properties. Where the
-target has a plain spelling it is used; elsewhere the runtime (`tpu_runtime`) has the function
-under the name that torch.cuda gives it, with the same arguments and units. The number of the
-current device is followed: where it goes to what takes a device, it becomes the target's.""",
+    why="""Synchronisation, timing, seeds, memory figures and device properties. If the target has a
+simple spelling, that is used. Otherwise the runtime (`tpu_runtime`) has the function under
+torch.cuda's name, with the same arguments and units. Where the number of the current device goes to
+something that takes a device, it becomes the target's device.""",
     examples=(
         Example(
             """
@@ -115,9 +115,10 @@ current device is followed: where it goes to what takes a device, it becomes the
 NOTHING = Rule(
     code="CUD002",
     name="cuda-housekeeping",
-    summary="housekeeping of CUDA that a TPU does not need",
-    why="""Emptying the caching allocator, choosing a current device, profiler ranges: on the
-target there is nothing to do, and some of these raise without CUDA. The statement goes.""",
+    summary="CUDA housekeeping that a TPU does not need",
+    why="""Emptying the caching allocator, choosing a current device, profiler ranges: there is
+nothing to do on the target, and some of these raise an error without CUDA. The statement is
+removed.""",
     examples=(
         Example(
             """
@@ -161,8 +162,8 @@ OTHER = Rule(
     code="CUD005",
     name="cuda-only-function",
     summary="a torch.cuda function without a counterpart",
-    why="""It asks about, or steers, something that only NVIDIA hardware has. The message says
-what to use instead, if anything.""",
+    why="""The function asks about, or controls, something that only NVIDIA hardware has. The
+message says what to use instead, if anything.""",
     for_cuda=True,
     examples=(
         Example(
@@ -211,10 +212,10 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
     if Role.UNKNOWN in used:
         return Report(
-            f"goes where it is not followed: as a number it is 0, as a device {ctx.words.device!r}"
+            f"its use is not followed: as a number it is 0, as a device {ctx.words.device!r}"
         )
     if {Role.NUMBER, Role.DEVICE} <= used:
-        return Report("a number here and a device there; use a name of its own for each")
+        return Report("used as a number and as a device; use two names")
     if call is not None and Role.DEVICE in used:
         return Rewrite([Replace(call, ctx.device(call))])
     return counterpart(ctx, node, "current_device")
@@ -341,12 +342,12 @@ def replaced(ctx: Context, found: Construct) -> Decision:
 
 @OTHER.on("star", "torch.cuda*", "torch.amp*", "torch.accelerator*", "torch.distributed*")
 def star_import(ctx: Context, found: Construct) -> Decision:
-    return Report("what a star import brings can not be told apart; import the names one by one")
+    return Report("a star import does not show which names it brings; import them one by one")
 
 
 @OTHER.on("code", "text")
 def code_in_text(ctx: Context, found: Construct) -> Decision:
-    return Report("code in a string, which is not looked into")
+    return Report("code in a string is not read")
 
 
 @OTHER.on("import", "one of several")
@@ -364,7 +365,7 @@ def by_text(ctx: Context, found: Construct) -> Decision:
     whole = ctx.parent(found.node)
     if whole is not None and (ctx.names.qualified(whole) or "").startswith("torch.cuda"):
         return _module(ctx, Construct(found.kind, found.key, whole))
-    return Report("names a part of CUDA's by text; nothing on a TPU answers to it")
+    return Report("names a part of CUDA in a text; a TPU has no such part")
 
 
 @OTHER.on("string", "cuda")
@@ -388,7 +389,7 @@ def out_of_memory_error(ctx: Context, found: Construct) -> Decision:
 
 
 def _module(ctx: Context, found: Construct) -> Decision:
-    """`torch.cuda` itself: an alias of it is harmless, its uses are constructs of their own."""
+    """`torch.cuda` itself: an alias of it is harmless, its uses are handled one by one."""
     if isinstance(ctx.parent(found.node), ast.Assign):
         return Keep("an alias; its uses are rewritten or reported one by one")
     return Report("the module torch.cuda itself is passed on")

@@ -14,12 +14,11 @@ COPIES = Rule(
     code="DST002",
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
-    why="""One process drives all devices (on torch_xla by SPMD, its way to run one program on
-all devices, which set-up has to know): parameters are on all of them, each batch is split along
-its first dimension, and the sums over devices are XLA's. The batch is the whole one in the
-source too, so batch size and learning rate stay. Which GPUs take part is no question on a TPU:
-all devices do. BatchNorm uses the statistics of the whole batch, where nn.DataParallel uses
-those of each part.""",
+    why="""One process drives all devices. (On torch_xla this is SPMD, which set-up has to know
+about.) Parameters are on all devices, each batch is split along its first dimension, and XLA sums
+over devices. In the source, too, the batch is the whole one, so batch size and learning rate stay.
+The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
+batch, where nn.DataParallel uses those of each part.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -43,7 +42,7 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     if words is None:
         return None
     if isinstance(ctx.parent(found.node), ast.ClassDef):
-        return Report("a class of its own splits batches and joins results in its own way")
+        return Report("a subclass splits batches and joins results in its own way")
     line = ctx.own_ranks.counts_copies
     if line is not None:
         return Report(
@@ -62,10 +61,10 @@ def _on_gpus(ctx: Context, found: Construct) -> Decision:
     asked, call = ctx.words.on_gpu, ctx.names.call_of(found.node)
     statement = ctx.names.statement(found.node)
     if asked is None or call is None or "module" in ctx.names.by_attribute:
-        return Report("a process has one TPU: leave it out, or start ranks by torchrun")
+        return Report("a process has one TPU: remove it, or start ranks by torchrun")
     match statement:
         case ast.Assign(targets=[target], value=value) if value is call and call.args:
             if ast.unparse(target) == ast.unparse(call.args[0]):
                 edit = Wrap(statement, [statement], f"if {asked.code}:")
                 return Rewrite([edit], asked.requires, "a process has one TPU")
-    return Report("a process has one TPU: leave it out, or start ranks by torchrun")
+    return Report("a process has one TPU: remove it, or start ranks by torchrun")

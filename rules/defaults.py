@@ -13,10 +13,10 @@ DEFAULT = Rule(
     code="DEV004",
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
-    why="""Both targets take their device as the default one (torchax through the runtime). The
-older `set_default_tensor_type` knows no types of the targets. It is a default device and a default
-dtype in one, and `torch.Tensor(…)` follows it, which does not follow a default device: the runtime
-has one that does all three. Where the file sets a type of the CPU again, it takes that as well.""",
+    why="""Both targets can be the default device (torchax through the runtime). The older
+`set_default_tensor_type` doesn't know their types. It sets a default device and a default dtype at
+once, and also affects `torch.Tensor(…)`, which a default device does not. So the runtime has a
+function that does all three. If the file sets a CPU type again, it uses that function, too.""",
     examples=(
         Example(
             """
@@ -76,7 +76,7 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
     dtypes = {TENSOR_TYPE_DTYPES.get(name.rpartition(".")[2]) for name in names}
     kind = argument(call, 0, "t") if call is not None else None
     if call is None or kind is None or None in dtypes:
-        reason = "makes every new tensor one of CUDA; use torch.set_default_device and _dtype"
+        reason = "puts every new tensor on CUDA; use torch.set_default_device and _dtype"
         return Report(reason, whole=call)
     if not dtypes <= _FLOATING:
         return Report("PyTorch takes floating types here", whole=call)

@@ -32,10 +32,10 @@ FAMILY = Family("DEV", "Devices", 20)
 AVAILABLE = Rule(
     code="DEV001",
     name="cuda-availability",
-    summary="torch.cuda.is_available() is False on a TPU machine: the CPU would be picked silently",
-    why="""A TPU is not a CUDA device, so every branch on `torch.cuda.is_available()` takes its
-CPU side without a word: the program runs, on the CPU. Where the answer only chooses a device,
-the choice becomes the TPU; elsewhere the question is asked of the runtime.""",
+    summary="torch.cuda.is_available() is False on a TPU machine: the CPU would be used silently",
+    why="""A TPU is not a CUDA device, so every branch on `torch.cuda.is_available()` silently takes
+its CPU side, and the program runs on the CPU. If the answer only chooses a device, the choice
+becomes the TPU. Elsewhere the question goes to the runtime.""",
     references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
     examples=(
         Example(
@@ -83,14 +83,12 @@ the choice becomes the TPU; elsewhere the question is asked of the runtime.""",
 STRING = Rule(
     code="DEV002",
     name="device-string",
-    summary='"cuda" where a device is meant becomes the device of the target',
-    why="""A string is a device when it is given to `torch.device`, `.to` or `device=`, compared
-with a device's type, or stored under a name that is used so. Any other "cuda" (a key, the name
-of an implementation, text) stays; where it may be a device, it is reported, and so it is where a
-package takes it that is not known to be PyTorch's, or a method `to` of the program that compares
-it or looks something up by it. Indices go
-(`cuda:1`): the target shows one device to a script. `cuda:0` keeps its own in a file that compares
-it with the device of a tensor, which has one, too; another index that is compared is reported.""",
+    summary='"cuda" as a device becomes the device of the target',
+    why="""A string is a device if it is given to `torch.device`, `.to` or `device=`, compared with
+a device's type, or stored under a name that is used that way. Other uses of "cuda" stay. If one
+might be a device, it is reported, as when a package takes it that may not be PyTorch's, or a method
+`to` of the program compares it. Indices (`cuda:1`) are removed, as the target shows one device, but
+not from `cuda:0` in a file that compares it with a tensor's device. Others there are reported.""",
     examples=(
         Example(
             """
@@ -133,8 +131,8 @@ INDEX = Rule(
     code="DEV003",
     name="device-index",
     summary="an integer is a CUDA device to torch; it becomes the device of the target",
-    why="""`torch.device(0)` and `x.to(rank)` mean a CUDA device. On the target they raise or
-mean the CPU, so the one device that the target shows takes their place.""",
+    why="""`torch.device(0)` and `x.to(rank)` mean a CUDA device. On the target they raise an error
+or mean the CPU, so they become the target's device.""",
     examples=(
         Example(
             """
@@ -202,7 +200,7 @@ def _keeps_index(ctx: Context, node: ast.expr) -> bool:
 
 
 def _unequal(ctx: Context, node: ast.expr) -> str | None:
-    """Why a name with an index, compared in place, can not be that of the target's device."""
+    """Why a name with an index, compared in place, can't be that of the target's device."""
     others = compared_with(ctx.names, node)
     indexed = INDEXED.match(str(node.value)) if isinstance(node, ast.Constant) else None
     if not others or indexed is None:
@@ -286,7 +284,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         return Report(f"this string {reason}; if it names a device, write {ctx.words.device!r}")
     if (package := ctx.evidence.foreign(whole)) is not None:
         return Report(
-            f"is given to {package}, which may have devices of its own; if it takes PyTorch's, "
+            f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
             f"write {ctx.words.device!r}"
         )
     if (reads := _read_by(ctx, whole)) is not None:
@@ -310,7 +308,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         index = ":0" if _keeps_index(ctx, node) else ""
         return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
-        return Report("a pattern can not ask which device was chosen; write an `if`")
+        return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])
 
 
@@ -334,7 +332,7 @@ def _read_by(ctx: Context, given: ast.expr) -> Report | None:
     owner = own_move(ctx.evidence, call) if isinstance(call, ast.Call) else ""
     if not owner:
         return None
-    return Report(f"{owner} has a method `to` that looks at what it is given; change both by hand")
+    return Report(f"{owner} has a method `to` that checks its argument; change both by hand")
 
 
 @INDEX.on("name", "torch.device")
@@ -374,6 +372,6 @@ def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
     if ctx.evidence.is_index(index):
         return None
     return Report(
-        f"where {ctx.source.code(index)} comes from can not be seen; if it is the index of a "
+        f"where {ctx.source.code(index)} comes from is not visible here; if it is the index of a "
         f"device, write {ctx.words.device!r}"
     )

@@ -30,17 +30,17 @@ DISTRIBUTED = Rule(
     code="DST001",
     name="distributed",
     summary="code for several GPUs that is not rewritten",
-    why="""A program that starts a process for each GPU is one design with the loop around it:
-half of it would be broken. So it is rewritten with all its files, or stays with all of them, and
-the message names the line that is in the way (docs/several-devices.md). Where only a launcher makes
-processes of it (`if int(os.environ.get("RANK", -1)) != -1:`), the program that nobody launched is
-rewritten, and what a launcher reaches stays.
+    why="""A program that starts a process for each GPU is one design together with its training
+loop; migrating half of it would break it. So either all of its files are rewritten, or none, and
+the message names the line that prevents it (docs/several-devices.md). If the processes only come
+from a launcher (`if int(os.environ.get("RANK", -1)) != -1:`), the program without a launcher is
+rewritten, and the code for the launcher stays.
 
-A line is only in the way where the program gets to it: by names, from what runs when its files are
-imported, with options and parameters at their defaults. Code of a library that the program never
-calls, and a branch that an option selects which is off by default (`if args.fsdp:`), keep no
-program: the function or the branch stays whole and is reported by itself (docs/how-it-decides.md).
-Tests that import a program are no part of it.""",
+A line only prevents it if the program reaches it: by names, from what runs when its files are
+imported, with options and parameters at their defaults. Library code that the program never calls,
+and a branch for an option that is off by default (`if args.fsdp:`), prevent nothing: that function
+or branch stays whole and is reported separately (docs/how-it-decides.md). Tests that import a
+program are not part of it.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -91,13 +91,13 @@ def _gate(ctx: Context, part: str) -> Report | None:
     if not any(ranks.samples for ranks in ctx.ranks.values()):
         return Report(
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
-            "its data in a way that can not be followed"
+            "its data in a way that cannot be followed"
         )
-    right = "is right where a batch size is that of one rank and nothing else"
+    right = "is right if every batch size is that of one rank"
     return Report(
         f"{part}; with --shard it stays as it is. --unsafe makes one process of it, which {right}; "
         "`tpu-migrate explain DST001` says more",
-        unsafe=f"one process takes the place of all, which {right}",
+        unsafe=f"one process replaces all, which {right}",
     )
 
 
@@ -115,12 +115,12 @@ def _joins(ranks: Ranks, words: Words) -> bool:
                 "torch.utils.data.DistributedSampler*")  # fmt: skip
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
-        return Keep("the module itself; its uses are constructs of their own")
+        return Keep("the module itself; its uses are handled one by one")
     if is_behind_gone(ctx.names, found.node):
-        return Keep("stands behind an import that fails, and is caught: torch has it no longer")
+        return Keep("follows an import that fails and is caught: torch no longer has it")
     call = ctx.names.call_of(found.node)
     if found.key.startswith(CHECKPOINTING):
-        return Keep("computes activations anew, as torch.utils.checkpoint does")
+        return Keep("recomputes activations, as torch.utils.checkpoint does")
     asks_nccl = found.key == "torch.distributed.is_nccl_available"
     if asks_nccl and call is not None and rank_words(ctx):
         name = ctx.source.code(call.func).replace("is_nccl_available", "is_available")
@@ -152,7 +152,7 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
                 alone = Replace(call.args[0], "{tensor}", {"tensor": tensor})
                 return Rewrite([Replace(call.func, name), alone])
     name = function.rpartition(".")[2]
-    return Report(f"torch has it no longer; {name}() exchanges the one tensor that a rank has")
+    return Report(f"torch no longer has it; {name}() exchanges the one tensor that a rank has")
 
 
 @DISTRIBUTED.on("name", *BY_LIBRARIES)
@@ -176,7 +176,7 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
     """What Slurm or MPI say to each process."""
     named = not isinstance(found.node, ast.Constant)
     if not ctx.ranks and (ctx.is_entry or not named):
-        return Keep("without ranks, nothing hangs on it")
+        return Keep("without ranks, it does not matter")
     if ctx.names.qualified(found.node) in JOBS:
         return Report(
             "starts a job of Slurm with a process for each GPU; here, start the program by "

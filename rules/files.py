@@ -20,12 +20,11 @@ FAMILY = Family("IOS", "Checkpoints and images", 90)
 LOAD = Rule(
     code="IOS001",
     name="torch-load",
-    summary="torch.load can not load straight to the target's device",
-    why="""A checkpoint written on a GPU names CUDA, and a `map_location` of the target raises.
-What a program only gives to `load_state_dict`, or reads numbers and texts from, is loaded to
-the CPU, from where it is copied into the parameters: every use is followed through names, entries,
-functions, methods and files. Anything else goes through the runtime's `load`, which moves it to the
-device afterwards: without `map_location` what was saved from a GPU, as torch does.""",
+    summary="torch.load can't load straight to the target's device",
+    why="""A `map_location` of the target raises an error. If a program only passes the result to
+`load_state_dict`, or reads numbers and texts from it, it is loaded to the CPU and copied from
+there. Every use is followed, also through functions and files. Everything else goes through the
+runtime's `load`, which moves it to the device; without `map_location` what came from a GPU.""",
     examples=(
         Example(
             """
@@ -117,11 +116,10 @@ device afterwards: without `map_location` what was saved from a GPU, as torch do
 SAVE = Rule(
     code="IOS002",
     name="torch-save",
-    summary="checkpoints are written from the CPU, so that any machine can read them",
-    why="""A file of XLA tensors can only be read where torch_xla is installed: `xm.save` moves
-them to the CPU first, and so does the runtime's `save`, which has torch's other arguments and
-finds those of whole modules. Under torchax the runtime lets `torch.save` do the same, so the call
-stays.""",
+    summary="checkpoints are written from the CPU, so any machine can read them",
+    why="""A file of XLA tensors can only be read with torch_xla. `xm.save` moves tensors to the CPU
+first, and so does the runtime's `save`, which also has torch's other arguments. On torchax the
+runtime makes `torch.save` do this, so the call stays.""",
     examples=(
         Example(
             """
@@ -170,9 +168,9 @@ stays.""",
 IMAGE = Rule(
     code="IOS003",
     name="decode-image",
-    summary="torchvision's image decoders are custom operators that torchax can not run",
+    summary="torchvision's image decoders are custom operators that torchax can't run",
     why="""The runtime decodes with PIL and returns the same uint8 tensor of shape (C, H, W). On
-torch_xla the decoder runs on the CPU as before.""",
+torch_xla the decoder runs on the CPU, as before.""",
     examples=(
         Example(
             """

@@ -8,10 +8,10 @@ FLEX = Rule(
     code="LIB006",
     name="flex-attention",
     summary="FlexAttention, which has kernels for CUDA and the CPU only",
-    why="""`flex_attention` takes a function that changes scores, or says which of them count, and
-makes a kernel of it. On a TPU's tensors it raises ValueError. The same is said with
-`torch.nn.functional.scaled_dot_product_attention`: its `attn_mask` is what the function of a block
-mask gives for all positions, or, in floating point, what is added to the scores.""",
+    why="""`flex_attention` compiles a function that changes scores, or says which of them count. It
+raises ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do
+the same: its `attn_mask` is the result of the block mask's function for all positions, or, in
+floating point, what is added to the scores.""",
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(

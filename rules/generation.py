@@ -20,16 +20,17 @@ BUFFER = Rule(
     code="TOK001",
     name="token-buffer",
     summary="text that grows is kept in a buffer whose length is a power of two",
-    why="""With each token the text is longer, and each length is a shape of its own: torch_xla
-compiles a program for every one, and torchax runs the model operator by operator, with programs for
-every operator and length. In a buffer the text has few lengths, 64 tokens and then powers of two.
-The model sees it padded on the right, and of what it returns, the place of the last token is
-chosen by a tensor, so that the program is the same for each. That gives the same tokens if what a
-model says at a position depends on nothing behind it, as with causal attention; of an
-encoder, which looks at all positions, it does not. This can not be shown from the source, so it
-takes `--unsafe`; `tpu-migrate verify` compares. A model that keeps only the last position
-is given it. The model sees up to twice as many positions; a cache of keys and values saves more.
-""",
+    why="""Each token makes the text longer, and each length is another shape. So torch_xla compiles
+a program per length, and torchax runs the model operator by operator, with programs for every
+operator and length. In a buffer the text has few lengths: 64 tokens, then powers of two. The model
+gets it padded on the right, and the last token's place in its output is chosen by a tensor, so the
+program stays the same.
+
+The tokens are the same if the model's output at a position depends on nothing behind it, as with
+causal attention. An encoder, which looks at all positions, gives others. The source can't show
+this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results. A model that only
+keeps the last position is told that position. The model computes up to twice as many positions; a
+cache of keys and values saves more.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -142,7 +143,7 @@ is given it. The model sees up to twice as many positions; a cache of keys and v
 )
 
 _WHY = (
-    "each length is a new shape, which is compiled anew or runs operator by operator: a buffer of "
+    "each length is a new shape, which is compiled again or runs operator by operator: a buffer of "
     "a few lengths gives the same tokens if the model's output at a position depends on nothing "
     "behind it, as with causal attention"
 )

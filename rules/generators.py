@@ -12,9 +12,9 @@ GENERATOR = Rule(
     code="DEV005",
     name="cuda-generator",
     summary="a generator on CUDA becomes a CPU generator; its numbers are moved to the device",
-    why="""Neither target has a generator object of its own for the device: torch_xla raises,
-and stock torchax silently draws the same numbers at every call. A CPU generator works on both,
-and the numbers no longer depend on the hardware (they differ from CUDA's stream).""",
+    why="""torchax and torch_xla have no generator for the device: torch_xla raises an error, and
+stock torchax silently draws the same numbers in every call. A CPU generator works on both, and its
+numbers no longer depend on the hardware (they differ from CUDA's).""",
     examples=(
         Example(
             """
@@ -42,7 +42,7 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
         return Rewrite([EditCall(call, put={"device_type": ctx.device_string(call)})])
     if devices is None or (isinstance(devices, ast.List) and not devices.elts):
         return Keep("forks the generator of the CPU")
-    return Report("forks the generators of CUDA devices; seed anew behind the block instead")
+    return Report("forks the generators of CUDA devices; seed again after the block instead")
 
 
 @GENERATOR.on("name", "torch.Generator")

@@ -9,10 +9,10 @@ from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 HALF = Rule(
     code="PRE005",
     name="half",
-    summary="float16 works on a TPU but without hardware for it; bfloat16 is the native type",
-    why="""Both targets accept float16 tensors, but the compiler converts them for every
-product, which is slow: it stays, and is advice. bfloat16 rounds more coarsely, so the change is not
-made by default.""",
+    summary="float16 works on a TPU, but without hardware for it; bfloat16 is the native type",
+    why="""Both targets accept float16 tensors, but the compiler converts them for every product,
+which is slow. bfloat16 rounds more coarsely, so this is advice, and the change is only made with
+`--unsafe`.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -39,11 +39,11 @@ DTYPE = Rule(
     code="PRE006",
     name="default-dtype",
     summary="a bfloat16 default makes precision-sensitive code wrong",
-    why="""bfloat16 keeps 8 bits of a number. On the image of the app image_ops the largest
-difference between a resize and OpenCV's grows 1.9 times under a bfloat16 default where
-torchvision computes in float32 inside, and 324 times with torch's own interpolate on torch_xla,
-whose coordinates are then rounded too. Another port reports 218 times, on a TPU v6e. Code that is
-sensitive to precision stays float32.""",
+    why="""bfloat16 keeps 8 bits of a number. On the image of the app image_ops, the largest
+difference between a resize and OpenCV's grows 1.9 times under a bfloat16 default if torchvision
+computes in float32 inside, and 324 times with torch's own interpolate on torch_xla, which rounds
+coordinates as well. Another port reports 218 times, on a TPU v6e. Code that needs precision stays
+float32.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(

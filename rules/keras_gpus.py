@@ -345,7 +345,7 @@ def visible(ctx: Context, found: Construct) -> Decision | None:
             return Report("is not set on a TPU machine")
     if isinstance(value, ast.Constant) and value.value in ("", "-1"):
         return Report(HIDES)
-    return Keep("chooses GPUs, and changes nothing on a TPU")
+    return Keep("chooses GPUs; no effect on a TPU")
 
 
 @VARIABLE.on("variable", "XLA_FLAGS", "TF_XLA_FLAGS")

@@ -153,7 +153,7 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
         return Rewrite([EditCall(call, drop=[keyword])])
     if isinstance(value, ast.Constant):
         return Keep("compiles, as Keras does by default on JAX")
-    return Report("may compile nothing, and a TPU waits for each operation then: leave it out")
+    return Report("may compile nothing, and a TPU waits for each operation then: remove it")
 
 
 @DOUBLE.on("name", *_FLOATX)

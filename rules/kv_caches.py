@@ -16,21 +16,20 @@ CACHE = Rule(
     code="TOK002",
     name="kv-cache",
     summary="a cache of keys and values is written at a position that is a tensor",
-    why="""What a Python number says is part of a program: a cache that is written at one, and
-read up to it, needs a program for each position. With a position that is a tensor one program
-serves all: the cache is read at full length, and what is behind the last position is hidden from
-the scores, where its weight is exactly zero whatever finite number stands there. A causal mask is
-then no more than that, so a model need not make one. The numbers stay the same if no code but this
-file's gives the model a mask, or calls its parts; that can not be shown from the source, so it
-takes `--unsafe`; `tpu-migrate verify` compares.
+    why="""A Python number is part of the compiled program: a cache that is written at one, and read
+up to it, needs a program per position. If the position is a tensor, one program serves all. The
+cache is read at full length, and the scores of what is behind the last position are masked: their
+weight is exactly zero, whatever finite number stands there. That includes what a causal mask does,
+so the model need not make one. The numbers stay the same if only this file's code gives the model a
+mask or calls its parts. The source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate
+verify` compares the results.
 
-What is known is a closed list of forms. All that a file does with the position is: it writes caches
-that begin as `torch.zeros` (`self.keys[:, start : start + n] = k`, before or behind `:` and `:b`),
-reads them up to `start + n`, reads tables at `start : start + n`, makes a causal mask of minus
-infinity where `n > 1`, or passes the position on. Attention is one `softmax` of a product, at most
-scaled and with the mask added if it is not None, or one `scaled_dot_product_attention`. Other forms
-are advice, ADV012.
-""",
+Only these forms are known. A file may use the position to write caches that begin as `torch.zeros`
+(`self.keys[:, start : start + n] = k`, before or behind `:` and `:b`), to read them up to `start +
+n`, to read tables at `start : start + n`, to make a causal mask of minus infinity if `n > 1`, and
+to pass it on; nothing else. Attention is one `softmax` of a product, at most scaled and with the
+mask added if it is not None, or one `scaled_dot_product_attention`. Other forms get the advice
+ADV012.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(

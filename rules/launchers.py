@@ -14,12 +14,11 @@ LAUNCHER = Rule(
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
     why="""A program for several devices keeps its processes (ranks), and torchrun starts them, as
-on GPUs. With --shard one process drives all devices of torchax: where the command names a program
-of the project, and this program is rewritten to be one process (rule DST003), `torchrun … train.py`
-becomes `python train.py`, for one host. Else the command stays and the message says what starts
-the program there, as for accelerate, DeepSpeed, Horovod and MPI. What asks SLURM,
-Docker or Kubernetes for GPUs, and images that are made for CUDA, are named with what takes their
-place.""",
+on GPUs. With --shard, one process drives all devices of torchax. If the command names a program of
+the project that is rewritten to be one process (rule DST003), `torchrun … train.py` becomes `python
+train.py`, for one host. Otherwise the command stays, and the message says how to start the program;
+so it is for accelerate, DeepSpeed, Horovod and MPI. Requests for GPUs to SLURM, Docker or
+Kubernetes, and images made for CUDA, are reported with a replacement.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),
     examples=(
         Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),
@@ -98,7 +97,7 @@ _ELSEWHERE = re.compile(r"\b(?:cd|pushd|WORKDIR|srun|mpirun|mpiexec|ssh|pdsh)\s"
 
 
 def _by_torchrun(text: str) -> _Start | None:
-    """None where the command can not be read."""
+    """None where the command cannot be read."""
     match = _TORCHRUN.search(text)
     if match is None or len(_TORCHRUN.findall(text)) > 1:
         return None
@@ -153,7 +152,7 @@ def _is_one_process(ctx: Context, program: str) -> bool:
 @LAUNCHER.on("command", "slurm")
 def slurm(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "asks SLURM for GPUs; leave it out, and start the script on the TPU's own hosts "
+        "asks SLURM for GPUs; remove it, and start the script on the TPU's own hosts "
         "(`gcloud compute tpus tpu-vm ssh NAME --worker=all --command=…`)"
     )
 

@@ -16,12 +16,12 @@ DEVICE = Rule(
     code="LTN001",
     name="lightning-device",
     summary="Lightning's Trainer and Fabric are told to use a TPU",
-    why="""They move models and batches to the accelerator that they are told. Lightning knows TPUs
-by torch_xla; `setup()` makes `accelerator="tpu"`, and `"auto"`, one device of either target, with
-the hooks, the checkpoints and the precisions that one GPU has. Lightning starts a process for each
-GPU by itself; for TPUs torchrun starts them, as many as `devices` says, and they train as by
-`strategy="ddp"`. In one process DistributedDataParallel is that process alone. Sharded strategies
-are reported.""",
+    why="""They move models and batches to the accelerator that they are given. Lightning only knows
+TPUs by torch_xla. `setup()` makes `accelerator="tpu"` and `"auto"` mean one device of either
+target, with the hooks, checkpoints and precisions of one GPU. For GPUs, Lightning starts the
+processes; for TPUs torchrun does, as many as `devices` says, and they train as with
+`strategy="ddp"`. In a single process, DistributedDataParallel is that process alone. Sharded
+strategies are reported.""",
     effort=Effort.HOURS,
     references=("https://lightning.ai/docs/pytorch/stable/common/trainer.html",),
     examples=(
@@ -110,10 +110,10 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 def gpus(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
     if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
-        return Report('was taken out of Lightning; say "accelerator": "tpu", "devices": 1')
+        return Report('was removed from Lightning; write "accelerator": "tpu", "devices": 1')
     others = {keyword.arg for keyword in call.keywords}
     if values(found.node.value) not in ([1], [[0]]) or others & {"accelerator", "devices", None}:
-        return Report('was taken out of Lightning; say accelerator="tpu", devices=1')
+        return Report('was removed from Lightning; write accelerator="tpu", devices=1')
     word = ctx.quoted(_word(ctx), found.node.value)
     put = {"accelerator": word, "devices": "1"}
     return Rewrite([EditCall(call, drop=[found.node], put=put)])
@@ -129,7 +129,7 @@ def several(ctx: Context, found: Construct) -> Decision:
             "all GPUs of a machine: torchrun has to start as many processes, else it is 1"
         )
     return Report(
-        "Lightning starts no processes for TPUs: start as many by torchrun, or say devices=1"
+        "Lightning starts no processes for TPUs: start as many by torchrun, or write devices=1"
     )
 
 
@@ -141,7 +141,7 @@ def strategy(ctx: Context, found: Construct) -> Decision:
         if not isinstance(name, str):
             return Report('is decided at run time: "auto" is what a TPU takes')
         if not name.rpartition(".")[2].lower().startswith(("ddp", "dp", "auto", "single_device")):
-            return Report("shards over GPUs; leave it out, and the model is whole on the device")
+            return Report("shards over GPUs; remove it, and the whole model is on the device")
     return Keep("ranks of torchrun; in one process it is that process alone")
 
 

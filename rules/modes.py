@@ -23,9 +23,9 @@ INFERENCE = Rule(
     code="RUN001",
     name="inference-mode",
     summary="inference_mode fails on both targets; no_grad computes the same",
-    why="""Inference tensors have no version counter, and both targets touch it: torch_xla
-raises ("Cannot set version_counter for inference tensor"), torchax a TypeError. `no_grad` gives
-the same numbers.""",
+    why="""Inference tensors have no version counter, but both targets use it: torch_xla raises
+"Cannot set version_counter for inference tensor", torchax a TypeError. `no_grad` gives the same
+numbers.""",
     examples=(
         Example(
             """
@@ -50,8 +50,8 @@ COMPILE = Rule(
     code="RUN002",
     name="torch-compile",
     summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
-    why="""The default back end of `torch.compile` is inductor, which writes Triton kernels for
-GPUs. Without it the same function runs, compiled by XLA.""",
+    why="""The default back end of `torch.compile`, inductor, writes Triton kernels for GPUs.
+Without it the same function runs, compiled by XLA.""",
     examples=(
         Example(
             """
@@ -91,9 +91,9 @@ GPUs. Without it the same function runs, compiled by XLA.""",
 ACCELERATOR = Rule(
     code="RUN003",
     name="torch-accelerator",
-    summary="torch.accelerator does not know the target; its words do the same",
-    why="""Device-agnostic code asks `torch.accelerator`, which says "no accelerator" under
-torchax and torch_xla, so the script would silently run on the CPU.""",
+    summary="torch.accelerator does not know the target; the target's own functions do the same",
+    why="""Device-agnostic code asks `torch.accelerator`, which finds no accelerator with torchax or
+torch_xla, so the script would silently run on the CPU.""",
     examples=(
         Example(
             """
@@ -136,13 +136,13 @@ torchax and torch_xla, so the script would silently run on the CPU.""",
 SCRIPT = Rule(
     code="RUN004",
     name="torchscript",
-    summary="TorchScript's modules can not be moved to the target, and XLA compiles without it",
-    why="""A scripted function runs on both targets as it is; a module that is scripted, or loaded,
-can not be moved there. On torchax, one that was moved before it is scripted runs as it is, but not
-in training with dropout; recurrent layers can not be scripted. On torch_xla, normalization can not.
-On torchax torch.jit.trace gives a module of the CPU, to be saved or shown; on torch_xla the tracer
-does not see convolutions, and would keep their results as constants. Programs that use no device
-(exports) stay.""",
+    summary="TorchScript modules can't be moved to the target, and XLA compiles without it",
+    why="""A scripted function runs on both targets. A scripted or loaded module can't be moved to
+the device. On torchax, a module that is moved first and scripted later runs, but not in training
+with dropout, and recurrent layers can't be scripted. On torch_xla, normalization can't be scripted.
+torch.jit.trace gives a CPU module on torchax, to be saved or shown. On torch_xla it doesn't see
+convolutions, and would keep their results as constants. Programs that use no device (exports) stay.
+""",
     examples=(
         Example(
             """
@@ -271,7 +271,7 @@ def script_module(ctx: Context, found: Construct) -> Decision:
         return Keep("only named")
     if not ctx.uses_device:
         return Keep("of a file that uses no device")
-    return Report("can not be moved to the target; derive from torch.nn.Module, XLA compiles")
+    return Report("cannot be moved to the target; derive from torch.nn.Module, XLA compiles")
 
 
 @SCRIPT.on("name", "torch.jit.script", "torch.jit.trace", "torch.jit.trace_module",
@@ -282,9 +282,9 @@ def script(ctx: Context, found: Construct) -> Decision:
         return Keep("of a program that uses no device")
     name = found.key.rpartition(".")[2]
     if name == "load":
-        return Report("its module can not be moved to the target; load a state_dict into the class")
+        return Report("its module cannot be moved to the target; load a state_dict into the class")
     if name.startswith("trace"):
-        why = "can not follow it, or keeps results as constants"
+        why = "cannot follow it, or keeps results as constants"
         call_it = "call the module itself, which XLA compiles"
         return Report(f"{ctx.target.name} {why}; {call_it}")
     call = ctx.names.call_of(found.node)
@@ -292,12 +292,12 @@ def script(ctx: Context, found: Construct) -> Decision:
         return Keep("a scripted function runs on the target as it is")
     if call.args and not _is_moved(ctx, call) and _is_on_device(ctx, call.args[0], call):
         if not ctx.words.scripts_normalization:
-            return Report("normalization can not be scripted; leave it out, XLA compiles by itself")
+            return Report("normalization cannot be scripted; remove it, XLA compiles by itself")
         if not ctx.words.scripts_dropout and trains(ctx.names.tree):
-            return Report("fails in training with dropout; leave it out, XLA compiles by itself")
-        advice = "nothing is gained by it: XLA compiles by itself; recurrent layers fail in it"
+            return Report("fails in training with dropout; remove it, XLA compiles by itself")
+        advice = "no gain: XLA compiles by itself, and recurrent layers fail in it"
         return Keep("of a module that is on the target", advice=advice)
-    return Report("can not be moved once it is scripted; leave it out, XLA compiles by itself")
+    return Report("cannot be moved once it is scripted; remove it, XLA compiles by itself")
 
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)

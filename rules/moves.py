@@ -21,7 +21,7 @@ CUDA = Rule(
     code="MOV001",
     name="cuda-method",
     summary="x.cuda() becomes x.to(device)",
-    why="""`.cuda()` in every form, of tensors and of modules. The device argument goes, since
+    why="""`.cuda()` in every form, on tensors and modules. The device argument is removed, because
 the target shows one device; `non_blocking` and `memory_format` stay.""",
     examples=(
         Example(
@@ -67,12 +67,12 @@ the target shows one device; `non_blocking` and `memory_format` stay.""",
 IS_CUDA = Rule(
     code="MOV002",
     name="is-cuda",
-    summary="x.is_cuda is False on the target; its device type is asked instead",
-    why="""A tensor on the target answers False to `is_cuda`, so the GPU branch of the code
-would be left without a word. In front of what only CUDA has (a kernel, an extension, a library, a
-function of the program that runs one) no is the right answer: the question stays, here and where a
-device's type or `torch.cuda.is_available()` is asked for, and what the program does without CUDA
-runs. Where the same answer also moves a model to the device, it is reported.""",
+    summary="x.is_cuda is False on the target; its device type is checked instead",
+    why="""`is_cuda` is False for a tensor on the target, so the program would silently leave its
+GPU branch. In front of something that only CUDA has (a kernel, an extension, a library, a function
+that runs one), False is the right answer. There the question stays, as do questions for a device's
+type or `torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the
+same answer also moves a model to the device, it is reported.""",
     examples=(
         Example(
             """
@@ -101,10 +101,10 @@ runs. Where the same answer also moves a model to the device, it is reported."""
 TENSOR_TYPE = Rule(
     code="MOV003",
     name="cuda-tensor-type",
-    summary="torch.cuda.FloatTensor and its siblings, as constructors and as types",
-    why="""The legacy types of torch.cuda raise without CUDA. The runtime has stand-ins with the
-same names that build the tensor as torch does and move it; `.type(T)` becomes `.to(device,
-dtype)` where T is written out, else a call that takes either kind of type.""",
+    summary="torch.cuda.FloatTensor and similar types, as constructors and as types",
+    why="""torch.cuda's legacy types raise an error without CUDA. The runtime has types of the same
+names that build the tensor as torch does, then move it. `.type(T)` becomes `.to(device, dtype)` if
+T is written out, otherwise a call that takes both kinds of types.""",
     examples=(
         Example(
             """
@@ -159,7 +159,9 @@ def cuda(ctx: Context, found: Construct) -> Decision:
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
     if _is_storage(ctx, node.value):
-        return Report("moves a storage, which has no device there; load to the CPU, move tensors")
+        return Report(
+            "moves a storage, which has no device there; load to the CPU and move tensors"
+        )
     owner = _defines_cuda(ctx, node.value)
     if owner:
         return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
@@ -168,7 +170,9 @@ def cuda(ctx: Context, found: Construct) -> Decision:
     ):
         return Report("its arguments are unpacked; write the device out")
     if not _takes(ctx, call):
-        return Report("torch's cuda() does not take these arguments; whose this is can not be seen")
+        return Report(
+            "torch's cuda() does not take these arguments; whose method this is can't be told"
+        )
     index = argument(call, 0, "device")
     if ctx.words.device_names and index is not None and _is_other(ctx, index):
         return Rewrite([EditCall(call, method="to")])
@@ -297,9 +301,9 @@ def get_device(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     assert call is not None
     if is_model(ctx.flow, node.value):
-        return Report("no model of PyTorch's has it; what this one does can not be seen")
+        return Report("PyTorch's models don't have it; what this one does can't be told")
     if not ctx.evidence.is_tensor(node.value):
-        return Report("whether this is a tensor can not be seen; use its `.device` if it is")
+        return Report("this may be a tensor or not; if it is, use its `.device`")
     parent = ctx.parent(call)
     if isinstance(parent, ast.keyword) and parent.arg == "device":
         return Rewrite([Replace(call, "{x}.device", {"x": node.value})])

@@ -16,9 +16,9 @@ PIN = Rule(
     code="MOV004",
     name="pinned-memory",
     summary="pinned memory exists for CUDA only",
-    why="""Pinned memory is memory of the host that a GPU can read by itself. `pin_memory=True`
-raises on torchax and on torch_xla; there is nothing to pin for. The argument goes; in a
-dictionary of options it becomes False, so that the keys stay.""",
+    why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
+and torch_xla, and a TPU has no use for it. The argument is removed; in a dictionary of options it
+becomes False, so the keys stay.""",
     examples=(
         Example(
             """
@@ -40,8 +40,7 @@ NON_BLOCKING = Rule(
     code="MOV005",
     name="non-blocking",
     summary="non_blocking is accepted by both targets and changes nothing",
-    why="""Transfers to the device are asynchronous anyway. The argument stays, so that the line
-stays as it was.""",
+    why="Transfers to the device are asynchronous anyway, so the argument stays.",
     examples=(Example("x = x.to(device, non_blocking=True)\n"),),
 )
 
@@ -64,7 +63,7 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
             return Keep("passed on within the program, which is looked at where it is used")
         if loader is Loader.UNKNOWN:
             return Report(
-                f"what {dotted(callee) or 'the call'} pins can not be seen; leave it out if it is "
+                f"what {dotted(callee) or 'the call'} pins is not visible here; remove it if it is "
                 "memory of the host for a GPU"
             )
         unpins = loader is Loader.PASSES or callee is not call.func
@@ -114,9 +113,9 @@ def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
 def pin_method(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None or not isinstance(found.node, ast.Attribute):
-        return Report("pins memory, which the target can not")
+        return Report("pins memory, which the target cannot")
     if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
-        return Report("a tensor's would do nothing here; whose this is can not be seen")
+        return Report("a tensor's would do nothing here; whose method this is can't be told")
     return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
 
 
@@ -132,7 +131,7 @@ def record_stream(ctx: Context, found: Construct) -> Decision:
     stream = argument(call, 0, "stream") if call is not None else None
     known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
     if stream is None or not known:
-        return Report("of a tensor, it is for the caching allocator of CUDA: leave it out")
+        return Report("of a tensor, it is for the caching allocator of CUDA: remove it")
     if call is not None and ctx.is_statement(call):
         if ctx.words.on_gpu is not None:
             return behind_question(ctx, found.node)

@@ -13,10 +13,10 @@ FLAG = Rule(
     code="PRE001",
     name="cudnn-flag",
     imports=("torch.backends",),
-    summary="a flag of cuDNN or of CUDA's kernels, without meaning on a TPU",
-    why="""`benchmark`, `deterministic` and the choice of attention kernels steer CUDA
-libraries. XLA picks and compiles its own kernels, and its programs are deterministic. The
-statement goes; reading a flag stays, since it answers without CUDA too.""",
+    summary="a cuDNN or CUDA kernel flag, without meaning on a TPU",
+    why="""`benchmark`, `deterministic` and the choice of attention kernels control CUDA libraries.
+XLA compiles its own kernels, and its programs are deterministic. The statement is removed. Reading
+a flag stays, because it works without CUDA.""",
     examples=(
         Example(
             """
@@ -44,10 +44,9 @@ TF32 = Rule(
     code="PRE002",
     name="float32-matmul-precision",
     summary="TF32 and matmul precision become the precision of the TPU's float32 products",
-    why="""A TPU multiplies float32 in bfloat16 unless told otherwise. The set-up asks for full
-float32 ("highest"); where the script itself allows TF32, or asks for "high" or "medium", the
-same is asked of the target: "high" is three bfloat16 passes (about TF32 and better), "medium"
-one.""",
+    why="""A TPU multiplies float32 in bfloat16 by default. The set-up asks for full float32
+("highest"). If the script allows TF32, or asks for "high" or "medium", the target gets the same
+request: "high" is three bfloat16 passes (at least as exact as TF32), "medium" is one.""",
     examples=(
         Example(
             """
@@ -89,7 +88,7 @@ def flag(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     if ctx.target.portable:
-        return Keep("steers a GPU, and changes nothing elsewhere")
+        return Keep("for GPUs only; no effect elsewhere")
     call = ctx.names.call_of(node)
     statement = ctx.names.statement(node)
     stored = _stored(ctx, node)
@@ -122,20 +121,20 @@ def _stored(ctx: Context, node: ast.expr) -> Decision | None:
         ) if module is node:
             if f"{ctx.names.qualified(node)}.{name}" in _TF32_FLAGS:
                 return Report(f"sets {name}{_by_hand(ctx)}")
-            return Keep("steers a GPU, and changes nothing elsewhere")
+            return Keep("for GPUs only; no effect elsewhere")
     statement = ctx.names.statement(node)
     stores = _stores(statement)
     keys = [_flag_key(ctx, target) for target, _ in stores]
     if not any(_is_part(node, target) for target, _ in stores):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            return Report("is set here in a way that is not looked into")
+            return Report("is set here in a way that is not analysed")
         return None
     assert statement is not None
     precise = [key for key in keys if key in _TF32_FLAGS]
     if None in keys:
         if precise:
-            return Report("one of several targets of an assignment; set it in one of its own")
-        return Keep("steers a GPU, without effect here; the other targets need the statement")
+            return Report("one of several targets of an assignment; set it in its own statement")
+        return Keep("for GPUs only, without effect here; the statement has other targets")
     if not precise:
         return Rewrite([Delete(statement)])
     if ctx.options.precision:
@@ -189,7 +188,7 @@ def _is_part(node: ast.expr, target: ast.expr) -> bool:
 @TF32.on("name", "torch.backends.flags", "torch.backends.set_flags")
 def all_precisions(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
-        return Keep("steers a GPU; the set-up decides on a TPU")
+        return Keep("for GPUs only; the set-up decides on a TPU")
     return Report(f"sets the precision of CUDA's products{_by_hand(ctx)}")
 
 
@@ -199,7 +198,7 @@ def tf32(ctx: Context, found: Construct) -> Decision:
     if isinstance(found.node, ast.Attribute) and isinstance(found.node.ctx, ast.Load):
         return Keep("only read; it answers without CUDA too")
     if ctx.target.portable:
-        return Keep("steers a GPU; the set-up decides on a TPU")
+        return Keep("for GPUs only; the set-up decides on a TPU")
     stored = _stored(ctx, found.node)
     return stored or Keep("only read; it answers without CUDA too")
 

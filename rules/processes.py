@@ -6,13 +6,13 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 CHILD = Rule(
     code="DST004",
     name="child-process",
-    summary="a child process that uses the device, or memory of it that is shared",
-    why="""A GPU serves any number of processes, and CUDA lets them share its memory. A TPU
-belongs to one process, and its memory can not be shared: a child that uses it fails, or waits
-forever, as long as its parent has it. Children that stay on the CPU (workers that load data,
-environments of reinforcement learning, Hogwild on the CPU) work as they are, and nothing is said
-of them; so do start methods and sharing strategies. Only what the same file says is known:
-torch's processes whose function is elsewhere are reported.""",
+    summary="a child process that uses the device or shares its memory",
+    why="""A GPU serves many processes, and CUDA lets them share its memory. A TPU belongs to one
+process, and its memory can't be shared: while the parent has it, a child that uses it fails, or
+waits forever. Children that stay on the CPU (data workers, environments for reinforcement learning,
+Hogwild on the CPU) work as they are and are not reported; nor are start methods and sharing
+strategies. The rule only knows the same file, so torch processes whose function is elsewhere are
+reported.""",
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(
@@ -49,10 +49,10 @@ THREAD = Rule(
     code="DST005",
     name="thread",
     summary="a thread that uses the device",
-    why="""torchax is switched on for the thread that calls setup(): what another thread moves, or
-computes with tensors of the device, raises there, unless torchax.enable_globally() is the first
-thing that it runs. On torch_xla threads share the device, as they do on a GPU. Threads that stay on
-the CPU are nobody's business.""",
+    why="""torchax is only on in the thread that calls setup(). Another thread that moves tensors,
+or computes with tensors of the device, gets an error, unless it calls torchax.enable_globally()
+first. On torch_xla threads share the device, as on a GPU. Threads that stay on the CPU are not
+reported.""",
     examples=(
         Example(
             """
@@ -99,14 +99,14 @@ def start(ctx: Context, found: Construct) -> Decision:
 @CHILD.on("child", "unknown")
 def unknown(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "what this child process does can not be seen; a TPU belongs to one process, so it has to "
-        "stay on the CPU"
+        "what this child process does is not visible here; a TPU belongs to one process, so it "
+        "has to stay on the CPU"
     )
 
 
 @CHILD.on("child", "memory")
 def memory(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "memory of a TPU can not be shared between processes; share the tensors on the CPU, before "
+        "memory of a TPU cannot be shared between processes; share the tensors on the CPU, before "
         "they are moved"
     )

@@ -13,10 +13,10 @@ PROFILER = Rule(
     code="CUD006",
     name="profiler",
     imports=("torch.profiler.ProfilerActivity",),
-    summary="torch.profiler.profile becomes a trace of the TPU",
-    why="""torch.profiler sees nothing of a TPU. The runtime's class has its interface
-(schedule, `step`, `on_trace_ready`, `export_chrome_trace`) and takes traces by `jax.profiler`,
-or by `torch_xla.debug.profiler`, which TensorBoard's profile plugin and XProf open.""",
+    summary="torch.profiler.profile becomes a TPU trace",
+    why="""torch.profiler can't see a TPU. The runtime's class has the same interface (schedule,
+`step`, `on_trace_ready`, `export_chrome_trace`) and takes traces with `jax.profiler` or
+`torch_xla.debug.profiler`. TensorBoard's profile plugin and XProf open them.""",
     examples=(
         Example(
             """
@@ -83,7 +83,7 @@ def profiler(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Report("torch.profiler.profile is passed on, not called")
     if any(k.arg is None for k in call.keywords):
-        return Report("its arguments are unpacked; write them out")
+        return Report("its arguments are unpacked (*, **); write them out")
     activities = [k for k in call.keywords if k.arg == "activities"]
     for given in activities:
         listed = given.value.elts if isinstance(given.value, ast.List | ast.Tuple) else []

@@ -16,7 +16,7 @@ def asked_for(ctx: Context, name: ast.expr) -> Decision | None:
             other = right if left is name else left
             return _compared(ctx, compared, op, name, other)
         case ast.Compare():
-            return Report(f"is compared in a way that is not looked into; {_beside(ctx)}")
+            return Report(f"is compared in a way that is not analysed; {_beside(ctx)}")
         case ast.Tuple() | ast.List() | ast.Set() as several:
             above = ctx.parent(several)
             if isinstance(above, ast.Compare) or _is_start(above):

@@ -31,22 +31,22 @@ RANKS = Rule(
     name="ranks",
     imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
     summary="ranks stay ranks: a process for each device",
-    why="""A program keeps its ranks, each a process with a device: samplers, batch sizes,
-collectives, rank guards, checkpoints and BatchNorm of one rank mean what they mean on GPUs, and the
-runtime averages gradients after each backward pass. What FullyShardedDataParallel becomes has its
-numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory is not
-divided; so with fully_shard. torchrun starts it as before. On torchax torch.multiprocessing.spawn
-and start_processes do, too; on torch_xla they become torch_xla.launch, which uses all devices.
+    why="""A program keeps its ranks, each a process with one device. Samplers, batch sizes,
+collectives, rank guards, checkpoints and BatchNorm of one rank mean the same as on GPUs, and the
+runtime averages gradients after each backward pass. FullyShardedDataParallel and fully_shard keep
+their numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory
+is not divided. torchrun starts the program as before. torch.multiprocessing.spawn and
+start_processes stay on torchax; on torch_xla they become torch_xla.launch, which uses all devices.
 
-With --shard, one process drives all devices of torchax instead: rank 0 of a world of one, so that
-prints, files and checkpoints are those of rank 0. Data are those of all ranks together: the k-th
-batch holds the k-th batch of every rank, in the sampler's order, and is split over the devices.
-Numbers in the program's configuration keep their meaning: the batch size is that of one rank (or
-what the program divides by the number of ranks, which is the number of devices), the learning rate
-stays. Sums and means over the whole batch are those over all ranks, so a collective leaves a tensor
-as it is, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm uses the
-statistics of the whole batch, as SyncBatchNorm does. A program that does not train has one rank,
-and the devices share the model's weights (rule SHD001).""",
+With --shard, one process drives all devices of torchax instead. It is rank 0 of a world of one, so
+prints, files and checkpoints are those of rank 0. The data are those of all ranks together: the
+k-th batch holds the k-th batch of every rank, in the sampler's order, and is split over the
+devices. Numbers in the configuration keep their meaning: the batch size is that of one rank (or
+what the program divides by the number of ranks, which is the number of devices), and the learning
+rate stays. Sums and means over the whole batch are those over all ranks, so a collective leaves a
+tensor unchanged, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm
+uses the statistics of the whole batch, as SyncBatchNorm does. A program that does not train has one
+rank, and the devices share the model's weights (rule SHD001).""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -317,7 +317,7 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
         return None
     function, given = argument(call, 0, "fn"), argument(call, 1, "args")
     if function is None:
-        return Report("what it starts can not be seen")
+        return Report("what it starts is not visible here")
     if words.launch is not None and words.launch_environment is not None:
         return with_environment(ctx, call, words.launch_environment)
     if words.launch is not None and not words.launch.requires:

@@ -17,11 +17,10 @@ OWN = Rule(
     code="USR001",
     framework="",
     name="own-name",
-    summary="a name that the project's table [tool.tpu-migrate.replace] gives another name",
-    why="""A project wraps what it does with GPUs in functions of its own, which only its
-authors know. A table in `pyproject.toml` names what takes their place, and the tool finds them
-by what is imported, under whatever name. Local names that were given stay; imports are adapted
-(docs/rules-of-your-own.md).""",
+    summary="a name that [tool.tpu-migrate.replace] replaces",
+    why="""Only a project's authors know its own functions for GPUs. A table in `pyproject.toml`
+names their replacements, and the tool finds them by their imports, under any alias. Local names
+stay; imports are adapted (docs/rules-of-your-own.md).""",
     examples=(
         Example(
             """
@@ -81,7 +80,7 @@ def imported(ctx: Context, found: Construct) -> Decision:
     statement, table = ctx.parent(found.node), dict(ctx.options.replace)
     assert isinstance(found.node, ast.alias)
     if found.node.name == "*":
-        return Report("what a star import brings can not be told apart; import the names")
+        return Report("a star import does not show which names it brings; import the names")
     if not isinstance(statement, ast.ImportFrom):
         return Report(f"a module as a whole; {table[found.key]} takes its place")
     names = {a: imported_name(statement, a, ctx.package) for a in statement.names}

@@ -58,7 +58,7 @@ _TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
 
 
 def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
-    """What a constraint can not say, and no list of the project is there to say it."""
+    """What a constraint cannot say, and no list of the project is there to say it."""
     told = [each for each in wanted if extras_of(each)]
     if not told or _is_listed(ctx):
         return ""

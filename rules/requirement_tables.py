@@ -31,7 +31,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     name, value = pair(text)
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if library := of_package(name):
         return Report(library.reason(name))
     asked = value.get("version", "") if isinstance(value, dict) else value
@@ -41,7 +41,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     others = packages_beside(ctx, found)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
-            return Report(f"was built for CUDA, it seems; the target takes {all_needed(ctx)}")
+            return Report(f"was probably built for CUDA; the target takes {all_needed(ctx)}")
         if why := clash(ctx.target, name, others):
             return Report(why)
         return Keep("does not depend on the device")
@@ -54,7 +54,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         return Keep("the version that was tested")
     if new is None or not text.startswith(name.split("-")[0]):
         listed = ", ".join(f"`{line}`" for line in (first, *more))
-        return Report(f"not changed by itself; the target takes {listed}")
+        return Report(f"not changed automatically; the target takes {listed}")
     note = "versions that were tested together; the lock file has to be made again"
     return ctx.with_text(found, "\n".join([new, *more]), note)
 
@@ -85,7 +85,7 @@ def source(ctx: Context, found: Construct) -> Decision:
     """Where uv takes a package from: an index by its name, or a place of its own."""
     name, value = pair(ctx.text(found))
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if library := of_package(name):
         return Report(library.reason(name))
     places = [
@@ -98,7 +98,7 @@ def source(ctx: Context, found: Construct) -> Decision:
         return Report(f"comes from elsewhere; the target takes {tested(ctx.target)[name]}: "
                       "leave the source out")  # fmt: skip
     if any(re.search(r"cu\d{2,3}\b", place) for place in places):
-        return Report("was built for CUDA, it seems")
+        return Report("was probably built for CUDA")
     return Keep("comes from the index of that name")
 
 
@@ -106,7 +106,7 @@ def source(ctx: Context, found: Construct) -> Decision:
 def pixi(ctx: Context, found: Construct) -> Decision:
     name, _ = pair(ctx.text(found))
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if package := _OF_PIP.get(name):
         lines = [tested(ctx.target)[package]]
         if package == "torch":
@@ -114,7 +114,7 @@ def pixi(ctx: Context, found: Construct) -> Decision:
         listed = ", ".join(f"`{entry(line)}`" for line in lines)
         return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
     if name in (*_CHOOSES_BUILD, "cuda"):
-        return Report("chooses a build for CUDA, and there is none for TPUs: leave it out")
+        return Report("chooses a build for CUDA, and there is none for TPUs: remove it")
     if library := of_package(name):
         return Report(library.reason(name))
     if missing := shut_out(ctx.target, name, str(pair(ctx.text(found))[1])):
@@ -146,7 +146,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     name, version = _of_conda(text)
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     listed = [_of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
     others = [each for each, _ in listed]
     of_pip = packages_beside(ctx, found)
@@ -167,7 +167,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
                 f"pytorch: move all of these to the list of pip, with {wanted} there"
             )
         if package in of_pip:
-            return Report("pip installs it, too, and conda has no build for TPUs: leave it out")
+            return Report("pip installs it, too, and conda has no build for TPUs: remove it")
         return ctx.with_text(found, "\n".join(lines), "pip has it for the target, conda has not")
     if name in _CHOOSES_BUILD:
         if brings_torch and not back:
@@ -180,7 +180,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     fitting = tested(ctx.target).get(name)
     if fitting is not None:
-        return Report(f"the target takes {fitting}, by pip: leave it out here")
+        return Report(f"the target takes {fitting}, by pip: remove it here")
     moved = _for_pip(name, version)
     if moved and brings_torch and not back:
         return ctx.with_text(found, moved, "needs torch, which pip has for the target")

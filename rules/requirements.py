@@ -36,22 +36,22 @@ FAMILY = Family("REQ", "Requirements", 160)
 REQUIREMENT = Rule(
     code="REQ001",
     name="requirement",
-    summary="a package that was built for CUDA, or whose version has to fit the target",
-    why="""torch and torchvision get the versions that were tested together for the target, and what
-it needs stands behind them: torch_xla with its extra `tpu`, since nothing else installs libtpu, but
-in constraints, which can have no extras. An index of CUDA wheels becomes PyTorch's index of CPU
-wheels. Packages that only exist for CUDA or another accelerator, and those that come with torch's
-CUDA wheels, are named, also by their wheels and repositories. Libraries keep their ranges, or get
-one around the tested version, since pins would shut out every other library: there, what the target
-needs is an extra of its own, `tpu`. So it is in requirements.txt and constraints, pyproject.toml
-(lists of PEP 621, uv, Hatch and PDM, tables of Poetry and pixi), Pipfile, pixi.toml, setup.py,
-setup.cfg, tox.ini and environment.yml; a lock file has to be made again, and so has a list that uv
-or pip-compile wrote, which is named once. Conda has no torch that
-fits a TPU: in environment.yml its `pytorch` moves to the list of what pip installs, if no package
-of conda's needs it there that PyPI has under another name. What needs the build of a project gets
-torch's version alone. Bounds on
-Python, numpy and scipy that leave no version that was tested are named. Requirements of projects
-without GPU code stay.""",
+    summary="a package built for CUDA, or one whose version has to fit the target",
+    why="""torch and torchvision get the versions that were tested together, and what the target
+needs is added after them. torch_xla gets its extra `tpu`, because nothing else installs libtpu (not
+in constraints, which can't have extras). An index of CUDA wheels becomes PyTorch's index of CPU
+wheels. Libraries keep their ranges, or get one around the tested version, because pins would
+exclude every other library; what the target needs becomes an extra, `tpu`. Projects that need torch
+to build get its version only. Requirements of projects without GPU code stay.
+
+Files: requirements.txt and constraints, pyproject.toml (PEP 621, uv, Hatch, PDM, Poetry, pixi),
+Pipfile, pixi.toml, setup.py, setup.cfg, tox.ini and environment.yml. Conda has no torch for TPUs,
+so `pytorch` moves to environment.yml's pip list, unless a conda package needs it there that PyPI
+has under another name.
+
+Reported: packages that only exist for CUDA or another accelerator, also as wheels and repositories;
+packages that come with torch's CUDA wheels; bounds on Python, numpy and scipy that exclude every
+tested version; lock files, and lists written by uv or pip-compile, which have to be made again.""",
     examples=(
         Example(
             """
@@ -255,9 +255,9 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     wanted, _, options = line.partition(" -")
     body, _, marker = wanted.partition(";")
     if older := older_library(body):
-        return Report(f"{older} was installed so before it was on PyPI; leave it out")
+        return Report(f"{older} was installed this way before it was on PyPI; remove it")
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
         return _index(ctx, found, line, said)
     if ONLY_TORCH.search(line) and line.startswith("https:"):
@@ -278,7 +278,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     others = packages_beside(ctx, found)
     if name is None:
-        return Report(f"not changed by itself; the target takes {all_needed(ctx)}")
+        return Report(f"not changed automatically; the target takes {all_needed(ctx)}")
     if name not in versions:
         return _without_version(ctx, name, others, line, body)
     if found.key == "dependency" and not (wheel or repository):
@@ -313,7 +313,7 @@ def _without_version(
     if why := clash(ctx.target, name, others):
         return Report(why)
     if re.search(r"cu\d{2,3}\b", line):
-        return Report(f"was built for CUDA, it seems; torch is {tested(ctx.target)['torch']} there")
+        return Report(f"was probably built for CUDA; torch is {tested(ctx.target)['torch']} there")
     if extra := re.search(r"\[[^\]]*?\b((?:[\w-]*[-_])?(?:gpu|cuda\w*))\b[^\]]*\]", body):
         return Report(f"its extra `{extra[1]}` is for CUDA: leave that out")
     return Keep("does not depend on the device")
@@ -322,15 +322,15 @@ def _without_version(
 @REQUIREMENT.on("requirement", "extra")
 def extra(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     if ctx.text(found):
         return Keep("the extra for TPUs")
     return ctx.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
 
 
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target takes {}"
-_OF_JAX = "of a program for JAX, it seems; in one environment with it, the target takes {}"
-SHUT_OUT = "leaves no version that was tested with the target, which takes {}"
+_OF_JAX = "probably of a program for JAX; in one environment with it, the target takes {}"
+SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
@@ -340,7 +340,7 @@ def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
     if sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists) > 1:
         return Report(
-            f"one of several indexes: {CPU_WHEELS} is enough; take this out, with what names it"
+            f"one of several indexes: {CPU_WHEELS} is enough; remove this one, and what names it"
         )
     note = "PyTorch's index of CPU wheels; what it is called here may speak of CUDA still"
     return ctx.with_text(found, CPU_WHEELS, note)
@@ -350,11 +350,13 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
     if only and ONLY_TORCH.search(only[1]) and "torch" in packages_beside(ctx, found):
         text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
-        return ctx.with_text(found, text, "that index alone has nothing of what torch takes")
+        return ctx.with_text(
+            found, text, "that index alone has none of the packages that torch needs"
+        )
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
-        return Report("wheels that were built for CUDA; leave it out")
+        return Report("wheels built for CUDA; remove it")
     if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
-        return Report("packages for other hardware than a TPU; leave it out")
+        return Report("packages for other hardware; remove it")
     return Keep("no package")
 
 
@@ -365,10 +367,10 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
     if ctx.target.portable:
-        return Keep("a portable program takes what its machine has")
+        return Keep("a portable program uses what its machine has")
     lines = [line for line in every if (name := name_of(line))
              and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
-    said = [f"`{line.strip()}` leaves no version that was tested" for line in lines] + libraries
+    said = [f"`{line.strip()}` excludes every tested version" for line in lines] + libraries
     if "torch" in names or (None in names and "torch" in ctx.text(found)):
         said.insert(0, f"the target takes {all_needed(ctx)}")
     versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
@@ -377,4 +379,4 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     done = all(v in asked for v in (tested(ctx.target)["torch"], *filter(None, versions)))
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
-    return Report(f"not changed by itself, since it is not listed plainly: {'; '.join(said)}")
+    return Report(f"not changed automatically, because it is not a plain list: {'; '.join(said)}")

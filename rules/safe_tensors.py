@@ -13,10 +13,10 @@ from .files import only_state
 TENSORS = Rule(
     code="IOS004",
     name="safetensors",
-    summary="safetensors reads onto devices whose names it knows",
-    why="""What only goes into `load_state_dict` is read on the CPU, from where it is copied
-into the parameters. Else the runtime's `load_file` moves what it has read. safetensors knows
-torch_xla's device by its name, `"xla"`, but takes no `torch.device` of it.""",
+    summary="safetensors only reads to devices that it knows",
+    why="""If the result only goes into `load_state_dict`, it is read on the CPU and copied into the
+parameters. Otherwise the runtime's `load_file` moves it to the device. safetensors knows
+torch_xla's device by the name `"xla"`, but doesn't take a `torch.device`.""",
     examples=(
         Example(
             """

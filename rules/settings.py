@@ -12,14 +12,13 @@ FAMILY = Family("CFG", "Configurations", 170)
 SETTING = Rule(
     code="CFG001",
     name="gpu-setting",
-    summary="a setting in YAML or JSON that names a GPU",
-    why="""In YAML and JSON, a key that ends in `device` with `cuda` as its value gets the target's
-device, which the migrated program understands, with an index where a program beside it or above
-it compares devices. How many there are stays, where a program beside it or above it asks
-for that key: what the program makes of it is rewritten or named there. What else speaks of GPUs (a
-back end, an accelerator of Lightning, float16 of accelerate or Trainer) is named. Commands are
-rewritten as in a script (rule CMD001). Files that are longer than a person writes are data, and are
-not looked into.""",
+    summary="a YAML or JSON setting that names a GPU",
+    why="""In YAML and JSON, a key that ends in `device` with the value `cuda` gets the target's
+device. It keeps an index if a program next to it or above it compares devices. A number of devices
+stays if such a program reads that key: what the program does with it is rewritten or reported
+there. Other settings for GPUs (a back end, an accelerator of Lightning, float16 of accelerate or
+Trainer) are reported. Commands are rewritten as in scripts (rule CMD001). Very long files count as
+data, and are not read.""",
     examples=(
         Example(
             """
@@ -46,7 +45,7 @@ not looked into.""",
 @SETTING.on("setting", "device")
 def device_setting(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
-        return Report("the program chooses its device itself; leave the setting out")
+        return Report("the program chooses its device itself; remove the setting")
     said = without_comment(ctx.text(found))
     device = DEVICE_SETTING.sub(
         lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}", said
@@ -69,7 +68,7 @@ def half(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "sharded")
 def sharded(ctx: Context, found: Construct) -> Decision:
-    return Report("shards over GPUs; leave it out, and the model is whole on each device")
+    return Report("shards over GPUs; remove it, and the whole model is on each device")
 
 
 @SETTING.on("setting", "back end")
@@ -77,19 +76,19 @@ def back_end(ctx: Context, found: Construct) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
     if ctx.project is not None and ctx.project.serves_ranks():
         return Keep(f"the program that reads it names `{group}` itself")
-    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, leave it out")
+    return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")
 
 
 @SETTING.on("setting", "variable")
 def variable(ctx: Context, found: Construct) -> Decision:
     if hides_gpus(ctx.text(found)):
         return Report(HIDES)
-    return Keep("chooses GPUs, and changes nothing on a TPU")
+    return Keep("chooses GPUs; no effect on a TPU")
 
 
 @SETTING.on("setting", "text")
 def in_text(ctx: Context, found: Construct) -> Decision:
-    return Report("speaks of GPUs in a text; look at what reads it")
+    return Report("mentions GPUs in a text; check what reads it")
 
 
 # How many there are: `num_gpu: 4`, no numbers of devices
@@ -104,4 +103,4 @@ def gpu_setting(ctx: Context, found: Construct) -> Decision:
     count = _COUNT.fullmatch(without_comment(ctx.text(found)))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
         return Keep("says how many devices; lines of the program that ask for it are GPU code")
-    return Report("speaks of GPUs; look at what the program makes of it")
+    return Report("mentions GPUs; check what the program does with it")

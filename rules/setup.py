@@ -17,15 +17,16 @@ FAMILY = Family("SET", "Set-up", 10)
 SETUP = Rule(
     code="SET001",
     name="set-up",
-    summary="an entry script switches the target on, once, behind its imports",
-    why="""`setup()` enables the target, keeps float32 products in float32 (a TPU's default is
-bfloat16), turns on the persistent cache of compiled programs, and lets `torch.manual_seed` reach
+    summary="an entry script turns the target on, once, after its imports",
+    why="""`setup()` turns the target on, keeps float32 products in float32 (a TPU's default is
+bfloat16), turns on the persistent cache of compiled programs, and makes `torch.manual_seed` seed
 the device.
 
-An entry script has a main guard, or acts when it is loaded and is imported by none; `__main__.py`
-is one, and a module that a command of the project starts (`[project.scripts]`, Poetry's scripts,
-`console_scripts`). Modules that are only imported get none: where a folder has no program, the
-summary says that the one that imports it has to call `setup()`.""",
+An entry script has a main guard, or does something when it is loaded and is not imported by other
+files. `__main__.py` is one, and so is a module that a command of the project starts
+(`[project.scripts]`, Poetry's scripts, `console_scripts`). Modules that are only imported get no
+set-up. If a folder has no program, the summary says that whoever imports it has to call `setup()`.
+""",
     examples=(
         Example(
             """
@@ -63,10 +64,10 @@ FLAG = Rule(
     code="SET002",
     name="use-tpu-flag",
     summary="with --portable, a script's argparse parser gains --use-tpu",
-    why="""A portable program takes a TPU where there is one, else a GPU, else the CPU.
-`--use-tpu` and `--no-use-tpu` decide otherwise, as does the environment variable
-`TPU_RUNTIME_DEVICE`. `setup()` reads the flag before the parser does, so that a device that is
-chosen while modules are imported is the right one.""",
+    why="""A portable program uses a TPU if there is one, otherwise a GPU, otherwise the CPU.
+`--use-tpu` and `--no-use-tpu` override that, as does the environment variable `TPU_RUNTIME_DEVICE`.
+`setup()` reads the flag before the parser does, so a device that is chosen during imports is right.
+""",
     examples=(
         Example(
             """

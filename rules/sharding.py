@@ -16,13 +16,13 @@ SHARD = Rule(
     name="sharded-model",
     summary="with --shard tp, each device has a part of a model's layers",
     why="""A model that is too large or too slow for one device is divided: each device computes
-some of attention's heads, and a part of the MLP. Which layers are divided, and how, is a table of
-names that is written into the source, for you to edit; `shard` holds it against the model when the
-program starts. Attention's queries, keys and values and the first layer of an MLP are divided by
-their outputs ("column"). The layers behind them are whole on each device ("replicated"), and what
-enters them is gathered: nothing has to be added up, at the price of memory. With --shard tp-row
-they are divided by their inputs ("row"), and the devices' sums are added up. Only layers of
-repeated blocks are divided whose part is known by their names.""",
+some heads of attention and a part of the MLP. A table in the source, which you can edit, names the
+layers and how they are divided; `shard` checks it against the model when the program starts.
+Queries, keys, values and the first layer of an MLP are divided by their outputs ("column"). The
+layers behind them are whole on each device ("replicated"), and their inputs are gathered: nothing
+has to be summed, at the cost of memory. With --shard tp-row these layers are divided by their
+inputs ("row"), and the devices' results are summed. Only layers of repeated blocks whose names show
+their role are divided.""",
     examples=(
         Example(
             """
@@ -92,19 +92,19 @@ def move(ctx: Context, found: Construct) -> Decision:
     table = ctx.shardings.get(model)
     if table is None:
         return Keep(
-            "goes to the device as it is",
-            advice="is not divided: which class this model is of can not be followed",
+            "goes to the device unchanged",
+            advice="is not divided: the model's class can't be told",
         )
     if not table.rules:
         return Keep("has no layers in repeated blocks that could be divided")
     if not _only_moves(call):
         return Keep(
-            "goes to the device as it is",
+            "goes to the device unchanged",
             advice="is not divided: move the model and change its dtype by calls of their own",
         )
     note = ""
     if table.unknown:
-        note = f"whole on each device, as their part is not known: {', '.join(table.unknown)}"
+        note = f"whole on each device, because their role is not known: {', '.join(table.unknown)}"
     word = ctx.runtime("shard")
     if word is None:
         return ctx.lacks("a model on one device")

@@ -11,8 +11,9 @@ SPARSE = Rule(
     code="TRN006",
     name="sparse-gradients",
     summary="gradients of embeddings are dense on a TPU",
-    why="""No target has sparse tensors, and `sparse=True` raises there. Dense gradients have the
-same numbers and take more memory. SparseAdam, which takes no others, is reported (TRN004).""",
+    why="""No target has sparse tensors, and `sparse=True` raises an error. Dense gradients have the
+same numbers and take more memory. SparseAdam, which only takes sparse ones, is reported (TRN004).
+""",
     effort=Effort.MINUTES,
     examples=(
         Example(
@@ -45,7 +46,7 @@ def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     call = ctx.parent(found.node)
     assert isinstance(call, ast.Call)
     if ctx.is_entry and not ctx.uses_device:
-        return Keep("nothing here works on a device")
+        return Keep("nothing here uses a device")
     if not isinstance(found.node.value, ast.Constant):
         return Report("no sparse gradients on a TPU: it has to be False there")
     return Rewrite([EditCall(call, drop=[found.node])])

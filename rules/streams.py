@@ -1,4 +1,4 @@
-"""Streams and CUDA graphs, which a TPU has nothing of."""
+"""Streams and CUDA graphs, which a TPU does not have."""
 
 import ast
 
@@ -12,11 +12,11 @@ STREAM = Rule(
     code="CUD003",
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
-    why="""A stream is a queue of work, and CUDA code uses several to overlap transfers and
-computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
-stream by machine could change what a class around it does (prefetchers, for instance), so a
-person has to take the streams out; a plain loader that prefetches usually takes their place. Those
-behind a question about CUDA that stays no on a TPU do not run there, and stay.""",
+    why="""A stream is a queue of work; CUDA code uses several to overlap transfers and computation.
+A program on a TPU is one queue, in which the compiler overlaps them. Removing a stream
+automatically could change what a class around it does (a prefetcher, for example), so remove
+streams by hand; usually a plain loader that prefetches replaces them. Streams behind a question
+about CUDA whose answer is no on a TPU never run there, and stay.""",
     effort=Effort.HOURS,
     for_cuda=True,
     for_overlap=True,
@@ -39,8 +39,8 @@ GRAPH = Rule(
     code="CUD004",
     name="cuda-graph",
     summary="CUDA graphs have no counterpart: XLA compiles whole programs",
-    why="""What a CUDA graph is for (no launch cost per kernel) XLA gives by compiling the step.
-Take capture and replay out and call the function itself.""",
+    why="""XLA compiles the whole step, which gives what a CUDA graph is for: no launch cost per
+kernel. Remove capture and replay, and call the function itself.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(

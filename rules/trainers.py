@@ -17,12 +17,12 @@ TRAINER = Rule(
     code="FRW001",
     name="trainer",
     summary="Accelerate, transformers' Trainer and TRL choose the device by themselves",
-    why="""They look for the accelerators that they know. Accelerate finds torch_xla by itself, and
+    why="""They look for accelerators that they know. Accelerate finds torch_xla by itself, and
 torchax's device by the variable ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are
-built on Accelerate. So the program stays as it is, and set-up comes in front. Where an argument
-keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there. `notebook_launcher` starts a
-process for each GPU by forking, and the runtime of a TPU does not survive a fork; with
-`num_processes=1` it calls the function.""",
+built on Accelerate. So the program stays, and only the set-up is added. If an argument keeps it on
+the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there. `notebook_launcher` forks a process for each
+GPU, and a TPU's runtime doesn't survive a fork; with `num_processes=1` it calls the function
+directly.""",
     examples=(
         Example(
             """
@@ -96,11 +96,11 @@ scaling is needed; it has 8 bits of significand instead of 11, as with `autocast
 SETTING = Rule(
     code="FRW003",
     name="trainer-setting",
-    summary="what a trainer is told that is for GPUs",
-    why="""`tf32=True` raises where there is no Ampere GPU; set-up decides on the precision of
-float32 products. `torch_compile=True` compiles by Inductor, while XLA compiles by itself.
-bitsandbytes and apex, behind some of the names of `optim`, are for CUDA only, and so are DeepSpeed
-and Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Triton.""",
+    summary="a trainer's options for GPUs",
+    why="""`tf32=True` raises an error without an Ampere GPU; set-up decides the precision of
+float32 products. `torch_compile=True` compiles with Inductor, while XLA compiles by itself. Some
+values of `optim` need bitsandbytes or apex, which are for CUDA only, and so are DeepSpeed and
+Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Triton.""",
     effort=Effort.MINUTES,
     for_cuda=True,
     examples=(
@@ -195,7 +195,7 @@ def dropped(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
     assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
     if not isinstance(found.node.value, ast.Constant):
-        return Report("is decided at run time: leave it out, a TPU has no use for it")
+        return Report("is decided at run time: remove it, a TPU has no use for it")
     return Rewrite([EditCall(call, drop=[found.node])])
 
 
@@ -208,7 +208,7 @@ def optimizer(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("trainer", "use_liger_kernel")
 def kernels(ctx: Context, found: Construct) -> Decision:
-    return Report("takes kernels in Triton, which are for GPUs; leave it out")
+    return Report("takes Triton kernels, which are for GPUs; remove it")
 
 
 @SETTING.on(
@@ -216,7 +216,7 @@ def kernels(ctx: Context, found: Construct) -> Decision:
     "megatron_lm_plugin",
 )  # fmt: skip
 def sharded(ctx: Context, found: Construct) -> Decision:
-    return Report("shards over GPUs; leave it out, and the model is whole on each device",
+    return Report("shards over GPUs; remove it, and the whole model is on each device",
                   effort=Effort.HOURS)  # fmt: skip
 
 
@@ -230,4 +230,4 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("trainer", "dynamo_backend", "dynamo_plugin")
 def dynamo(ctx: Context, found: Construct) -> Decision:
-    return Report("compiles for GPUs; leave it out, XLA compiles by itself")
+    return Report("compiles for GPUs; remove it, XLA compiles by itself")

@@ -22,12 +22,11 @@ FAMILY = Family("TRN", "Training", 70)
 STEP = Rule(
     code="TRN001",
     name="step-boundary",
-    summary="each optimizer step ends with a sync, so that XLA runs one compiled program a step",
-    why="""torch_xla only records operations until something asks for a value. Without a sync
-the steps pile up in one graph that grows, compiles ever longer, or never runs; a value that is
-read instead evaluates that value alone. One `torch_xla.sync()` behind the optimizer's step,
-outside an `if` that counts rounds, makes each step one program that is compiled once. Under
-torchax nothing is needed.""",
+    summary="each optimizer step ends with a sync, so XLA runs one compiled program per step",
+    why="""torch_xla only records operations until a value is needed. Without a sync, the steps pile
+up in one growing graph, which compiles ever longer, or never runs. Reading a value only evaluates
+that value. One `torch_xla.sync()` after the optimizer's step, outside an `if` that counts rounds,
+makes each step one program that is compiled once. torchax needs none.""",
     examples=(
         Example(
             """
@@ -71,9 +70,9 @@ torchax nothing is needed.""",
 UNCLEAR = Rule(
     code="TRN002",
     name="unclear-step",
-    summary="a step() that may or may not be an optimizer's",
-    why="""Nothing in the file tells what the object is. If it is an optimizer, put the target's
-step boundary, `torch_xla.sync()`, behind it; a scheduler or an environment needs none.""",
+    summary="a step() that may be an optimizer's, or not",
+    why="""The file doesn't show what the object is. If it is an optimizer, add the target's step
+boundary, `torch_xla.sync()`, after it. A scheduler or an environment needs none.""",
     examples=(
         Example(
             """
@@ -89,10 +88,10 @@ ROUND = Rule(
     code="TRN003",
     name="loop-boundary",
     summary="each round of a loop without gradients ends with a sync",
-    why="""Evaluation, sampling and generation loops: without a sync, what is not read stays
-recorded, and the graph grows with every round; what is read with `.item()` or `.cpu()` evaluates
-that value alone. So the sync stands behind the model, in front of the first value that is read.
-Under torchax nothing is needed.""",
+    why="""In loops of evaluation, sampling and generation, what is not read stays recorded without
+a sync, and the graph grows with every round. Reading with `.item()` or `.cpu()` only evaluates that
+value. So the sync goes after the model, before the first value that is read. torchax needs none.
+""",
     examples=(
         Example(
             """
@@ -133,8 +132,8 @@ Under torchax nothing is needed.""",
 OPTIMIZER = Rule(
     code="TRN004",
     name="optimizer",
-    summary="an optimizer that the target can not run",
-    why="""SparseAdam needs sparse gradients, which no target has.""",
+    summary="an optimizer that the target can't run",
+    why="SparseAdam needs sparse gradients, which no target has.",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -158,11 +157,11 @@ def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     if word is None:
         return Keep("runs round by round")
     if ctx.is_entry and not ctx.uses_device:
-        return Keep("nothing here works on a device")
+        return Keep("nothing here uses a device")
     assert isinstance(found.node, ast.For | ast.While)
     end = end_of_round(ctx.names, ctx.flow, found.node)
     if end is None:
-        return Keep("each round reads what the model gives")
+        return Keep("each round reads the model's output")
     if _ends_step(ctx, found.node):
         return Keep("the step boundary is there")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
@@ -172,14 +171,13 @@ COMPILED = Rule(
     code="TRN005",
     name="compiled-step",
     summary="the statements of a training step become a function that is compiled as a whole",
-    why="""torchax runs each operator as a program of its own: right, and slow. The forward
-pass, `loss.backward()` and `optimizer.step()` that stand together in a loop move, as they are,
-into a function in front of it; what they need is passed in, what is used later is returned. It
-gives the same numbers, and finds out by itself what it depends on. Prints, meters and values
-that are read stay in the loop. Where the statements can not be shown to be nothing but
-computation, they stay, too; models and optimizers are then compiled each by itself, and what is
-between runs operator by operator. What moves, what does not, and figures:
-docs/compiled-steps.md.""",
+    why="""torchax runs each operator as a separate program, which is right but slow. If the forward
+pass, `loss.backward()` and `optimizer.step()` stand together in a loop, they move unchanged into a
+function above it. What they need is passed in; what is used later is returned. The numbers stay the
+same, and the compiled step finds its dependencies by itself. Prints, meters and values that are
+read stay in the loop. If the source doesn't show that the statements only compute, they stay, too;
+then each model and optimizer is compiled separately, and everything between runs operator by
+operator. What moves, what doesn't, and figures: docs/compiled-steps.md.""",
     examples=(
         Example(
             """
@@ -249,7 +247,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         return Keep(str(why))
     except NotMovable as why:
         if imports_any(ctx.names, HELD):
-            return Keep("the runtime makes one program of a step in the loop of a framework")
+            return Keep("the runtime makes the framework's step one program")
         return Keep(
             f"not compiled as a whole: {why}",
             advice=f"this step is not compiled as a whole, which is slower: {why}; {why.remedy}, "
@@ -289,16 +287,16 @@ def step(ctx: Context, found: Construct) -> Decision | None:
     if word is None:
         return None
     if ctx.is_entry and not ctx.uses_device:
-        return Keep("nothing here works on a device")
+        return Keep("nothing here uses a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} behind its statement")
     if is_of_an_optimizer(ctx.names, call):
-        return Keep("the boundary stands behind the step that it is part of")
+        return Keep("the boundary follows the step that it is part of")
     end = end_of_step(ctx.names, call)
     if any(_ends_step(ctx, s) for s in following(ctx.names, end)[:1]):
         return Keep("the step boundary is there")
     if _is_covered(ctx, call, end):
-        return Keep("the boundary behind the last step covers it")
+        return Keep("the boundary after the last step covers it")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
 
@@ -323,6 +321,6 @@ def unclear(ctx: Context, found: Construct) -> Decision:
     if ctx.words.step_boundary is None:
         return Keep("if it is an optimizer's, torch makes the step")
     return Report(
-        "it can not be told whether this is an optimizer's step; if it is, put "
+        "this may be an optimizer's step or not; if it is, put "
         f"{ctx.words.step_boundary.code} behind it"
     )

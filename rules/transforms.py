@@ -9,9 +9,10 @@ TRANSFORMS = Rule(
     code="RUN005",
     name="function-transforms",
     summary="torch.func's transformations, which not every target can run",
-    why="""`vmap`, `grad` and the like wrap tensors in C++. torchax's are wrapped already, in
-Python, so that the first operator within raises. `functional_call` and `stack_module_state` run on
-every target, and so do `torch.autograd.functional.jacobian` and `hessian`.""",
+    why="""`vmap`, `grad` and similar functions wrap tensors in C++. torchax's tensors are already
+wrapped, in Python, so the first operator inside raises an error. `functional_call` and
+`stack_module_state` run on every target, and so do `torch.autograd.functional.jacobian` and
+`hessian`.""",
     effort=Effort.HOURS,
     references=("https://docs.pytorch.org/docs/stable/func.html",),
     examples=(

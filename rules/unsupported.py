@@ -14,8 +14,8 @@ LIBRARY = Rule(
     code="LIB001",
     name="cuda-only-library",
     summary="a library that only exists for CUDA",
-    why="""Its kernels do not run on a TPU. An import under `try`/`except` keeps its fallback,
-so the file works without it; any other use has to be replaced by hand, as the message says.""",
+    why="""Its kernels don't run on a TPU. An import under `try`/`except` keeps its fallback, so the
+file works without it. Replace any other use by hand; the message says how.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
@@ -35,8 +35,8 @@ EXTENSION = Rule(
     code="LIB002",
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
-    why="""Kernels written in CUDA have to be written again: in PyTorch, which XLA compiles, or
-in Pallas, JAX's language for kernels.""",
+    why="""Write CUDA kernels again in PyTorch, which XLA compiles, or in Pallas, JAX's language for
+kernels.""",
     effort=Effort.REWRITE,
     for_cuda=True,
     examples=(
@@ -62,12 +62,12 @@ in Pallas, JAX's language for kernels.""",
 KERNELS = Rule(
     code="LIB007",
     name="cuda-kernels-by-name",
-    summary="kernels and quantized weights that are fetched by name, and are there for CUDA alone",
-    why="""`kernels.get_kernel` downloads what was built for CUDA. bitsandbytes, behind
-`BitsAndBytesConfig` and `load_in_4bit`, has no kernels for a TPU. `device_map` has accelerate place
-the parts of a model, which knows the GPUs of a machine and no TPU through these targets. So do
-diffusers' offloads, which move parts to a GPU when it is their turn. A `pipeline` of transformers
-takes a GPU, by its number or by itself, and else the CPU.""",
+    summary="kernels and quantized weights that are loaded by name, and only exist for CUDA",
+    why="""`kernels.get_kernel` downloads kernels built for CUDA. bitsandbytes, behind
+`BitsAndBytesConfig` and `load_in_4bit`, has no kernels for a TPU. With `device_map`, accelerate
+places the parts of a model; it knows a machine's GPUs, and doesn't see a TPU through these targets.
+The same goes for diffusers' offloads, which move parts to a GPU when needed. A `pipeline` of
+transformers uses a GPU, by its number or by itself, otherwise the CPU.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
@@ -100,7 +100,7 @@ takes a GPU, by its number or by itself, and else the CPU.""",
 @LIBRARY.on("library", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
-        return Keep("a failing import is caught, and the fallback is used")
+        return Keep("the import fails, and the fallback is used")
     each = MODULES[found.key]
     effort = Effort.REWRITE if each.kernels else None
     return Report(f"{found.key} is for CUDA only: {each.advice}", effort=effort)
@@ -109,7 +109,7 @@ def library(ctx: Context, found: Construct) -> Decision:
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")
 def kernel(ctx: Context, found: Construct) -> Decision:
     if ctx.is_own("kernels"):
-        return Keep("a function of the project's own")
+        return Keep("the project's own function")
     return Report(
         "downloads kernels that were built for CUDA; for attention, use "
         "torch.nn.functional.scaled_dot_product_attention"
@@ -129,7 +129,7 @@ def placed(ctx: Context, found: Construct) -> Decision:
     if all(isinstance(each, ast.Constant) and each.value in ("cpu", "disk") for each in places):
         return Keep("loads to the CPU")
     return Report(
-        "accelerate places the model, and finds no TPU: leave it out, and move the model by "
+        "accelerate places the model and finds no TPU: remove it, and move the model with "
         f".to({ctx.words.device!r})",
         whole=found.node,
         effort=Effort.MINUTES,
@@ -139,8 +139,8 @@ def placed(ctx: Context, found: Construct) -> Decision:
 @KERNELS.on("method", "enable_model_cpu_offload", "enable_sequential_cpu_offload")
 def offloaded(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "accelerate moves parts to a GPU when it is their turn, and finds no TPU: leave it out, "
-        f"and move the whole by .to({ctx.words.device!r})",
+        "accelerate moves parts to a GPU in turn, and finds no TPU: remove it, "
+        f"and move the whole model by .to({ctx.words.device!r})",
         effort=Effort.MINUTES,
     )
 
@@ -148,7 +148,7 @@ def offloaded(ctx: Context, found: Construct) -> Decision:
 @KERNELS.on("trainer", "pipeline")
 def pipeline(ctx: Context, found: Construct) -> Decision:
     return Report(
-        f"takes a GPU, and else the CPU: say device={ctx.words.device!r}", effort=Effort.MINUTES
+        f"takes a GPU, otherwise the CPU: write device={ctx.words.device!r}", effort=Effort.MINUTES
     )
 
 

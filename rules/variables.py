@@ -10,10 +10,10 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 VARIABLE = Rule(
     code="CUD007",
     name="cuda-visible-devices",
-    summary="CUDA_VISIBLE_DEVICES chooses GPUs, and nothing of a TPU",
-    why="""A statement that sets it stays, and changes nothing. What is read of it is not there on a
-TPU machine. Where it hides all GPUs (`""`, `"-1"`) the program ran on the CPU, and runs on the TPU
-now: if that is not meant, name the CPU.""",
+    summary="CUDA_VISIBLE_DEVICES chooses GPUs; it has no effect on a TPU",
+    why="""A statement that sets it stays and has no effect. A TPU machine has no value to read. If
+it hides all GPUs (`""`, `"-1"`), the program ran on the CPU, and now runs on the TPU: if you don't
+want that, name the CPU as the device.""",
     examples=(
         Example(
             """
@@ -47,9 +47,9 @@ def variable(ctx: Context, found: Construct) -> Decision:
         case (ast.Subscript(ctx=ast.Store() | ast.Del()), _) | (
             ast.Call(func=ast.Attribute(attr="pop" | "unsetenv")), ast.Expr()
         ):  # fmt: skip
-            return Keep("chooses GPUs, and changes nothing on a TPU")
+            return Keep("chooses GPUs; no effect on a TPU")
         case _:
             return Report("is not set on a TPU machine")
     if isinstance(value, ast.Constant) and value.value in ("", "-1"):
         return Report(HIDES)
-    return Keep("chooses GPUs, and changes nothing on a TPU")
+    return Keep("chooses GPUs; no effect on a TPU")

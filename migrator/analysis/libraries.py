@@ -28,8 +28,8 @@ class Library:
 
 _ATTENTION = "use torch.nn.functional.scaled_dot_product_attention"
 _KERNEL = "write the kernel in PyTorch, or in Pallas"
-_CUDA = "it comes with CUDA, which a TPU has nothing of; leave it out"
-_OTHER = "it brings {} into PyTorch, which a TPU machine has not; leave it out"
+_CUDA = "it is a part of CUDA; remove it"
+_OTHER = "it brings {} into PyTorch, which a TPU machine does not have; remove it"
 _CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
 
 LIBRARIES = (
@@ -60,9 +60,9 @@ LIBRARIES = (
     Library(("torchao",), ("torchao",), "its kernels are CUDA's; keep bfloat16"),
     Library(("pycuda",), ("pycuda", "numba.cuda"), _KERNEL, kernels=True),
     Library(("cuda-python", "cuda-(?:core|bindings)"), ("cuda",),
-            "calls NVIDIA's driver; take it out", kernels=True),
+            "calls NVIDIA's driver; remove it", kernels=True),
     Library(("nvidia-.*-cu\\d\\d", "nvidia-nccl.*", "nvidia-cudnn.*"), (),
-            "it comes with torch's CUDA wheels; leave it out"),
+            "it comes with torch's CUDA wheels; remove it"),
     Library(("nvidia-.*",), ("nvidia",),
             "load and decode on the host, by torch.utils.data and torchvision (for nvidia.dali)"),
     Library(("onnxruntime-gpu", "faiss-gpu.*", "tensorflow-gpu", "spacy-cuda.*"), (), _CPU),

@@ -24,14 +24,14 @@ from migrator.rule import Example, Rule
 from migrator.targets import targets
 
 _SAFETY = {
-    Safety.SAFE: "what it rewrites keeps its meaning, within the documented tolerance",
-    Safety.UNSAFE: "what it rewrites may give other results, so it does with `--unsafe` only",
-    Safety.DISPLAY_ONLY: "it rewrites nothing, and only speaks",
+    Safety.SAFE: "the code keeps its meaning, within the documented tolerance",
+    Safety.UNSAFE: "results may change, so it only rewrites with `--unsafe`",
+    Safety.DISPLAY_ONLY: "it rewrites nothing, and only gives a message",
 }
 _EFFORT = {
-    Effort.MINUTES: "look at it, and change a line or nothing",
-    Effort.HOURS: "the code around it has to be understood and changed",
-    Effort.REWRITE: "what it does has to be written anew",
+    Effort.MINUTES: "look at the line, and change it or leave it",
+    Effort.HOURS: "understand and change the code around it",
+    Effort.REWRITE: "write it anew",
 }
 _SMALL = 6  # members of a family that all are named
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
@@ -93,10 +93,10 @@ def _linked(text: str, known: Mapping[str, Rule | Code], own: str) -> str:
 def _index(known: Mapping[str, Rule | Code]) -> str:
     parts = [
         "# Codes",
-        "Everything that tpu-migrate says of a line has a code. `tpu-migrate explain CODE` prints "
-        "what stands on its page here; `python docs/generate.py` writes these pages.",
-        "Examples show parts of modules. A file that is started as a program gains the set-up, "
-        "too ([SET001](SET001.md)).",
+        "Every message of tpu-migrate has a code. `tpu-migrate explain CODE` prints its page; "
+        "`python docs/generate.py` writes these pages.",
+        "Examples show parts of modules. A file that is started as a program also gets the set-up "
+        "([SET001](SET001.md)).",
     ]
     titles = {family.prefix: family.title for family in registry().families}
     titles |= {code[:3]: code[:3] for code in known if code[:3] not in titles}
@@ -128,7 +128,7 @@ def _parts(entry: Rule | Code) -> list[str]:
             parts += _example(entry, example)
     facts = [
         f"Safety: {entry.safety}; {_SAFETY[entry.safety]}.",
-        f"Effort, where it leaves a line to a person: {entry.effort} ({_EFFORT[entry.effort]}).",
+        f"Effort of a manual change: {entry.effort} ({_EFFORT[entry.effort]}).",
         f"Switch it off: `# tpu-migrate: ignore[{entry.code}]` on a line, `--ignore {entry.code}` "
         f'for a run, `ignore = ["{entry.code}"]` in `pyproject.toml`.',
     ]

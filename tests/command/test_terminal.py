@@ -204,7 +204,7 @@ def test_an_explanation_on_a_narrow_terminal(project: Path) -> None:
     code = [line for e in registry().rules["TRN005"].examples for line in e.before.splitlines()]
     longest = max(code, key=len)
     assert len(longest) > 38 and longest in text
-    prose = text.partition("torch_xla:")[0].splitlines()
+    prose = text.partition("torch_tpu:")[0].splitlines()
     assert max(map(len, prose)) <= 40
 
 

@@ -253,11 +253,11 @@ def test_what_is_not_divided_says_why() -> None:
     classes = ATTENTION + net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
     head = "import torch\nimport torch.nn as nn\n"
     for source, advice in (
-        ("def move(model: nn.Module):\n    model.cuda()\n", "can not be followed"),
+        ("def move(model: nn.Module):\n    model.cuda()\n", "class can't be told"),
         ("model = Net(1)\nmodel = model.to('cuda', torch.float16)\n", "by calls of their own"),
-        ("model = Net(1) if flag else Attention(1)\nmodel.cuda()\n", "can not be followed"),
-        ("model = Net(1)\nmodel = Wrap(model)\nmodel.cuda()\n", "can not be followed"),
-        ("model = nn.DataParallel(Net(1))\nmodel.cuda()\n", "can not be followed"),
+        ("model = Net(1) if flag else Attention(1)\nmodel.cuda()\n", "class can't be told"),
+        ("model = Net(1)\nmodel = Wrap(model)\nmodel.cuda()\n", "class can't be told"),
+        ("model = nn.DataParallel(Net(1))\nmodel.cuda()\n", "class can't be told"),
     ):
         result = run(f"{head}{classes}{source}", shard="tp")
         assert "shard(" not in result.source.decode()
@@ -270,7 +270,7 @@ def test_layers_whose_part_is_not_known_are_named() -> None:
     blocks = net("self.blocks = nn.ModuleList(Attention(dim) for _ in range(2))")
     source = f"import torch\nimport torch.nn as nn\n{extra}{blocks}\nmodel = Net(64).cuda()\n"
     messages = [d.message for d in run(source, shard="tp").diagnostics if d.code == "SHD001"]
-    assert "whole on each device, as their part is not known: blocks.*.gate" in messages
+    assert "whole on each device, because their role is not known: blocks.*.gate" in messages
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -14,13 +14,13 @@ CONVERTED = Rule(
     code="XLA002",
     name="from-torch-xla",
     foreign=True,
-    summary="a program for torch_xla, read as the GPU program that it stands for",
-    why="""Where the target is not torch_xla, each of its functions is what a GPU program has in
-its place: a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That
-program is then migrated as any other (`--unsafe` for a training program with ranks,
-docs/several-devices.md). What only torch_xla's lazy tensors need (`mark_step`) goes. An import
-below `try`, `if` or in a function is a question: without torch_xla the other branch runs, so
-that both stay.""",
+    summary="a torch_xla program, read as the GPU program that it stands for",
+    why="""For other targets than torch_xla, each torch_xla function is read as its GPU counterpart:
+a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That program is
+then migrated like any other (with `--unsafe` if it trains with ranks, docs/several-devices.md).
+Calls that only torch_xla's lazy tensors need (`mark_step`) are removed. An import below `try` or
+`if`, or in a function, asks whether torch_xla is there. Without it the other branch runs, so both
+branches stay.""",
     examples=(
         Example(
             """
@@ -136,9 +136,9 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
         return None
     assert isinstance(found.node, ast.expr)
     if ctx.names.ends_without(found.node):
-        return Report("the program ends where torch_xla can not be imported; import it plainly")
+        return Report("the program ends if torch_xla is missing; import it without a check")
     if ctx.names.is_question(found.node):
-        return Keep("torch_xla is imported where it is there; without it the other branch runs")
+        return Keep("torch_xla is imported if it is there; otherwise the other branch runs")
     call = ctx.names.call_of(found.node)
     if found.key in _SAME:
         word, requires = of_torch(ctx, _SAME[found.key])
@@ -165,7 +165,7 @@ def replaced(ctx: Context, found: Construct) -> Decision:
 
 @CONVERTED.on("star", "torch_xla*")
 def star(ctx: Context, found: Construct) -> Decision:
-    return Report("what a star import brings can not be told apart; import the names one by one")
+    return Report("a star import does not show which names it brings; import them one by one")
 
 
 def of_torch(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
@@ -297,7 +297,7 @@ def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
     if data is None or reduce is None:
-        return Report("its arguments can not be seen")
+        return Report("its arguments are not visible here")
     function = "{reduce}" if dotted(reduce) else "({reduce})"
     return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
 
@@ -306,7 +306,7 @@ def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     given, scale = argument(call, 1, "inputs"), argument(call, 2, "scale")
     if given is None or argument(call, 3, "groups") is not None:
-        return Report("its arguments can not be followed")
+        return Report("its arguments can't be followed")
     if scale is not None and not _is_share(ctx, scale) and not is_constant(scale, 1, 1.0):
         return Report("scales what it sums; multiply on a line of its own")
     statement = ctx.parent(call)
@@ -351,7 +351,7 @@ def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     seed = argument(call, 0, "seed")
     if seed is None:
-        return Report("its arguments can not be seen")
+        return Report("its arguments are not visible here")
     word, requires = of_torch(ctx, "torch.cuda.manual_seed")
     return Rewrite([Replace(call, f"{word}({{seed}})", {"seed": seed})], requires)
 

@@ -39,7 +39,7 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     model = argument(call, 0, "model")
     if model is None:
-        return Report("its arguments can not be seen")
+        return Report("its arguments are not visible here")
     return Rewrite([Replace(call, "{model}", {"model": model})])
 
 
@@ -52,7 +52,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         method = ctx.parent(use)
         run = ctx.names.call_of(method) if isinstance(method, ast.Attribute) else None
         if run is None or len(run.args) != 1 or run.keywords:
-            return Report("call the functions themselves: one process has nobody to wait for")
+            return Report("call the functions directly: a single process waits for nobody")
         function = "{function}" if dotted(run.args[0]) else "({function})"
         if isinstance(run.args[0], ast.Lambda) and not run.args[0].args.args:
             edits.append(Replace(run, "{value}", {"value": run.args[0].body}))
@@ -70,7 +70,7 @@ def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if target is None:
         return Report("a portable program moves each batch itself: use .to(device)")
     if loader is None or any(k.arg in ("input_sharding", None) for k in call.keywords):
-        return Report("its arguments can not be followed")
+        return Report("its arguments can't be followed")
     word = f"{target.code}({{loader}})"
     holes = {"loader": loader}
     if found.key.endswith("MpDeviceLoader"):

@@ -15,12 +15,11 @@ FAMILY = Family("XLA", "Programs for torch_xla", 140)
 OLDER = Rule(
     code="XLA001",
     name="older-torch-xla",
-    summary="older torch_xla code, in the spelling of today",
-    why="""Guides from before PJRT (the runtime of torch_xla since 2.0) use functions that
-torch_xla 2.9 no longer has (`xm.xrt_world_size`), warns of (`xm.xla_device`, `xm.mark_step`), or
-refuses (`xmp.spawn(nprocs=8)`). These get today's names; what is still right stays as it is.
-Arguments that went from a function's signature go from its calls. A module that is gone is
-named.""",
+    summary="older torch_xla code, in today's spelling",
+    why="""Guides from before PJRT (torch_xla's runtime since 2.0) use functions that torch_xla 2.9
+no longer has (`xm.xrt_world_size`), warns about (`xm.xla_device`, `xm.mark_step`), or refuses
+(`xmp.spawn(nprocs=8)`). They get today's names; what is still right stays. Arguments that a
+function no longer has are removed. Modules that no longer exist are reported.""",
     references=("https://docs.pytorch.org/xla/master/learn/api-guide.html",),
     examples=(
         Example(
@@ -88,7 +87,7 @@ def today(ctx: Context, found: Construct) -> Decision | None:
             return Report(reason)
     given, dropped = _arguments(found.key, call or bound), _UNKNOWN.get(found.key, ())
     if _is_given_what_went(ctx, found, dropped):
-        return Report("is called with what it does not take today; write the calls out")
+        return Report("is called with arguments that it no longer takes; write the calls out")
     drop = [value for name, value in given.items() if name in dropped]
     new = _TODAY.get(found.key)
     if new is None:

@@ -14,10 +14,10 @@ VARIABLE = Rule(
     code="XLA003",
     name="xla-variable",
     summary="an environment variable that only older releases of torch_xla read",
-    why="""XRT, the runtime before PJRT, was told by the environment where its devices are;
-nothing reads that any more, so a statement that sets it goes. `XLA_USE_BF16` and
-`XLA_DOWNCAST_BF16` turn every float32 tensor into bfloat16 behind the program's back; torch_xla
-2.9 warns of them, and other targets do not know them.""",
+    why="""XRT, the runtime before PJRT, found its devices by environment variables. Nothing reads
+them any more, so a statement that sets one is removed. `XLA_USE_BF16` and `XLA_DOWNCAST_BF16`
+silently turn every float32 tensor into bfloat16; torch_xla 2.9 warns about them, and other targets
+don't know them.""",
     examples=(
         Example(
             """

@@ -1,0 +1,64 @@
+"""What is built to be installed: it has every file, and its parts say the same version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY, git
+
+import migrator
+
+RUNTIMES = sorted((REPOSITORY / "migrator" / "runtime").glob("*/pyproject.toml"))
+BUILD = "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files as they are staged: a build leaves files beside them."""
+    folder = tmp_path_factory.mktemp("packages") / "clone"
+    git(REPOSITORY, "checkout-index", "--all", f"--prefix={folder}/")
+    return folder
+
+
+def built(project: Path) -> tuple[set[str], set[str]]:
+    """The names in the source archive, below its folder, and in the wheel."""
+    subprocess.run([sys.executable, "-c", BUILD], cwd=project, check=True, capture_output=True)
+    (archive,), (wheel,) = (list((project / "dist").glob(end)) for end in ("*.tar.gz", "*.whl"))
+    with tarfile.open(archive) as tar, zipfile.ZipFile(wheel) as found:
+        source = {name.partition("/")[2] for name in tar.getnames()}
+        return source, set(found.namelist())
+
+
+def test_the_tool(clone: Path) -> None:
+    source, wheel = built(clone)
+    files = git(REPOSITORY, "ls-files", "migrator", "rules").splitlines()
+    shared = "migrator/runtime/shared/"  # each runtime has a copy
+    needed = {file for file in files if not file.startswith(shared)}
+    assert needed <= source
+    installed = {f"migrator/{file}" if file.startswith("rules/") else file for file in needed}
+    assert installed <= wheel
+    assert {name.partition("/")[0] for name in wheel} == {
+        "migrator",
+        f"tpu_migrate-{migrator.__version__}.dist-info",
+    }
+
+
+@pytest.mark.parametrize("project", RUNTIMES, ids=lambda path: path.parent.name)
+def test_a_runtime(project: Path, clone: Path) -> None:
+    folder = clone / project.parent.relative_to(REPOSITORY)
+    files = {f"tpu_runtime/{path.name}" for path in (folder / "tpu_runtime").iterdir()}
+    source, wheel = built(folder)
+    assert files <= source and files <= wheel
+    assert any(name.endswith("/licenses/LICENSE") for name in wheel)
+
+
+def test_all_have_the_same_version() -> None:
+    for path in (REPOSITORY / "pyproject.toml", *RUNTIMES):
+        assert tomllib.loads(path.read_text("utf-8"))["project"]["version"] == migrator.__version__
+    assert f"\n## {migrator.__version__}" in (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
