@@ -15,7 +15,7 @@ HOST = Host(
     stand_in=StandIn(
         Path(__file__).with_name("on_cpu"),
         "torch_tpu has one device, which is XLA's CPU client: this is torch_tpu's own work in the "
-        "CPU's arithmetic, and attention by torch's math kernel in the place of the TPU's",
+        "CPU's arithmetic, and attention by plain products in the place of the TPU's own kernel",
     ),
     hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
     compiles_for_tpu=True,

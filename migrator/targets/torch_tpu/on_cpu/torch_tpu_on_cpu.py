@@ -70,10 +70,9 @@ def load() -> None:
         hardware.get_tpu_device_count = lambda: 1
         loader.load()
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # it has no memory of its own
-    # The kernels of the others are a TPU's.
+    # With these, torch_tpu takes a kernel that is a TPU's; without, it multiplies.
     for kernel in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
-    torch._C._set_sdp_use_overrideable(False)
 
 
 _plugin = import_module("lammps_jax_pjrt_cpu").PLUGIN_PATH
