@@ -48,11 +48,11 @@ WORDS = Words(
         launch_command="export $(python -m torch.tpu.distributed | xargs)",
     ),
     generators=True,
+    absent=frozenset({"to_sparse", "quantize_per_tensor", "quantize_per_channel"}),
     compiles=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",
     strangers={
-        "accelerator": "accelerate does not know TorchTPU yet: it takes a GPU, and else the CPU",
         "lightning": "Lightning does not know TorchTPU yet: it takes a GPU, and else the CPU",
     },
 )

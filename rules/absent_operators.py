@@ -1,0 +1,38 @@
+"""Operators that a target does not have at all."""
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+ABSENT = Rule(
+    code="TEN002",
+    name="absent-operator",
+    summary="an operator that the target does not have, and that no runtime can compute elsewhere",
+    why="""Most operators that a target lacks the CPU computes in its place. What they return here
+is a tensor of a kind that the target has none of: sparse, or quantized.""",
+    effort=Effort.HOURS,
+    examples=(
+        Example(
+            """
+            import torch
+            y = torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            y = x.to_sparse()
+            """,
+        ),
+    ),
+)
+_QUANTIZING = ("quantize_per_tensor", "quantize_per_channel")
+
+
+@ABSENT.on("name", *(f"torch.{name}" for name in _QUANTIZING), "torch.Tensor.to_sparse")
+@ABSENT.on("method", "to_sparse")
+def absent(ctx: Context, found: Construct) -> Decision:
+    name = found.key.rpartition(".")[2]
+    if name not in ctx.words.absent:
+        return Keep("the target has it")
+    return Report(f"{ctx.target.name} has no {name}: do it on the CPU, or without such tensors")
