@@ -44,6 +44,7 @@ def get_device_properties(device: DeviceLike = None) -> Any:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """True on a TPU, whose native type is bfloat16; what torch.cuda says on a GPU."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation)
     return True
