@@ -193,7 +193,8 @@ class _Work:
 
     def _migrate(self) -> None:
         how = self.options
-        shard = "replicated" if how.portable else self.app.shard
+        divides = self.interpreter.target.offers("shard") and not how.portable
+        shard = self.app.shard if divides else "replicated"
         migrate = how.migrate or partial(
             write_migrated_copy,
             config=replace(how.config, shard=shard, unsafe=how.unsafe or self.app.unsafe),

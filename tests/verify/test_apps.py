@@ -56,7 +56,7 @@ def test_an_app_may_have_been_recorded_as_a_script_is() -> None:
     [
         (["fashion_mnist"], "", ("keras_jax",)),
         (["fashion_mnist", "--target", "all"], "", ("keras_jax", "tf_tpu")),
-        (["image_ops", "--target", "all"], "", ("torch_xla", "torchax")),
+        (["image_ops", "--target", "all"], "", ("torch_tpu", "torch_xla", "torchax")),
         (["--all", "--target", "all"], "fashion_mnist", ("keras_jax", "tf_tpu")),
         (["--all", "--target", "torchax"], "fashion_mnist", ()),
         (["--all", "--target", "torchax"], "image_ops", ("torchax",)),
