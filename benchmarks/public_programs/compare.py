@@ -11,7 +11,7 @@ table has the verdict, how far losses and the last weights are apart, how many v
 and the seconds of the original and of the migrated run.
 The report of each is kept beside its folder, as JSON. `--devices 2` starts two ranks.
 `--time` measures a step instead: the migrated program compiled, operator by operator, and the
-original on the CPU: the least CPU seconds of the last 6 of 24 batches, or of its last half.
+original on the CPU: the median CPU seconds of the last 6 of 24 batches, or of its last half.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import json
 import os
 import shlex
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from programs import PROGRAMS, Program
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+STAND_IN = ROOT / "migrator" / "verify" / "recorder" / "cpu_stand_in.py"
 STEPS, COUNTED = 24, 6
 # Without a network, and nowhere but in its folder.
 ALONE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": "."}
@@ -105,21 +107,23 @@ def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
     )  # fmt: skip
     program, *arguments = command
     inside = str(migrated / Path(program).relative_to("programs"))
-    ways = [(inside, {}), (program, {})]
+    ways: list[tuple[list[Path], str, dict[str, str]]] = [([], inside, {})]
     if target == "torchax":
-        ways.insert(1, (inside, {"TPU_RUNTIME_EAGER": "1"}))
+        ways.append(([], inside, {"TPU_RUNTIME_EAGER": "1"}))
+    ways.append(([STAND_IN], program, {}))  # a CPU in the place of its GPU
     found = []
-    for script, variables in ways:
+    for launcher, script, variables in ways:
         out = folder / "steps.json"
         out.unlink(missing_ok=True)
+        steps = [*launcher, HERE / "steps.py", str(STEPS), out, script]
         subprocess.run(
-            [sys.executable, HERE / "steps.py", str(STEPS), out, script, *arguments], cwd=folder,
+            [sys.executable, *steps, *arguments], cwd=folder,
             env={"PJRT_DEVICE": "CPU", "JAX_PLATFORMS": "cpu", **environment(folder), **variables},
             capture_output=True,
         )  # fmt: skip
         took = json.loads(out.read_text()) if out.exists() else []
         took = took[-min(COUNTED, (len(took) + 1) // 2) :]
-        found.append(f"{1000 * min(took):.0f}" if took else "-")
+        found.append(f"{1000 * statistics.median(took):.0f}" if took else "-")
     return " | ".join(found)
 
 

@@ -110,7 +110,43 @@ TIMM = Program(
     "--data-dir drawn --model resnet10t --num-classes 2 --input-size 3 64 64 -b 4 --epochs 1 -j 0 "
     "--output out",
 )  # fmt: skip
-PROGRAMS = [IMAGENET, TIMM, DINOV2, SWAV, SEMSEG]
+MAE = Program(
+    "MAE `main_pretrain.py`, 2 and 1 layers, images of 64", "mae", "main_pretrain.py",
+    "--data_path drawn --input_size 64 --batch_size 4 --epochs 2 --warmup_epochs 1 --num_workers 0 "
+    "--output_dir out --log_dir out",
+    (
+        # timm and torch as they are today.
+        Change("main_pretrain.py", 'assert timm.__version__ == "0.3.2"', ""),
+        Change("main_pretrain.py", "y.add_weight_decay(", "y.param_groups_weight_decay("),
+        Change("models_mae.py", "qk_scale=None, ", ""),
+        Change("models_mae.py", "img_size=224", "img_size=64"),
+        Change("models_mae.py", "embed_dim=768, depth=12", "embed_dim=192, depth=2"),
+        Change("models_mae.py", "decoder_embed_dim=512", "decoder_embed_dim=128"),
+        Change("models_mae.py", "decoder_depth=8", "decoder_depth=1"),
+        Change("util/misc.py", "from torch._six import inf", "from math import inf"),
+        Change("util/pos_embed.py", "np.float)", "float)"),
+        Change("main_pretrain.py", "mae_vit_large_patch16", "mae_vit_base_patch16"),
+    ),
+    (),
+    3,
+)  # fmt: skip
+DIT = Program(
+    "DiT `train.py`, DiT-S/8 of 2 layers", "DiT", "train.py",
+    "--data-path drawn/train --model DiT-S/8 --global-batch-size 4 --epochs 1 --num-workers 0 "
+    "--results-dir out --log-every 1 --ckpt-every 4",
+    (
+        Change("models.py", "depth=12, hidden_size=384", "depth=2, hidden_size=384"),
+        Change(
+            "train.py", 'AutoencoderKL.from_pretrained(f"stabilityai/sd-vae-ft-{args.vae}")',
+            'AutoencoderKL(down_block_types=("DownEncoderBlock2D",) * 4, '
+            'up_block_types=("UpDecoderBlock2D",) * 4, block_out_channels=(8, 8, 8, 8), '
+            "norm_num_groups=4)",
+        ),
+    ),
+    (),
+    3,
+)  # fmt: skip
+PROGRAMS = [IMAGENET, TIMM, DINOV2, SWAV, SEMSEG, MAE, DIT]
 
 
 def pictures(folder: Path) -> None:

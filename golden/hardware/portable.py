@@ -37,9 +37,10 @@ def on_this_gpu(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="portable-") as temporary:
         folder = Path(temporary)
         copy, python = folder / "migrated", Path(sys.executable)
-        config = Config(shard=app.shard, unsafe=app.unsafe)
+        config = Config(unsafe=app.unsafe)  # whole: it divides no models
         errors = write_migrated_copy(app.folder, TARGET, copy, config, None, False, None)
-        result.problems.extend(errors)
+        if errors:
+            return {**result.to_dict(), "error": "; ".join(errors)}
         done = run(
             [str(python), app.entry, *app.args],
             cwd=copy, log=folder / "run.log", timeout=app.timeout,
