@@ -108,6 +108,8 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "gpus")
 def gpus(ctx: Context, found: Construct) -> Decision:
+    if "lightning" in ctx.words.strangers:
+        return Keep("what the Trainer is told of GPUs stays")
     call = ctx.names.parents.get(found.node)
     if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
         return Report('was removed from Lightning; write "accelerator": "tpu", "devices": 1')

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.targets import Target, targets
+from migrator.targets import DEFAULT, Target, targets
 
 from . import environments, interpreters
 from .errors import VerifyError
@@ -57,7 +57,7 @@ def with_tpu_compiler(interpreter: Interpreter) -> Path:
         return interpreter.python
     framework = interpreter.target.framework
     able = [target for target in targets().values() if target.host.has_tpu_compiler]
-    able.sort(key=lambda target: target.framework != framework)
+    able.sort(key=lambda target: (target.framework != framework, target.name != DEFAULT))
     for target in able:
         if found := interpreters.find(target, by_import=False):
             return found.python
