@@ -98,7 +98,7 @@ def verified(folder: Path, command: list[str], target: str, devices: int, steps:
 
 
 def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
-    """Milliseconds of a step: compiled, operator by operator, of the original on the CPU."""
+    """Milliseconds of a step: compiled; on torchax operator by operator, and the original's."""
     migrated = folder / "migrated"
     asked = [sys.executable, "-m", "migrator", "programs", "--target", target, "-o", migrated]
     subprocess.run(
@@ -108,9 +108,9 @@ def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
     program, *arguments = command
     inside = str(migrated / Path(program).relative_to("programs"))
     ways: list[tuple[list[Path], str, dict[str, str]]] = [([], inside, {})]
-    if target == "torchax":
+    if target == "torchax":  # where torch_xla is installed, accelerate takes it for the original
         ways.append(([], inside, {"TPU_RUNTIME_EAGER": "1"}))
-    ways.append(([STAND_IN], program, {}))  # a CPU in the place of its GPU
+        ways.append(([STAND_IN], program, {}))  # a CPU in the place of its GPU
     found = []
     for launcher, script, variables in ways:
         out = folder / "steps.json"

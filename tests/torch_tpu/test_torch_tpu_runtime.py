@@ -88,6 +88,33 @@ def test_numbers_are_written_by_indices_from_the_end(compiled: bool) -> None:
     assert torch.equal(run(x.to("tpu"), i.to("tpu")).cpu(), write(x, i))
 
 
+PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a slice between": lambda i: (i, slice(None), i.flip(0)),
+    "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),
+    "an ellipsis between": lambda i: (i, ..., i),
+    "a new dimension between": lambda i: (i, None, i),
+    "a place in front": lambda i: (1, i, slice(None), i),
+    "a place between": lambda i: (i, 1, i),
+    "a table of indices": lambda i: (i[:, None], slice(None), i),
+    "side by side": lambda i: (slice(None), i, i),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_gradients_go_through_lists_of_indices_that_are_apart(name: str) -> None:
+    found = []
+    for device in ("cpu", "tpu"):
+        x = torch.linspace(-1, 1, 360).view(3, 4, 5, 6).to(device).requires_grad_()
+        key = PLACES[name](torch.tensor([0, 2], device=device))
+        read = x[key]
+        written = (read.detach() + 1).requires_grad_()
+        whole = x * 1
+        whole[key] = written
+        (read.square().sum() + (whole**3).sum()).backward()
+        found.append([t.detach().cpu() for t in (read, whole, x.grad, written.grad)])
+    torch.testing.assert_close(found[1], found[0])
+
+
 OPERATORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "whole": lambda x: x.median(),
     "several results": lambda x: x.kthvalue(2, 1)[0],

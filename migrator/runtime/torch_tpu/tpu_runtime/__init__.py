@@ -9,14 +9,23 @@ from typing import NoReturn
 
 import torch
 
-from . import fallback, fast_paths, frameworks, imported_names, normalization, pooling, writes
+from . import (
+    fallback,
+    fast_paths,
+    frameworks,
+    imported_names,
+    lists_apart,
+    normalization,
+    pooling,
+    writes,
+)
 from .device import get_device_name, get_device_properties, is_bf16_supported
 
 __all__ = ["get_device_name", "get_device_properties", "is_bf16_supported", "setup"]
 
 # torch's word for what others call the default: one pass of bfloat16.
 _WORDS = {"default": "medium"}
-_CONCERNS = (normalization, pooling, writes, fast_paths, frameworks, fallback)
+_CONCERNS = (normalization, pooling, writes, lists_apart, fast_paths, frameworks, fallback)
 _is_set_up = False
 
 
