@@ -26,6 +26,22 @@ def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str)
     assert folders(report, tmp_path) == [""]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_program_that_asks_for_torch_xla_gets_the_runtime_it_imports(
+    tmp_path: Path, target: str
+) -> None:
+    script = (
+        "import torch\nfrom transformers import Trainer, is_torch_xla_available\n"
+        "model = torch.nn.Linear(4, 2).cuda()\n"
+        "trainer = Trainer(model=model, eval_dataset=None if is_torch_xla_available() else data)\n"
+        "trainer.train()\n"
+    )
+    write_tree(tmp_path, {"train.py": script})
+    report = migrate_paths([tmp_path], target)
+    assert "import tpu_runtime" in results(report, tmp_path)["train.py"]
+    assert folders(report, tmp_path) == [""]
+
+
 @pytest.mark.parametrize(
     "added",
     ["append('core')", "insert(0, os.path.join(os.path.dirname(__file__), 'core'))"],
