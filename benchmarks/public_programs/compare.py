@@ -115,6 +115,7 @@ def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
     for launcher, script, variables in ways:
         out = folder / "steps.json"
         out.unlink(missing_ok=True)
+        shutil.rmtree(folder / "out", ignore_errors=True)  # some refuse one that has files
         steps = [*launcher, HERE / "steps.py", str(STEPS), out, script]
         subprocess.run(
             [sys.executable, *steps, *arguments], cwd=folder,
