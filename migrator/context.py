@@ -67,7 +67,9 @@ class Context:
         self.target = target
         self.framework = find_framework(target.framework)
         spelled, requires = self.module(self.framework.module)
-        texts = {self.framework.module: spelled, "cpu": self.quoted("cpu")}
+        texts = {self.framework.module: spelled}
+        if target.words.device_names:  # to know the file's quotes takes a look at all its strings
+            texts["cpu"] = self.quoted("cpu")
         self.words = filled(target.words, texts, requires)
 
     def runtime(self, name: str) -> Word | None:

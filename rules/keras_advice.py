@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.syntax.names import Names, argument
 from migrator.construct import Construct
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.tpu_obstacles import divided, replica_functions
 from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
 from migrator.rule import Context, Decision, Example, Rule, advice
@@ -169,7 +169,7 @@ _SQUARES = ("adam", "adamw", "adamax", "adagrad", "rmsprop", "nadam", "lamb")
 @ROWS.on("advice", "Embedding()")
 def rows(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Call)
-    name = in_keras(ctx.names.qualified(found.node.func) or "")
+    name = keras_name(ctx.names, found.node.func)
     if not ctx.words.keras_backend or name != "keras.layers.Embedding":
         return None
     optimizer = _squaring(ctx.names)
@@ -186,7 +186,7 @@ def _squaring(names: Names) -> str:
     for node in names.order:
         if not isinstance(node, ast.Call):
             continue
-        name = in_keras(names.qualified(node.func) or "") or ""
+        name = keras_name(names, node.func)
         last = name.removeprefix("keras.optimizers.")
         if last != name and last.lower() in _SQUARES:
             return last

@@ -1,10 +1,12 @@
 """What programs of Keras and TensorFlow are installed with, and started by."""
 
+import ast
 import re
 
 from migrator.analysis.libraries import of_package
 from migrator.analysis.mentions import HIDES, without_comment
 from migrator.construct import Construct
+from migrator.formats.embedded import CONSTRAINT
 from migrator.formats.shell import Word
 from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, TENSORFLOW
 from migrator.requirements import alike, constraint, name_of, normal, on_tpu, pinned
@@ -137,18 +139,18 @@ def package(ctx: Context, found: Construct) -> Decision:
         return Report(f"is there more than once: the target takes {', '.join(new)}")
     if marker or " -" in body or said.startswith("-") or "://" in body:
         return Report(f"the target takes {', '.join(new)} in its place")
-    if _is_of(found, "__constraint__", ctx):
+    call = ctx.parent(found.node)
+    if (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == CONSTRAINT
+    ):
         new = list(map(constraint, new))
     if len(new) == 1 and alike(new[0], body):
         return Keep("the version that was tested")
     end = "\r\n" if text.endswith("\r") else "\n"
     changed = end.join(new) + text[len(said) :]
     return ctx.with_text(found, changed, "versions for a TPU")
-
-
-def _is_of(found: Construct, function: str, ctx: Context) -> bool:
-    call = ctx.parent(found.node)
-    return getattr(getattr(call, "func", None), "id", "") == function
 
 
 @PACKAGE.on("tensorflow package", "other")

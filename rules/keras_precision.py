@@ -5,7 +5,7 @@ import ast
 from migrator.analysis.syntax.names import argument
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace, SetString
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .keras_back_end import stays
@@ -116,7 +116,7 @@ def mixed(ctx: Context, found: Construct) -> Decision | None:
     is_dtype = isinstance(above, ast.keyword) and above.arg in ("dtype", "policy", "name")
     call = ctx.parent(above) if isinstance(above, ast.keyword) else above
     if isinstance(call, ast.Call):
-        name = in_keras(ctx.names.qualified(call.func) or "") or ""
+        name = keras_name(ctx.names, call.func)
         if name.rpartition(".")[2] in _POLICIES or (is_dtype and name):
             return Rewrite([SetString(found.node, "mixed_bfloat16")])
     return Report("is a policy for GPUs: a TPU's is mixed_bfloat16")

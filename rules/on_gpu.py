@@ -37,12 +37,11 @@ _ASKS = re.compile("accelerator|available|cuda|device|gpu|tpu")
 
 def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
     """So that a program runs on the CPU, too: a question, where none stands above a statement."""
-    statement, asked = ctx.names.statement(node), ctx.words.renames.get("torch.cuda.is_available")
-    if asked is None or name not in _RAISING or not isinstance(statement, ast.Expr):
+    asked, call = ctx.words.renames.get("torch.cuda.is_available"), ctx.names.call_of(node)
+    if asked is None or name not in _RAISING or call is None or not ctx.is_statement(call):
         return []
-    call = ctx.names.call_of(node)
-    if call is None or statement.value is not call:
-        return []
+    statement = ctx.names.statement(call)
+    assert statement is not None
     tests = (a.test for a in ctx.names.ancestors(node) if isinstance(a, ast.If))
     if any(_ASKS.search(ctx.source.code(test)) for test in tests):
         return []
@@ -51,14 +50,15 @@ def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
 
 def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
     """Which of several devices a process has is nothing to choose on a TPU, where it has one."""
-    statement, tpu = ctx.names.statement(node), ctx.quoted(ctx.words.device, node)
     call = ctx.names.call_of(node)
-    if call is None or not isinstance(statement, ast.Expr) or statement.value is not call:
+    if call is None or not ctx.is_statement(call):
         return Report("a process has one TPU, and no other can be chosen")
     index = call.args[0] if call.args else None
     if isinstance(index, ast.Constant) and index.value == 0:
         return Keep("the first device, which a process has in any case")
-    block = ctx.parent(call) if statement is None else ctx.parent(statement)
+    statement, tpu = ctx.names.statement(call), ctx.quoted(ctx.words.device, node)
+    assert statement is not None
+    block = ctx.parent(statement)
     if isinstance(block, ast.If) and f"!= {ast.unparse(ast.Constant(ctx.words.device))}" in (
         ast.unparse(block.test)
     ):

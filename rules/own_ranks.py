@@ -26,7 +26,7 @@ def is_of_device(ctx: Context, back_end: ast.expr) -> bool:
     return (
         words is not None
         and words.back_end is not None
-        and name == ("torch.distributed.get_default_backend_for_device")
+        and name == "torch.distributed.get_default_backend_for_device"
     )
 
 

@@ -87,7 +87,7 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
         return Rewrite([Replace(value, "''")])
     if not ctx.target.portable:
         return Rewrite([Replace(value, "False")])
-    asked = ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+    asked = _question(ctx)
     if asks_for_gpu(ctx, value):
         return Keep("asks for the GPU", leaves=[value])
     if isinstance(value, ast.Constant):
@@ -96,16 +96,22 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
     return Rewrite([Replace(value, code, {"value": value})], asked.requires)
 
 
+def _question(ctx: Context) -> Word:
+    """Whether a portable program runs on a GPU."""
+    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+
+
 def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
     """Whether something of a portable program is only done on a GPU, by what it says itself."""
-    asked = ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()")
     compares = any(
         isinstance(part, ast.Compare)
         and isinstance(part.ops[0], ast.Eq)
         and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
         for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
     )
-    return asked.code in ctx.source.code(value) or (compares and ctx.words.on_gpu is not None)
+    return _question(ctx).code in ctx.source.code(value) or (
+        compares and ctx.words.on_gpu is not None
+    )
 
 
 @PIN.on("method", "pin_memory")

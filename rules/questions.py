@@ -89,17 +89,8 @@ def with_index(ctx: Context, name: ast.expr) -> Decision | None:
     number = index if isinstance(index, str) else ctx.source.code(index)
     if any(letter in number for letter in "\"'{}\\\n"):
         return Report(f"put {device} in the place of its first letters")
-    return Rewrite(
-        [
-            Replace(
-                name,
-                "f"
-                + ctx.quoted(f"{{{device}}}:{{{number}}}", name).replace(
-                    "{" + number + "}", number if number.isdecimal() else "{" + number + "}"
-                ),
-            )
-        ]
-    )
+    number = number if number.isdecimal() else f"{{{number}}}"
+    return Rewrite([Replace(name, "f" + ctx.quoted(f"{{{device}}}:{number}", name))])
 
 
 def _index(name: ast.expr) -> ast.expr | str | None:

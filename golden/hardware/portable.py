@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ def on_this_gpu(name: str) -> dict[str, Any]:
     from migrator.config import Config
     from migrator.verify.apps import find_app, load_golden
     from migrator.verify.migrated_copy import write_migrated_copy
-    from migrator.verify.result import OutputResult, VerifyResult
+    from migrator.verify.result import VerifyResult
     from migrator.verify.run import run
-    from migrator.verify.tensors import compare_outputs
+    from migrator.verify.verification import compared
 
     app = find_app(name, TARGET)
     golden = load_golden(app)
@@ -48,10 +47,5 @@ def on_this_gpu(name: str) -> dict[str, Any]:
         if failure := done.failure():
             result.problems.append(f"the migrated script {failure}")
         else:
-            stated = app.tolerances
-            tolerances = {output: asdict(tolerance) for output, tolerance in stated.items()}
-            rows = compare_outputs(golden.outputs, copy / app.outputs, tolerances, python, folder)
-            result.outputs.extend(
-                OutputResult(output, stated.get(output), **row) for output, row in rows.items()
-            )
+            result.outputs.extend(compared(app, golden, copy / app.outputs, python, folder))
     return {**result.to_dict(), "seconds": done.seconds}

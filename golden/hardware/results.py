@@ -19,8 +19,9 @@ class Refused(Exception):
     """A result file that says nothing of this checkout; one line."""
 
 
-def _is_gpu(found: dict[str, Any]) -> bool:
-    return str(found["device"]).startswith("NVIDIA ")
+def _is_portable(found: dict[str, Any]) -> bool:
+    """Whether it is about what was migrated for a TPU and ran, or should have run, on a GPU."""
+    return bool(found["target"] == portable.TARGET and found["device"] != "TPU")
 
 
 def sha256(path: Path) -> str:
@@ -95,10 +96,10 @@ class Results:
             self._check_source(what, name, found["source_sha256"])
             if found["golden_sha256"] != self.goldens[name]["outputs_sha256"]:
                 raise Refused(f"{what}: it was compared with another golden")
-            on_gpu = found["target"] == portable.TARGET and found["device"] != "TPU"
-            wanted = "GPU" if on_gpu else "TPU"
-            if not (rehearsal or found["device"] == "TPU" or (on_gpu and _is_gpu(found))):
-                raise Refused(f"{what} ran on {found['device'] or 'nothing'}, not on a {wanted}")
+            on_gpu, device = _is_portable(found), str(found["device"] or "nothing")
+            if not rehearsal and not (device.startswith("NVIDIA ") if on_gpu else device == "TPU"):
+                wanted = "GPU" if on_gpu else "TPU"
+                raise Refused(f"{what} ran on {device}, not on a {wanted}")
             if not found["versions"].get("torch"):
                 raise Refused(f"{what}: the version of torch is not known")
             found["date"], found["tpu_migrate"] = table["date"], table["tpu_migrate"]
@@ -108,7 +109,7 @@ class Results:
             self.new[f"hardware/results/{file_name}"] = text.encode()
 
     def _sort_in(self, found: dict[str, Any]) -> None:
-        if found["target"] == portable.TARGET and found["device"] != "TPU":
+        if _is_portable(found):
             self.portable[found["app"]] = found
         else:
             self.verified[found["app"], found["target"]] = found

@@ -59,7 +59,7 @@ def migrate(
             if gpu_code.changed:  # else it is a GPU program, with a branch for the other target
                 target, options = alone, whole
             result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
-            if _keeps_ranks(target) and any(
+            if target.keeps_ranks and any(
                 diagnostic.outcome is Outcome.REPORTED for diagnostic in gpu_code.diagnostics
             ):
                 # Processes that the other library starts: half of such a program would be broken.
@@ -186,12 +186,6 @@ def _diagnostics(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagn
             )
             found.append(Diagnostic(part.written.located(START), code, Severity.ADVICE, message))
     return sorted(found, key=lambda d: (d.range.cell, d))
-
-
-def _keeps_ranks(target: Target) -> bool:
-    """Whether ranks of another library never become one process."""
-    devices = target.words.devices
-    return target.launches and devices is not None and devices.one_process is None
 
 
 # ---- files without GPU code ----------------------------------------------------------------------

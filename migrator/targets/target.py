@@ -57,6 +57,12 @@ class Target:
         """Whether a program with ranks stays one: a process for each device."""
         return self.words.launches
 
+    @property
+    def keeps_ranks(self) -> bool:
+        """Whether no process of the target ever takes the place of all ranks."""
+        devices = self.words.devices
+        return self.launches and devices is not None and devices.one_process is None
+
     def offers(self, name: str) -> bool:
         """Whether migrated code may use `tpu_runtime.<name>`."""
         own = self.runtime is not None and name in _exported(self.runtime)

@@ -138,6 +138,16 @@ def _verify(app: App, golden: Golden | None, target: Target, options: Options) -
         return replace(result, kept=folder if options.keep else None)
 
 
+def compared(
+    app: App, golden: Golden, outputs: Path, python: Path, folder: Path
+) -> list[OutputResult]:
+    """The outputs of a run, each held against the golden. Raises Damaged and VerifyError."""
+    stated = app.tolerances
+    tolerances = {name: asdict(value) for name, value in stated.items()}
+    rows = compare_outputs(golden.outputs, outputs, tolerances, python, folder)
+    return [OutputResult(name, stated.get(name), **row) for name, row in rows.items()]
+
+
 class _Work:
     """One verification in one folder."""
 
@@ -295,16 +305,11 @@ class _Work:
         outputs = self.copy / self.app.outputs
         if not outputs.is_file():
             return [], [f"the migrated script wrote no {self.app.outputs}"]
-        stated = self.app.tolerances
-        tolerances = {name: asdict(value) for name, value in stated.items()}
         try:
             with progress(self.console, "comparing"):
-                rows = compare_outputs(
-                    golden.outputs, outputs, tolerances, self.interpreter.python, self.folder
-                )
+                return compared(self.app, golden, outputs, self.interpreter.python, self.folder), []
         except Damaged as error:
             return [], [str(error)]
-        return [OutputResult(name, stated.get(name), **row) for name, row in rows.items()], []
 
     def _sheet(self, golden: Golden) -> list[str]:
         """Draw the frames of both where the folder is kept; what to say of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from migrator.analysis.syntax.names import Names
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import keras_name
 
 _MODELS = ("keras.Model", "keras.models.Model")
 _ROWS = ("keras.Sequential", "keras.models.Sequential")
@@ -19,7 +19,7 @@ def is_built(names: Names, model: ast.expr, depth: int = 0) -> bool:
     value = names.only_value(model)
     if not isinstance(value, ast.Call) or depth > _DEPTH:
         return False
-    name = in_keras(names.qualified(value.func) or "") or ""
+    name = keras_name(names, value.func)
     if name in _MODELS:
         return bool(value.args or value.keywords)
     if name in _ROWS:
@@ -50,7 +50,7 @@ def _says_input(names: Names, layer: ast.expr) -> bool:
     layer = names.only_value(layer)
     if not isinstance(layer, ast.Call):
         return False
-    name = in_keras(names.qualified(layer.func) or "") or ""
+    name = keras_name(names, layer.func)
     return name in _INPUTS or any(k.arg in _SHAPES for k in layer.keywords)
 
 
@@ -58,7 +58,7 @@ def _makes_built(names: Names, node: ast.AST, depth: int) -> bool:
     if isinstance(node, ast.ClassDef):  # of built models, and of nothing else that has variables
         held = [v for values in names.class_attributes[node].values() for v in values if v]
         made = [v for v in held if isinstance(v, ast.Call)
-                and in_keras(names.qualified(v.func) or "") is not None]  # fmt: skip
+                and keras_name(names, v.func)]  # fmt: skip
         return bool(made) and all(is_built(names, v, depth) for v in made)
     if not isinstance(node, ast.FunctionDef):
         return False

@@ -11,7 +11,12 @@ from migrator.construct import Construct
 from migrator.frameworks.by_name import by_name
 from migrator.frameworks.framework import Framework, ModuleView
 from migrator.frameworks.tensorflow.installed import installed
-from migrator.frameworks.tensorflow.keras_names import MODULES, computing_backend, in_keras
+from migrator.frameworks.tensorflow.keras_names import (
+    MODULES,
+    computing_backend,
+    in_keras,
+    keras_name,
+)
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
 from migrator.frameworks.tensorflow.replica_losses import terms
@@ -76,12 +81,12 @@ def _is_computed(names: Names, value: ast.expr) -> bool:
     value = names.only_value(value)
     if not isinstance(value, ast.Call):
         return False
-    if in_keras(names.qualified(value.func) or ""):
+    if keras_name(names, value.func):
         return True
     made = names.only_value(value.func)
     if not isinstance(made, ast.Call):
         return False
-    if in_keras(names.qualified(made.func) or ""):
+    if keras_name(names, made.func):
         return True
     bound = names.lookup(made.func) if isinstance(made.func, ast.Name) else []
     return any(isinstance(b.node, ast.ClassDef) and is_part(names, b.node) for b in bound)
@@ -131,7 +136,7 @@ def _is_given_to_keras(names: Names, node: ast.AST) -> bool:
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
     if not isinstance(call, ast.Call) or call.func is node:
         return False
-    return (in_keras(names.qualified(call.func) or "") or "").startswith("keras.layers.")
+    return keras_name(names, call.func).startswith("keras.layers.")
 
 
 def _constants(names: Names, variables: frozenset[str]) -> Iterator[Construct]:

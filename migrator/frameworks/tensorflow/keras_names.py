@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
+from migrator.analysis.syntax.names import Names
+
 # What tf.keras of Keras 3 has, and keras itself has not: none of it computes with TensorFlow, so
 # that it works on any back end, by its old name.
 _LEGACY = (
@@ -50,6 +54,11 @@ def in_keras(qualname: str) -> str | None:
         if f"{qualname}.".startswith(f"{module}."):
             return name + qualname.removeprefix(module)
     return qualname if f"{qualname}.".startswith("keras.") else None
+
+
+def keras_name(names: Names, node: ast.expr) -> str:
+    """What an expression names of Keras, as `in_keras` has it; "" for anything else."""
+    return in_keras(names.qualified(node) or "") or ""
 
 
 def is_legacy(qualname: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Binding, Names, argument
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
 from migrator.frameworks.tensorflow.traced import is_part
 
 SHARED, MEAN, NUMBER = "shared", "mean", "number"
@@ -245,7 +245,7 @@ def _holds_loss(names: Names, value: ast.expr | None) -> bool:
 
 
 def _makes_loss(names: Names, call: ast.Call) -> bool:
-    name = in_keras(names.qualified(call.func) or "") or ""
+    name = keras_name(names, call.func)
     last = name.removeprefix("keras.losses.")
     own = [k for k in call.keywords if k.arg in ("reduction", None)]
     return last != name and last[:1].isupper() and not own

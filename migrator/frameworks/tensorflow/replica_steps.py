@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from migrator.analysis.syntax.names import Names, argument
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow.built_models import is_built
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
 from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind, trainings
 from migrator.frameworks.tensorflow.traced import is_part
 from migrator.frameworks.tensorflow.training_loops import Loop, Step, Unfit, steps
@@ -73,7 +73,7 @@ class Metric:
     value: ast.expr | None  # the only one that it is given
 
     def is_of(self, name: str, names: Names) -> bool:
-        return in_keras(names.qualified(self.made.func) or "") == f"keras.metrics.{name}"
+        return keras_name(names, self.made.func) == f"keras.metrics.{name}"
 
 
 # ---- what runs on each replica -------------------------------------------------------------------
@@ -220,7 +220,7 @@ def metric(names: Names, owner: ast.expr) -> ast.Call | None:
             values = names.class_attributes.get(kept, {}).get(name, []) if kept else []
     match values:
         case [ast.Call() as made]:
-            known = in_keras(names.qualified(made.func) or "") or ""
+            known = keras_name(names, made.func)
             return made if known.startswith("keras.metrics.") else None
     return None
 

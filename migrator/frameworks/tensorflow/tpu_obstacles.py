@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow import replica_losses, replica_steps, training_loops
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_name
 from migrator.frameworks.tensorflow.traced import is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
@@ -112,7 +112,7 @@ def _clipping(names: Names) -> Iterator[Unfit]:
     for call in names.order:
         if not isinstance(call, ast.Call) or not call.keywords:
             continue
-        name = in_keras(names.qualified(call.func) or "") or ""
+        name = keras_name(names, call.func)
         if not name.startswith("keras.optimizers."):
             continue
         for keyword in call.keywords:

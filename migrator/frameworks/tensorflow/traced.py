@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names, argument
-from migrator.frameworks.tensorflow.keras_names import in_keras
+from migrator.frameworks.tensorflow.keras_names import keras_name
 
 # Classes whose methods compute within a model; callbacks and data sets stay on the host.
 _PARTS = (
@@ -66,8 +66,8 @@ def _is_static_question(decorator: ast.expr) -> bool:
 def is_part(names: Names, owner: ast.ClassDef, depth: int = 0) -> bool:
     """Whether a class is a layer, a model, a loss or the like, itself or by a class of its file."""
     for base in owner.bases:
-        name = in_keras(names.qualified(base) or "")
-        if name is not None:
+        name = keras_name(names, base)
+        if name:
             if name.startswith(_PARTS):
                 return True
         elif isinstance(base, ast.Name) and depth < 9:
@@ -92,7 +92,7 @@ def _given(names: Names) -> Iterator[ast.AST]:
         given = [k.value for k in node.keywords if k.arg in _FUNCTIONS]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
             given += [*node.args[1:2], *node.args[3:4]]  # the loss, the metrics
-        name = in_keras(names.qualified(node.func) or "") or ""
+        name = keras_name(names, node.func)
         if name.endswith(".Lambda") and (function := argument(node, 0, "function")) is not None:
             given.append(function)
         for value in given:

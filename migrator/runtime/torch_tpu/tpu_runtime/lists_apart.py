@@ -40,9 +40,9 @@ def _set(original: Any) -> Any:
 def _beside(tensor: torch.Tensor, key: tuple[Any, ...], get: Any) -> tuple[torch.Tensor, Any]:
     """A view and its key, where lists are apart; else what was given."""
     lists = [part for part in key if _is_list(part)]
-    plain = (part is None or part is ... or type(part) in (int, slice) for part in key)
-    others = sum(plain)
-    if len(lists) < 2 or len(lists) + others < len(key) or torch.compiler.is_compiling():
+    if len(lists) < 2 or torch.compiler.is_compiling():
+        return tensor, key
+    if not all(_is_list(p) or p is None or p is ... or type(p) in (int, slice) for p in key):
         return tensor, key
     indexed = sum(part is not None and part is not ... for part in key)
     at, places = 0, []

@@ -227,13 +227,7 @@ SUMS = "sums gradients over processes: start them by torchrun, with DistributedD
 
 def _may_sum(ctx: Context) -> bool:
     """Whether there may be several processes, each with a loss of its own, where ranks stay."""
-    return keeps_ranks(ctx) and (has_ranks(ctx) or not ctx.is_entry)
-
-
-def keeps_ranks(ctx: Context) -> bool:
-    """Whether no process of the target ever takes the place of all ranks."""
-    devices = ctx.words.devices
-    return ctx.words.launches and devices is not None and devices.one_process is None
+    return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.is_entry)
 
 
 @converts(f"{XM}optimizer_step")

@@ -7,14 +7,14 @@ from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.rule import Context, Decision, Report, Rewrite
 
-from .gpu_code import STARTS, SUMS, converts, keeps_ranks, of_torch
+from .gpu_code import STARTS, SUMS, converts, of_torch
 from .spelling import GROUP, MP, PL, is_constant
 
 
 @converts(*STARTS)
 def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
-    if keeps_ranks(ctx):
+    if ctx.target.keeps_ranks:
         return Report(f"starts processes, whose step {SUMS}")
     is_spawn = found.key.endswith("spawn")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
