@@ -166,7 +166,7 @@ class Sample:
         self.outputs = [n for n, t in enumerate(self.wanted) if t.requires_grad]
         try:
             self.gradients = self._gradients(own, self.wanted, lambda t: t)
-        except RuntimeError:  # torch itself can not: values are compared alone
+        except RuntimeError:  # torch itself cannot: values are compared alone
             self.outputs = []
             self.gradients = []
 
@@ -272,7 +272,7 @@ def samples_of_operator(name: str, most: int, dtype: str) -> Iterator[Sample]:
             found = _sample_of_operator(op, sample, dtype)
         except Exception:
             continue
-        if found.error is None:  # what CPU torch itself can not do is not compared
+        if found.error is None:  # what CPU torch itself cannot do is not compared
             yield found
 
 

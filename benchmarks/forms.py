@@ -95,7 +95,7 @@ def run(text: str, values: list[Any]) -> list[Any]:
 
     variables = dict(zip(NAMES, values, strict=True))
     for name in ("x", "y"):
-        variables[name] = variables[name].clone()  # leaves can not be written in place
+        variables[name] = variables[name].clone()  # leaves cannot be written in place
     scope: dict[str, Any] = {"torch": torch, "F": F, "numpy": numpy, **variables}
     try:
         code = compile(text, text, "eval")

@@ -240,7 +240,7 @@ CURVES = {
 
 
 def of_program(files: dict[str, str], target: str) -> float:
-    """CPU seconds of a run over the files of a program; infinite where it can not be processed."""
+    """CPU seconds of a run over the files of a program; infinite where it cannot be processed."""
     with tempfile.TemporaryDirectory() as name:
         for file, text in files.items():
             (Path(name) / file).write_text(text)

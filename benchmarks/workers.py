@@ -3,7 +3,7 @@
     python benchmarks/workers.py [PATH]
 
 Without PATH, makes 1,000 files from the examples of the rules, ten to a folder. Prints CPU seconds
-of one process; of the parent of two, which is what can not be divided; of each of the two; and how
+of one process; of the parent of two, which is what cannot be divided; of each of the two; and how
 much faster two are: the CPU time of one, to that of the parent and of the slower of two. That is
 what a quiet machine with two processors takes, whatever else this one does.
 """
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"{files:,} files, {changed:,} with edits")
     print(f"one process   {one:.1f} s")
     print(f"two processes {parent:.1f} s of the parent, " + ", ".join(f"{s:.1f} s" for s in each))
-    print(f"can not be divided: {parent / one:.0%}")
+    print(f"cannot be divided: {parent / one:.0%}")
     print(f"two are {one / (parent + max(each, default=0.0)):.2f} times as fast as one")
 
 

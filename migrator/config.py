@@ -123,7 +123,7 @@ def _table(file: Path) -> Any:
     except RecursionError:
         raise UsageError(f"{file}: too deeply nested to be read") from None
     except OSError as error:
-        raise UsageError(f"{file}: can not be read: {error.strerror or error}") from None
+        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
     if file.name == OWN:
         return found
     tools = found.get("tool", {})

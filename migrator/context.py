@@ -158,7 +158,7 @@ class Context:
         return str(found.node.value)
 
     def with_text(self, found: Construct, text: str, note: str = "", advice: str = "") -> Decision:
-        """Change the text of a construct that is a string; report what its quotes can not hold.
+        """Change the text of a construct that is a string; report what its quotes cannot hold.
 
         If the string is an element of a list, each new line becomes an element.
         """
@@ -303,7 +303,7 @@ class Context:
 
     @cached_property
     def is_unlaunched(self) -> bool:
-        """Whether only a launcher creates the program's ranks, and the target can not serve them:
+        """Whether only a launcher creates the program's ranks, and the target cannot serve them:
         the program then runs as if nobody had launched it."""
         if self.words.devices is None:
             return False
@@ -346,7 +346,7 @@ class Context:
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:
-        """Why the target can not run the program's ranks."""
+        """Why the target cannot run the program's ranks."""
         if self.project is None:
             found = self._obstacle(self.own_ranks)
             return Obstacle(None, *found) if found is not None else None

@@ -98,7 +98,7 @@ def registry() -> Registry:
     """The built-in rules, those of targets, and those of other installed packages.
 
     Raises:
-        UsageError: an installed package can not be used.
+        UsageError: an installed package cannot be used.
     """
     modules = [(importlib.import_module("migrator.rules"), None), *rule_modules()]
     own = {rule: point for module, point in modules for rule in _found(module, Rule)}

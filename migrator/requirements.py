@@ -172,7 +172,7 @@ def alike(text: str, other: str) -> bool:
 
 
 def clash(target: Target, name: str, others: Iterable[str | None]) -> str | None:
-    """Why a package can not be beside what the target takes, where ``others`` are that."""
+    """Why a package cannot be beside what the target takes, where ``others`` are that."""
     versions = tested(target)
     if versions.keys().isdisjoint(others) or name in versions:
         return None

@@ -1,6 +1,6 @@
 """Set up what the tests need and run them: `python3 tests/run.py [--all | --fast] [OPTION…]`.
 
-Makes one environment for each target with uv (the targets can not share one), from uv.lock; about
+Makes one environment for each target with uv (the targets cannot share one), from uv.lock; about
 8.5 GB of disk for both, since uv links equal files. Then runs ruff, mypy and the tests, in as many
 lanes as there are processors: tests that need a target in its environment, all others in any. A
 lane takes the longest job that is left, by tests/durations.json: a file, or some small ones of a

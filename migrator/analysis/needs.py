@@ -58,7 +58,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
 def needs(files: Iterable[tuple[bytes, Callable[[str], bool]]]) -> Needs | None:
-    """The needs of a program that consists of some files; None where they can not be told.
+    """The needs of a program that consists of some files; None where they cannot be told.
 
     Beside each file: whether a module that it imports is one of the files.
     """

@@ -1,6 +1,7 @@
 """How code is recognised that was migrated to any target, or written for one."""
 
 import re
+from functools import cache
 
 from migrator.targets import RUNTIME, traces
 
@@ -15,6 +16,7 @@ MIGRATED = re.compile(
 )
 # What people write programs for a target with, not for a GPU.
 LIBRARIES = tuple(each.library for each in _TRACES if each.library)
+LIBRARY_DEVICE = next(each.devices[0] for each in _TRACES if each.library)  # there is one library
 PARTS = tuple(f"{library}." for library in LIBRARIES)
 DEVICE_FUNCTIONS = tuple(name for each in _TRACES for name in each.device_functions)
 RANK_MODULES = tuple(f"{name}." for each in _TRACES for name in each.rank_modules)
@@ -24,3 +26,9 @@ OLDER_VARIABLES = frozenset(name for each in _TRACES for name in each.older_vari
 def foreign_libraries(own: str) -> tuple[str, ...]:
     """The libraries of other targets than the one with this one."""
     return tuple(library for library in LIBRARIES if library != own)
+
+
+@cache
+def foreign_devices(own: tuple[str, ...]) -> frozenset[str]:
+    """The names of other targets' devices than these."""
+    return frozenset(name for each in _TRACES for name in each.devices if name not in own)

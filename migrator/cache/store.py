@@ -1,6 +1,6 @@
 """Store: entries in a folder of the user's account, each a file that is there whole or not at all.
 
-Any number of runs may use it at a time: an entry is replaced in one step, and one that can not be
+Any number of runs may use it at a time: an entry is replaced in one step, and one that cannot be
 read, or holds something else than was written, is as good as none.
 """
 
@@ -36,7 +36,7 @@ def get(key: str) -> bytes | None:
 
 
 def put(key: str, entry: bytes) -> None:
-    """Keep something. A folder that can not be written to only means that nothing is kept."""
+    """Keep something. A folder that cannot be written to only means that nothing is kept."""
     if len(entry) > _LARGEST:
         return
     at = folder()

@@ -36,7 +36,7 @@ class State:
     target: Target
     interpreter: Interpreter | None  # the one that `verify` would use; None: there is none
     runs_on: str
-    problems: Sequence[Problem] = ()  # it can not run
+    problems: Sequence[Problem] = ()  # it cannot run
     warnings: Sequence[Problem] = ()  # it can, but not as well as it could
 
     @property

@@ -43,7 +43,7 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is here. Sizes are in bytes, None where they can not be told."""
+    """What is here. Sizes are in bytes, None where they cannot be told."""
 
     place: str  # where it stands, "" for any other machine
     system: str
@@ -115,7 +115,7 @@ def _hints(root: Path, environment: Mapping[str, str], tpus: Sequence[Path]) -> 
         ]
         if closed:
             mend = f"sudo chmod a+rw {' '.join(closed)}"
-            found.append(Problem(f"{closed[0]} can not be opened by this user", mend))
+            found.append(Problem(f"{closed[0]} cannot be opened by this user", mend))
         return found
     if tpu_cards(root):
         return [

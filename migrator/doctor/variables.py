@@ -45,7 +45,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Found:
-    """What is wrong with the variables: a program can not start, or starts elsewhere."""
+    """What is wrong with the variables: a program cannot start, or starts elsewhere."""
 
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]

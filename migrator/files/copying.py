@@ -97,7 +97,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
         shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
     except shutil.Error as errors:  # folders, and links, which Windows lets few users make
         found = [(file, str(why)) for file, _, why in errors.args[0]]
-        for code in _FULL:  # it goes on where a file can not be copied
+        for code in _FULL:  # it goes on where a file cannot be copied
             if any(os.strerror(code) in why for _, why in found):
                 raise OSError(code, os.strerror(code)) from None
         problems += [f"{file}: not copied: {why}" for file, why in found]
@@ -117,6 +117,9 @@ def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
         at.parent.mkdir(parents=True, exist_ok=True)
         if at.is_symlink():
             at.unlink()
+        if change.after is None:
+            at.unlink(missing_ok=True)
+            continue
         with at.open("wb") as file:
             file.write(change.after)
             file.flush()

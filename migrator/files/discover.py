@@ -218,7 +218,7 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 
 def as_module(path: Path, content: bytes) -> bytes | None:
-    """A file's content as other files know it; None for a notebook that can not be read."""
+    """A file's content as other files know it; None for a notebook that cannot be read."""
     if kinds.is_notebook(path):
         from migrator.formats import notebook
 

@@ -30,7 +30,7 @@ def _not_run(error: OSError) -> GitError:
     return GitError(
         "git is not installed, or not on PATH"
         if missing
-        else f"git can not be run: {error.strerror or error}"
+        else f"git cannot be run: {error.strerror or error}"
     )
 
 
@@ -81,7 +81,7 @@ def names(root: Path, *arguments: str) -> Iterator[str]:
 
 
 def commit(root: Path, revision: str) -> str | None:
-    """The hash of the commit that a revision names, or None. Raises GitError if git can not say."""
+    """The hash of the commit that a revision names, or None. Raises GitError if git cannot say."""
     how = ("rev-parse", "--verify", "--quiet", "--end-of-options")
     try:
         return run(root, *how, f"{revision}^{{commit}}").decode().strip()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from migrator.errors import UsageError
 from migrator.files.journal import Entry, Journal, TakenBack
-from migrator.files.overwriting import is_own_output, remember, unsafe_to_write
+from migrator.files.overwriting import forget, is_own_output, remember, unsafe_to_write
 from migrator.files.places import digest
 from migrator.files.reading import read_or_none
 from migrator.files.staging import stage, sync_folder, temporary_in
@@ -22,11 +22,11 @@ _NOTHING = "nothing was written"
 
 @dataclass(frozen=True)
 class Change:
-    """What a file holds, None where there is none, and what it shall hold."""
+    """What a file holds, and what it shall hold; None where there is none."""
 
     path: Path
     before: bytes | None
-    after: bytes
+    after: bytes | None
 
 
 def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -> list[str]:
@@ -35,7 +35,7 @@ def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -
     Returns what could not be kept of a file beside its content, as "path: what".
 
     Raises:
-        UsageError: a file may not be overwritten, has changed since it was read, or can not be
+        UsageError: a file may not be overwritten, has changed since it was read, or cannot be
             written. Nothing is changed then, or the message says what is.
     """
     every = [change for of_root in changes.values() for change in of_root]
@@ -101,12 +101,16 @@ class _Run:
         for folder in folders:
             folder.mkdir()
         for change, entry in zip(self.changes, self.entries, strict=True):
-            lost = stage(entry.temporary, change.after, entry.path)
-            self.lost += [f"{change.path}: {what}" for what in lost]
+            if change.after is not None:
+                lost = stage(entry.temporary, change.after, entry.path)
+                self.lost += [f"{change.path}: {what}" for what in lost]
 
     def replace(self) -> None:
         for entry in self.entries:
-            entry.temporary.replace(entry.path)
+            if entry.after is None:
+                entry.path.unlink()
+            else:
+                entry.temporary.replace(entry.path)
         for folder in {entry.path.parent for entry in self.entries}:
             sync_folder(folder)
 
@@ -115,15 +119,20 @@ class _Run:
 
     def finish(self) -> None:
         for change, entry in zip(self.changes, self.entries, strict=True):
-            remember(entry.path, change.after)
+            if change.after is None:
+                forget(entry.path)
+            else:
+                remember(entry.path, change.after)
         self.journal.finish()
 
 
 def _entry(change: Change) -> Entry:
     real = change.path.resolve()
-    before = None if change.before is None else digest(change.before)
+    before, after = (
+        None if content is None else digest(content) for content in (change.before, change.after)
+    )
     ours = is_own_output(real, change.before)
-    return Entry(real, temporary_in(real.parent), before, digest(change.after), ours)
+    return Entry(real, temporary_in(real.parent), before, after, ours)
 
 
 def _missing(folders: Iterable[Path]) -> list[Path]:
@@ -160,7 +169,7 @@ def undo(roots: Iterable[Path]) -> TakenBack:
     """Take back the last run of some roots.
 
     Raises:
-        UsageError: there is none, or a file can not be written.
+        UsageError: there is none, or a file cannot be written.
     """
     whole = TakenBack()
     for root in roots:
@@ -179,4 +188,4 @@ def undo(roots: Iterable[Path]) -> TakenBack:
 def _refuse_failed(done: TakenBack) -> None:
     if done.failed:
         others = f" (and {len(done.failed) - 1} more)" if done.failed[1:] else ""
-        raise UsageError(f"can not be taken back: {done.failed[0]}{others}")
+        raise UsageError(f"cannot be taken back: {done.failed[0]}{others}")

@@ -26,12 +26,12 @@ _TABLE = "run.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that a run replaces or makes."""
+    """A file that a run replaces, makes or removes."""
 
     path: Path  # without links
     temporary: Path
     before: str | None  # the digest of its content; None: there was no file
-    after: str
+    after: str | None  # None: there is none any more
     ours: bool  # what was there was our own output
 
 
@@ -73,7 +73,7 @@ class Journal:
             folders: those that it makes, the outer ones first.
 
         Raises:
-            OSError: it can not be written.
+            OSError: it cannot be written.
         """
         import zipfile  # a run that only looks goes without
 
@@ -113,7 +113,7 @@ class Journal:
         It may be called again, whatever stopped it.
 
         Raises:
-            UsageError: the journal can not be read.
+            UsageError: the journal cannot be read.
         """
         entries, folders, contents = _read(file)
         done = TakenBack()
@@ -174,4 +174,4 @@ def _read(file: Path) -> tuple[list[Entry], list[Path], dict[str, bytes]]:
         ]
         return entries, [Path(folder) for folder in table["folders"]], contents
     except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file}: can not be read as the journal of a run: {error}") from None
+        raise UsageError(f"{file}: cannot be read as the journal of a run: {error}") from None

@@ -15,7 +15,7 @@ def only_writer(folders: Iterable[Path]) -> Iterator[None]:
     """Keep other runs from writing to some resolved folders.
 
     Raises:
-        UsageError: another run writes to one of them, or the lock can not be made.
+        UsageError: another run writes to one of them, or the lock cannot be made.
     """
     with ExitStack() as locks:
         for folder in sorted(set(folders)):
@@ -38,7 +38,7 @@ def _lock(folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise UsageError(
-            f"{file.parent}: a lock can not be made: {error.strerror or error}; nothing was "
+            f"{file.parent}: a lock cannot be made: {error.strerror or error}; nothing was "
             "written (TPU_MIGRATE_STATE names another folder for it)"
         ) from None
     try:

@@ -18,7 +18,7 @@ def read(path: Path, most: int = MOST) -> bytes:
     A pipe would wait for someone who writes, and a device need not end.
 
     Raises:
-        OSError: it can not be read, is no regular file, or has more than `most` bytes.
+        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -38,7 +38,7 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def read_or_none(path: Path) -> bytes | None:
-    """The same; None for what can not be read."""
+    """The same; None for what cannot be read."""
     try:
         return read(path)
     except OSError:

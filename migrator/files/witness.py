@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 # Of a file or a folder: size, time of the content, time of any change, number. None: not there.
 State = tuple[int, int, int, int] | None
-NONE = b""  # stands for the content of what can not be read
+NONE = b""  # stands for the content of what cannot be read
 _DOUBTFUL = (-1, -1, -1, -1)  # nothing is in that state: the content decides
 # A file may change again at the very time that it has as its last change: clocks of file systems
 # tick every few milliseconds, some every two seconds. (Git calls such files racy.)
@@ -34,7 +34,7 @@ class Witness:
 
     seen: dict[str, tuple[State, bytes]] = field(default_factory=dict)  # with what it holds
     answers: dict[tuple[str, str], object] = field(default_factory=dict)
-    is_whole: bool = True  # nothing was asked that can not be noted
+    is_whole: bool = True  # nothing was asked that cannot be noted
     listed: dict[str, frozenset[str]] = field(default_factory=dict)  # what is in folders
 
     def saw(self, path: str, state: State, content: bytes) -> None:

@@ -70,7 +70,7 @@ def read(path: Path, content: bytes, *, for_tpu: bool = True) -> Holder | None:
     """What a file that is no module holds; None where it says nothing of GPUs.
 
     Raises:
-        NotANotebook: it can not be read as one.
+        NotANotebook: it cannot be read as one.
         UnicodeDecodeError: it is not in UTF-8.
     """
     document = _document(path, content, for_tpu=for_tpu)

@@ -54,4 +54,4 @@ class PipList:
 
 
 def valid(text: str) -> None:
-    """No check: other text in its lists can not break such a file."""
+    """No check: other text in its lists cannot break such a file."""

@@ -47,7 +47,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class NotANotebook(ValueError):
-    """Why a file can not be read as a notebook with Python code."""
+    """Why a file cannot be read as a notebook with Python code."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
                 cells.append(cell)
         return Notebook(text, cells, metadata, for_tpu)
     except UnicodeDecodeError as error:
-        raise NotANotebook(f"can not be decoded: {error}") from error
+        raise NotANotebook(f"cannot be decoded: {error}") from error
     except (KeyError, StopIteration, IndexError, TypeError, json.JSONDecodeError) as error:
         raise NotANotebook("not a notebook: its JSON is damaged") from error
     except RecursionError as error:

@@ -36,7 +36,7 @@ def analyse(
 
 
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
-    """A cheap test: False means that a file can not hold a construct."""
+    """A cheap test: False means that a file cannot hold a construct."""
     return may_be_of(find_framework(target.framework), source, options.replace)
 
 

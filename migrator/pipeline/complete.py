@@ -20,6 +20,7 @@ from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan
 from migrator.pipeline.suppress import Suppressions
 from migrator.registry import Registry, registry, vocabulary
+from migrator.targets import RUNTIME
 
 
 @dataclass
@@ -73,7 +74,7 @@ def complete(
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign: tuple[str, ...] = ()
     if rules is registry().foreign:
-        foreign = traces.foreign_libraries(context.target.traces.library)
+        foreign = (*traces.foreign_libraries(context.target.traces.library), RUNTIME)
     known = vocabulary(context.target.framework, context.options.replace)
     added = imports.edits(
         context.names, result.modules, removed, known, context.framework.module, first, ahead,

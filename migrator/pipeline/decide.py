@@ -231,7 +231,7 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
         return None
     call = context.names.call_of(node)
     given = call.args[0] if call is not None and call.args else None
-    return Report(f"{found} itself; whose {node.attr} this is can not be seen", whole=given)
+    return Report(f"{found} itself; whose {node.attr} this is cannot be seen", whole=given)
 
 
 def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:

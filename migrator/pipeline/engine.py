@@ -50,19 +50,22 @@ def migrate(
     options = options or Options()
     target = portable(target) if options.portable else target
     with room_for_depth():
-        if normalise.is_foreign(source, target):
-            # Its ranks have no process group, so that one process takes the place of them all.
-            alone = in_one_process(target)
+        foreign = normalise.foreign(source, target)
+        if foreign is not None:
+            # Ranks of a library have no process group, so that one process takes their place.
+            alone = target if foreign.is_migrated else in_one_process(target)
             # places to choose would be those of the text in between
             whole = replace(options, only=None)
             gpu_code = normalise.as_gpu_code(source, alone, whole, project)
+            if gpu_code.failed:
+                return gpu_code
             if gpu_code.changed:  # else it is a GPU program, with a branch for the other target
                 target, options = alone, whole
-            result = _migrate(gpu_code.source, target, options, project, normalise.FOREIGN)
-            if target.keeps_ranks and any(
-                diagnostic.outcome is Outcome.REPORTED for diagnostic in gpu_code.diagnostics
-            ):
-                # Processes that the other library starts: half of such a program would be broken.
+            result = _migrate(gpu_code.source, target, options, project, foreign.device)
+            left = any(d.outcome is Outcome.REPORTED for d in gpu_code.diagnostics)
+            if left and (foreign.is_migrated or target.keeps_ranks):
+                # Its runtime is another, or the other library starts processes: half of such a
+                # program would be broken.
                 result = replace(result, stays=True, companions=frozenset())
             result = normalise.of_source(source, gpu_code, result)
         elif _is_of_concern(source, target, options, project):
@@ -135,7 +138,7 @@ def _migrate_file(
     except notebook.NotANotebook as error:
         return Failure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:
-        return Failure(ENCODING, f"can not be decoded: {error}").result(content)
+        return Failure(ENCODING, f"cannot be decoded: {error}").result(content)
     if holder is None:
         return Result(content, content)
     if project is not None and holder.files:
@@ -148,7 +151,7 @@ def _migrate_file(
     try:
         text = holder.with_sources([result.source for result in results])
     except ValueError as error:
-        message = f"the file can not be put together again: {error}"
+        message = f"the file cannot be put together again: {error}"
         return Failure(INTERNAL, message).result(content)
     return Result(
         content,
@@ -200,7 +203,7 @@ def _is_of_concern(
 
 
 def _unconcerned(source: bytes) -> Result:
-    """A file without a word of GPUs; in one that can not be read as text, none would be seen."""
+    """A file without a word of GPUs; in one that cannot be read as text, none would be seen."""
     if not source.isascii() or b"\0" in source:
         try:
             python.decode(source)

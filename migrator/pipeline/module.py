@@ -55,9 +55,9 @@ def read(
 
 
 def not_python(error: SyntaxError | ValueError) -> Failure:
-    """Why a file can not be decoded or parsed."""
+    """Why a file cannot be decoded or parsed."""
     if not isinstance(error, SyntaxError):
-        return Failure(ENCODING, f"can not be decoded: {error}")
+        return Failure(ENCODING, f"cannot be decoded: {error}")
     where = START
     if error.lineno:
         column = max(error.offset or 1, 1)

@@ -1,27 +1,31 @@
 """Normalise: what was written for another accelerator or another target, as the GPU code it is.
 
 A program for Intel's XPU or Apple's MPS is parsed with CUDA's words (`migrator.analysis.
-accelerators`). One for another target is rewritten to be GPU code first, by the rules for that;
-what is said of the GPU code is then said of what the user wrote.
+accelerators`). One that was written for another target, or migrated for it before, is rewritten to
+be GPU code first, by the rules for that; what is said of the GPU code is then said of what the user
+wrote.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from migrator.analysis import traces
+from migrator.analysis.devices import accelerators
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.origins import Origins, of_original
 from migrator.analysis.values.flow import Flow
 from migrator.codes import INTERNAL
+from migrator.construct import Construct
 from migrator.context import Context
-from migrator.diagnostics import SourceMap
+from migrator.diagnostics import Outcome, SourceMap
 from migrator.formats import python
 from migrator.frameworks import find_framework
 from migrator.frameworks.torch.inventory import find
@@ -29,15 +33,29 @@ from migrator.options import Options
 from migrator.pipeline.module import read
 from migrator.pipeline.result import Failure, Result
 from migrator.registry import registry, vocabulary
-from migrator.targets import Target, targets
-
-FOREIGN = "xla"  # the accelerator that is left in GPU code that was made of such code
+from migrator.targets import RUNTIME, Target, portable, targets
 
 
-def is_foreign(source: bytes, target: Target) -> bool:
-    """True for code, and for lines of commands, that name the library of another target."""
+@dataclass(frozen=True)
+class Foreign:
+    """How code for another target came to be, and the device that is left in it as GPU code."""
+
+    device: str  # "": it names none
+    is_migrated: bool  # by an earlier run; else it was written for the target's library
+
+
+def foreign(source: bytes, target: Target) -> Foreign | None:
+    """What code for another target is; None for any other code."""
     if not find_framework(target.framework).normalised:
-        return False
+        return None
+    if _names_library(source, target):
+        return Foreign(traces.LIBRARY_DEVICE, RUNTIME.encode() in source)
+    device = _migrated_for(source, target)
+    return Foreign(device, True) if device is not None else None
+
+
+def _names_library(source: bytes, target: Target) -> bool:
+    """True for code, and for lines of commands, that name the library of another target."""
     libraries = traces.foreign_libraries(target.traces.library)
     if not any(library.encode() in source for library in libraries):
         return False
@@ -47,6 +65,56 @@ def is_foreign(source: bytes, target: Target) -> bool:
         return True
     said = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
     return any(_names_any(node, libraries) for node in ast.walk(tree) if node not in said)
+
+
+def _migrated_for(source: bytes, target: Target) -> str | None:
+    """The device of another target that code was migrated for: "" where it does not show which.
+
+    What names only what this target's runtime has, too, is code of this target.
+    """
+    others = [
+        name
+        for name in traces.foreign_devices(target.traces.devices)
+        if _quotes(name.encode(), source)
+    ]
+    asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)}
+    lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
+    if "setup" in asked:
+        lacks |= any(word.encode() in source for word in _foreign_set_ups(target))
+    if not others and not lacks:
+        return None
+    try:
+        tree = ast.parse(python.decode(source).text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    used = accelerators.put_on(tree, others)
+    if used is None and lacks:
+        return others[0] if others else ""
+    return used
+
+
+def _is_offered(name: str) -> bool:
+    """Whether the runtime of any target has a name."""
+    return any(other.offers(name) or portable(other).offers(name) for other in targets().values())
+
+
+def _quotes(name: bytes, source: bytes) -> bool:
+    return b'"%b"' % name in source or b"'%b'" % name in source
+
+
+def _foreign_set_ups(target: Target) -> frozenset[str]:
+    """Arguments of set-up that only other targets have."""
+    of_others = {word for other in targets().values() for word in _set_ups(other)}
+    return frozenset(of_others - _set_ups(target))
+
+
+def _set_ups(target: Target) -> set[str]:
+    devices = target.words.devices
+    words = (devices.copies_setup, devices.launch_setup) if devices is not None else ()
+    return {word for word in words if word}
+
+
+_OF_RUNTIME = re.compile(rb"\b%b\.(\w+)" % RUNTIME.encode())
 
 
 def _names_any(node: ast.AST, libraries: Sequence[str]) -> bool:
@@ -80,6 +148,7 @@ def as_gpu_code(
         constructs = [
             c for c in find(names, flow, vocabulary(target.framework)) if rules.handlers(c)
         ]
+        constructs += _migrated(names, target)
         text = SourceMap(module.text)
         context = Context(
             names, flow, text, target, options, constructs, project, for_others=for_others
@@ -91,12 +160,34 @@ def as_gpu_code(
         return failure.result(source)
 
 
+def _migrated(names: Names, target: Target) -> Iterator[Construct]:
+    """What a migration for another target has left in code: names of its runtime, and groups."""
+    devices = traces.foreign_devices(target.traces.devices)
+    for node in names.order:
+        qualname = ""
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
+            qualname = names.qualified(node) or ""
+        if qualname.startswith(f"{RUNTIME}."):
+            yield Construct("migrated", qualname, node)
+        elif qualname == "torch.distributed.init_process_group":
+            call = names.call_of(node)
+            back_end = accelerators.group_by(call) if call is not None else None
+            if isinstance(back_end, ast.Constant) and back_end.value in devices:
+                yield Construct("migrated", qualname, node)
+
+
 def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
     """What became of GPU code, as what became of the foreign code that it was made of."""
-    if result.failed or not gpu_code.changed:
-        return replace(result, original=source, source=source if result.failed else result.source)
-    origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
-    found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
+    if result.failed:
+        return replace(result, original=source, source=source)
+    left = [d for d in gpu_code.diagnostics if d.outcome is Outcome.REPORTED]
+    if not gpu_code.changed:
+        found = list(result.diagnostics)
+    else:
+        origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
+        found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
+    seen = {d.range for d in found if d.outcome is not None}  # by the rules for GPU code, too
+    found += [d for d in left if d.range not in seen]
     text = source if result.stays else result.source
     return replace(result, original=source, source=text, diagnostics=tuple(sorted(found)))
 
@@ -115,7 +206,7 @@ class AsGpuCode:
 
     def read(self, path: Path) -> bytes | None:
         content = self.reader.read(path)
-        if content is None or not is_foreign(content, self.target):
+        if content is None or foreign(content, self.target) is None:
             return content
         return _read_by_others(content, self.target.name)
 

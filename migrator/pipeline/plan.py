@@ -139,4 +139,4 @@ def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
         yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)
 
 
-_UNPLACED = Report("inside a string expression that can not be edited safely; edit it by hand")
+_UNPLACED = Report("inside a string expression that cannot be edited safely; edit it by hand")

@@ -118,7 +118,7 @@ class _File:
 
 
 def _read(path: Path, content: bytes) -> _File | None:
-    """None for what can not be read, and has no such comments therefore."""
+    """None for what cannot be read, and has no such comments therefore."""
     from migrator.formats import lines, notebook  # most files are neither
 
     function = kinds.kind(path)

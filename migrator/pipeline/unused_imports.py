@@ -131,13 +131,13 @@ def _lost_all_uses(
     library = _library(vocabulary, statement, alias) is not None
     is_foreign = meaning.startswith(foreign)
     binds_package = isinstance(statement, ast.Import) and "." in name
-    if library:  # it can not be installed anywhere, so remove it inside functions, too
+    if library:  # it cannot be installed anywhere, so remove it inside functions, too
         name = alias.asname or alias.name.partition(".")[0]
     elif scope is not names.top:
         return False
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(meaning.partition(".")[0], names.top))
-    elif not vocabulary.lends(meaning):
+    elif not is_foreign and not vocabulary.lends(meaning):
         return False
     elif binds_package:
         if meaning.startswith(vocabulary.packages):

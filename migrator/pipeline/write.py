@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NotPlaced(Exception):
-    """Edits that can not be made."""
+    """Edits that cannot be made."""
 
     def __init__(self, edits: Sequence[Edit]) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def write(
         alone: those of the edits that are made together, whatever becomes of the others.
 
     Raises:
-        NotPlaced: some of them can not be made; the others may be.
+        NotPlaced: some of them cannot be made; the others may be.
         Failure: the module, or what becomes of it, is not what it has to be.
     """
     from migrator.tree import ParserSyntaxError, UnplacedEdit, apply
@@ -53,7 +53,7 @@ def write(
     except UnplacedEdit as unplaced:
         raise NotPlaced(unplaced.edits) from None
     except ParserSyntaxError as error:
-        raise Failure(INTERNAL, f"LibCST can not parse this file: {error.message}") from error
+        raise Failure(INTERNAL, f"LibCST cannot parse this file: {error.message}") from error
     try:
         tree = parse_as(module.parsed.accelerator, text).tree
     except SyntaxError as error:
@@ -67,7 +67,7 @@ def write(
 
 
 def _places(module: Module, context: Context, edits: Sequence[Edit]) -> Tree:
-    """The LibCST tree of what changes; of all where the rest can not be left out."""
+    """The LibCST tree of what changes; of all where the rest cannot be left out."""
     from migrator.tree import ParserSyntaxError, Tree, unconcerned
 
     kept = unconcerned(module.tree, context.names.parents, context.source, edits)

@@ -57,10 +57,10 @@ def check(names: Collection[str], *, stdin: bool, diff_base: bool) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a place where a report would hide something, or can not be written.
+    """Refuse a place where a report would hide something, or cannot be written.
 
     Raises:
-        UsageError: source, a file that is no report, a folder that can not be written to.
+        UsageError: source, a file that is no report, a folder that cannot be written to.
     """
     if path.suffix in (".py", ".ipynb"):
         raise UsageError("that is the name of source; name another file")
@@ -72,7 +72,7 @@ def check_file(path: Path) -> None:
         if path.exists() and path.stat().st_size and not _is_report(path):
             raise UsageError("is there, and no report of tpu-migrate; name another file")
         if not os.access(path.resolve().parent, os.W_OK):
-            raise UsageError(f"{path.parent} can not be written to")
+            raise UsageError(f"{path.parent} cannot be written to")
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from None
 
@@ -92,7 +92,7 @@ def write(path: Path, report: str) -> None:
     """Write a report in one step.
 
     Raises:
-        UsageError: it can not be written.
+        UsageError: it cannot be written.
     """
     from migrator.files import staging  # not for every start
 
@@ -103,7 +103,7 @@ def write(path: Path, report: str) -> None:
         else:
             staging.write(path, content)
     except OSError as error:
-        raise UsageError(f"{path}: can not be written: {error.strerror or error}") from None
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def render(name: str, report: Report, view: View) -> str:

@@ -61,7 +61,7 @@ def _add_annotation(
 
 
 def command(kind: str, properties: dict[str, object], message: str) -> str:
-    """One workflow command; its values can not end it or begin another."""
+    """One workflow command; its values cannot end it or begin another."""
     values = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items())
     return f"::{kind} {values}::{_data(message)}"
 

@@ -1,4 +1,4 @@
-"""Markdown that text of any origin can not break out of."""
+"""Markdown that text of any origin cannot break out of."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Text with its styles, on one line that names and messages can not break."""
+    """Text with its styles, on one line that names and messages cannot break."""
     from rich.text import Text
 
     return Text.assemble(

@@ -220,7 +220,7 @@ class _Reviewer:
             try:
                 result.files.append(self._file(entry))
             except OSError as error:
-                result.errors.append(f"{entry.new}: can not be read: {error.strerror or error}")
+                result.errors.append(f"{entry.new}: cannot be read: {error.strerror or error}")
             except _Failed as error:
                 result.errors.append(f"{entry.old}: {error}")
         result.files.extend(self._runtime_reviews())
@@ -354,7 +354,7 @@ def _words(target: Target) -> re.Pattern[bytes]:
 
 
 class _Failed(Exception):
-    """Why the old text of a file can not be migrated."""
+    """Why the old text of a file cannot be migrated."""
 
 
 def _is_no_code(path: Path) -> bool:

@@ -88,7 +88,7 @@ def migrate_paths(
 
     Raises:
         UsageError: a path that does not exist, an output that is not empty, unsafe overwriting,
-            a file that can not be written (then none is), another run that writes there, a
+            a file that cannot be written (then none is), another run that writes there, a
             `diff_base` that git does not know; with it, or a part, something is to be written.
     """
     started = time.perf_counter()
@@ -191,7 +191,7 @@ def _stripped(path: Path) -> FileReport:
     try:
         content = read(path)
     except OSError as error:
-        return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
+        return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
     from migrator.pipeline import todo
 
     return FileReport(path, Result(content, todo.strip(path, content)))
@@ -305,7 +305,7 @@ def undo(paths: Sequence[str | os.PathLike[str]]) -> TakenBack:
     A file that has changed since is left as it is.
 
     Raises:
-        UsageError: there is no such run, a file can not be written, another run writes there.
+        UsageError: there is no such run, a file cannot be written, another run writes there.
     """
     tops = projects_of(_roots(paths, None))
     with only_writer(tops):

@@ -29,6 +29,7 @@ class Report:
     target: str
     files: list[FileReport] = field(default_factory=list)
     companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
+    obsolete: dict[Path, bytes] = field(default_factory=dict)  # files of a runtime that is replaced
     errors: list[str] = field(default_factory=list)  # about no single source file
     notes: list[str] = field(default_factory=list)  # what else there is to know
     output: Path | None = None  # where a copy was written

@@ -12,16 +12,17 @@ from migrator.analysis.needs import MOST
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.errors import UsageError
 from migrator.files import in_place, witness
-from migrator.files.discover import Disk, bundled_target, project_root
+from migrator.files.discover import Disk, bundled_target, discover, project_root
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary
+from migrator.pipeline.normalise import foreign
 from migrator.pipeline.result import Result
 from migrator.runs.bundle import Needs, bundle
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.worker import Worker
-from migrator.targets import RUNTIME, portable
+from migrator.targets import RUNTIME, Target, portable, targets
 
 SET_UP = f"{RUNTIME}.setup(".encode()  # what a migrated program calls
 
@@ -93,7 +94,7 @@ def runtime_folders(uses: Uses, copied: Path | None = None) -> dict[Path, Use]:
     folders: dict[Path, Use] = {}
     for root, use in uses.items():
         if copied is not None and not root.is_relative_to(copied):
-            root = copied  # a copy can not reach above itself
+            root = copied  # a copy cannot reach above itself
         at = _as_given(root, use.file) / RUNTIME
         folders[at] = folders[at] + use if at in folders else use
     return folders
@@ -113,16 +114,39 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
             report.errors.append(f"{at}: is a link that leads out of the project; not written")
             continue
         if there not in (None, target.label):
-            raise UsageError(
-                f"{at} is the runtime of {there}: this code was migrated for {there} before; "
-                f"migrate the GPU original for {target.label}"
-            )
+            _refuse_use(at, there, report, worker)
         needed = use.needs if (use.is_entered or there) and not target.asks_runtime else None
-        inside = disk.list(at)
+        inside = disk.list(at) if there in (None, target.label) else frozenset()
         for name, content in bundle(target).of(needed, inside).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:
                 files[at / name] = content
+        if there not in (None, target.label):
+            report.obsolete |= _replaced(at, files)
     return files
+
+
+def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
+    """Refuse to replace another target's runtime that some file needs as it will be."""
+    results = {file.path.resolve(): file.result.source for file in report.files}
+    owner = targets().get(label.partition(" ")[0])
+    for path in discover([at.parent], worker.config.excluded).files:
+        source = results.get(path.resolve()) or Disk().read(path) or b""
+        if owner is None or foreign(source, worker.target) or _names_device(source, owner):
+            raise UsageError(
+                f"{at} is the runtime of {label}, and {path} would still need it; migrate all of "
+                f"{at.parent}, or the GPU original, for {worker.target.label}"
+            )
+
+
+def _names_device(source: bytes, target: Target) -> bool:
+    name = target.words.device.encode()
+    return not target.words.device_names and any(q + name + q in source for q in (b"'", b'"'))
+
+
+def _replaced(at: Path, files: Mapping[Path, bytes]) -> dict[Path, bytes]:
+    """The modules of a runtime that another one does not have."""
+    found = {path: read_or_none(path) for path in sorted(at.rglob("*.py")) if path not in files}
+    return {path: content for path, content in found.items() if content is not None}
 
 
 def _use(importing: Sequence[FileReport], results: Mapping[Path, bytes], worker: Worker) -> Use:

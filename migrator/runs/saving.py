@@ -24,9 +24,12 @@ def save(
 ) -> None:
     if output is None and not write:
         return
-    outputs = {path: (read_or_none(path), content) for path, content in report.companions.items()}
+    outputs: dict[Path, tuple[bytes | None, bytes | None]] = {
+        path: (read_or_none(path), content) for path, content in report.companions.items()
+    }
     # The runtime comes first: a program without it does not start.
     outputs |= {f.path: (f.result.original, f.result.source) for f in report.changed}
+    outputs |= {path: (content, None) for path, content in report.obsolete.items()}
     changes = [Change(path, before, after) for path, (before, after) in outputs.items()]
     if output is not None:
         report.output, report.copied = Path(output), _folder(roots[0])

@@ -106,7 +106,7 @@ class Worker:
                 source = read(path)
             return migrated(path, source, self.targets, self.config.options, self.project(path))
         except OSError as error:
-            return failed(path, UNREADABLE, f"can not be read: {error.strerror or error}")
+            return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
         except Exception as error:  # one file's fault must not stop the others
             return failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
 

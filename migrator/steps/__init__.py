@@ -2,7 +2,7 @@
 
 A step is a run of statements in one block that ends with an optimizer's step. What is nothing but
 computation moves; what brings data in front of it, and what reads a value behind it, stays where it
-is, in its order. Where it can not be shown that the numbers stay the same, nothing is moved, and
+is, in its order. Where it cannot be shown that the numbers stay the same, nothing is moved, and
 the reason is given.
 """
 

@@ -1,7 +1,7 @@
 """Computation: statements that do nothing but compute, and so may run inside a compiled step.
 
 Found on the `ast`. What keeps a value, reads one, prints, or calls what is not known stays where it
-is; functions of the project are looked into. What can not be shown is not moved.
+is; functions of the project are looked into. What cannot be shown is not moved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FORBIDDEN = (
     ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Try, ast.Raise, ast.Assert, ast.Delete,
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.While, ast.NamedExpr,
 )  # fmt: skip
-# In a function that is called, these are no obstacle: they depend on shapes, or can not be traced.
+# In a function that is called, these are no obstacle: they depend on shapes, or cannot be traced.
 _ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambda, ast.Break,
                    ast.Continue, ast.While)  # fmt: skip
 _SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
@@ -53,7 +53,7 @@ class Computation:
 
     @once_in
     def obstacle(self, statement: ast.stmt) -> str:
-        """Why a statement can not be moved into a step; "" where it is nothing but computation."""
+        """Why a statement cannot be moved into a step; "" where it is nothing but computation."""
         line = f"line {statement.lineno}"
         if not isinstance(
             statement, ast.Assign | ast.AugAssign | ast.Expr | ast.With | ast.For | ast.If

@@ -97,7 +97,7 @@ class Words:
     scripts_dropout: bool = False  # … and trained with dropout
     safetensors: bool = False  # safetensors reads straight onto the device, by its name
     threads: bool = False  # any thread may use the device
-    absent: frozenset[str] = frozenset()  # operators that it does not have, and the CPU can not do
+    absent: frozenset[str] = frozenset()  # operators that it does not have, and the CPU cannot do
     thread_setup: str = ""  # the call that lets another thread use it, too
 
     # For messages.

@@ -143,7 +143,7 @@ _LINES_BELOW = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
 
 
 def _span(source: SourceMap, statement: ast.stmt) -> Span | None:
-    """Where a statement is, from its decorators on; None where a name can not stand for it.
+    """Where a statement is, from its decorators on; None where a name cannot stand for it.
 
     That is where it shares a line with another, where it is an `elif`, and where lines below it,
     which are comments or hold blanks, are a part of its last block.

@@ -34,7 +34,7 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
     """Copy a folder, so that it can be written to; no environments, caches and version control.
 
     Links within it lead into the copy, others to where they led. Raises VerifyError where a file
-    can not be read.
+    cannot be read.
     """
     gone = {path.absolute() for path in without}
 
@@ -52,9 +52,9 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
         shutil.copytree(source, to, ignore=ignored, symlinks=True)
     except shutil.Error as error:
         path, _, why = error.args[0][0]
-        raise VerifyError(f"{path} can not be copied: {why}") from error
+        raise VerifyError(f"{path} cannot be copied: {why}") from error
     except OSError as error:
-        raise VerifyError(f"{source} can not be copied: {error}") from error
+        raise VerifyError(f"{source} cannot be copied: {error}") from error
     for path in [to, *_files(to, folders=True)]:
         if path.is_symlink():
             _lead(path, source / path.relative_to(to), source)
@@ -64,7 +64,7 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
 
 
 def _is_odd(path: Path) -> bool:
-    """Sockets, pipes and devices can not be copied."""
+    """Sockets, pipes and devices cannot be copied."""
     with suppress(OSError):
         mode = path.lstat().st_mode
         return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))

@@ -122,7 +122,7 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
 
     ``whole`` is the process that the others were started by, None for torchrun; ``parts`` that
     never joined a process group are left out, where there is anything else. Raises Damaged where
-    tensors can not be read.
+    tensors cannot be read.
     """
     ranks = sorted((p for p in parts if p.rank is not None), key=lambda part: part.rank or 0)
     found = [part for part in (whole, *ranks) if part is not None]

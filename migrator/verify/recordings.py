@@ -98,7 +98,7 @@ def importing_once(
 def recorder(framework: Framework) -> Iterator[Path]:
     """The folder of the recorder, as files. Raises VerifyError for a framework without one."""
     if not framework.recorder:
-        raise VerifyError(f"programs of {framework.name} can not be recorded")
+        raise VerifyError(f"programs of {framework.name} cannot be recorded")
     with as_file(files(__package__) / "recorder") as folder:
         yield folder / framework.recorder
 

@@ -29,7 +29,7 @@ Compiler = Callable[[list[Path]], dict[str, Any]]
 _DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor|\bbuffer_donor=")
 _MODULE = re.compile(r"^(?:module @(?:jit_)?|HloModule )([^\s,]+)", re.MULTILINE)
 _FILE = re.compile(r"jit_(.*)_compile\.mlir$")
-_REFUSED = re.compile(r"// (can not be lowered for a TPU: .*)")
+_REFUSED = re.compile(r"// (cannot be lowered for a TPU: .*)")
 _PLACES = re.compile(r"loc\(.*?\)|#loc.*")
 
 

@@ -259,7 +259,7 @@ def keep(witness):
     seen |= {os.path.abspath(path) for _, path in witness.answers}
     root = os.getcwd()
     inside = {path for path in looked if path.startswith(root) and "/.git" not in path}
-    inside.discard(root + "/<unknown>")  # what Python calls a source that it can not parse
+    inside.discard(root + "/<unknown>")  # what Python calls a source that it cannot parse
     json.dump([len(inside), sorted(inside - seen)], open(os.environ["HEARD"], "w"))
     return real(witness)
 Witness.without_what_follows = keep

@@ -130,7 +130,7 @@ def test_a_trusted_configuration_is_the_only_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--config", "none.toml"), "none.toml: can not be read: No such file or directory"),
+        (("--config", "none.toml"), "none.toml: cannot be read: No such file or directory"),
         (("--config", "a.py"), "a.py: not valid TOML"),
         (("--config", "b.toml"), "b.toml: [tool.tpu-migrate] has an unknown key 'colour'"),
         (("--config", "b.toml", "--isolated"), "choose one of --config and --isolated"),

@@ -369,7 +369,7 @@ def test_13_methods_named_cuda() -> None:
 
 
 def test_14_map_location_lambda() -> None:
-    """Storages can not move to a TPU, so `storage.to(device)` would fail."""
+    """Storages cannot move to a TPU, so `storage.to(device)` would fail."""
     state = "import torch\nnet.load_state_dict(torch.load(path, map_location={}))\n"
     mapped = "lambda storage, loc: storage.cuda(device_id)"
     becomes(state.format(mapped), state.format('"cpu"'))

@@ -137,7 +137,9 @@ def test_the_runtime_is_written_beside_it(whole: Installed, tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "tpu_runtime/__init__.py").is_file()
     other = whole.command("tpu-migrate . --target torchax --allow-dirty", cwd=tmp_path)
-    one_line(other.stderr, "is the runtime of fpu")
+    assert other.returncode == 0, other.stderr.decode()
+    assert '.to("jax")' in (tmp_path / "train.py").read_text()
+    assert "by torchax" in (tmp_path / "tpu_runtime/__init__.py").read_text()
 
 
 def test_doctor_and_verify_ask_it(plain: Installed, whole: Installed) -> None:

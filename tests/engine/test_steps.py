@@ -1,4 +1,4 @@
-"""Training steps: what may move into one, what is said of one that can not, where it ends."""
+"""Training steps: what may move into one, what is said of one that cannot, where it ends."""
 
 from __future__ import annotations
 

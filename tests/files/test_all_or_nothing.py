@@ -133,7 +133,7 @@ def test_a_lock_that_can_not_be_made_is_one_line(
     root = committed(tmp_path / "p", FILES)
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("TPU_MIGRATE_STATE", str(tmp_path / "state"))
-    with pytest.raises(UsageError, match="a lock can not be made") as error:
+    with pytest.raises(UsageError, match="a lock cannot be made") as error:
         migrate_paths([root], write=True)
     assert "TPU_MIGRATE_STATE" in str(error.value) and "\n" not in str(error.value)
     assert (root / "b.py").read_text() == GPU

@@ -1,4 +1,4 @@
-"""Revisions of submodules and worktrees, the default branch, and what git can not answer."""
+"""Revisions of submodules and worktrees, the default branch, and what git cannot answer."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_run_of_a_forge_says_what_the_change_is_for(
     assert cli(".", *CHECK, cwd=root).returncode == 1
 
 
-# ---- what can not be answered --------------------------------------------------------------------
+# ---- what cannot be answered --------------------------------------------------------------------
 
 
 def test_a_shallow_clone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

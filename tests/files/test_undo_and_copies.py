@@ -70,7 +70,7 @@ def test_a_journal_that_is_damaged_is_one_line(tmp_path: Path) -> None:
     migrate_paths([root], write=True)
     [journal] = places.state_folder().rglob("last.zip")
     journal.write_bytes(journal.read_bytes()[:-40])
-    with pytest.raises(UsageError, match=r"last\.zip: can not be read as the journal of a run"):
+    with pytest.raises(UsageError, match=r"last\.zip: cannot be read as the journal of a run"):
         undo([root])
 
 

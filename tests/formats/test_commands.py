@@ -132,7 +132,7 @@ def test_an_index_of_torch_alone_does_not_stay_the_only_one() -> None:
 def test_what_is_not_text_is_one_line() -> None:
     result = run(b"\xff\xfe --device cuda", path="a.sh")
     assert result.failed and result.source == b"\xff\xfe --device cuda"
-    assert "can not be decoded" in result.diagnostics[0].message
+    assert "cannot be decoded" in result.diagnostics[0].message
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_second_run_changes_nothing() -> None:
         (b'{"nbformat": 3, "worksheets": ["cuda"]}', "notebook format 3: only 4 is read"),
         (b'{"cells": [], "nbformat": 4, "metadata": {"language_info": {"name": "R"}}, "x": "cuda"}',
          "a notebook of R"),
-        (b"\xff\xfe cuda", "can not be decoded"),
+        (b"\xff\xfe cuda", "cannot be decoded"),
     ],
 )  # fmt: skip
 def test_what_can_not_be_read_stays_and_is_one_line(content: bytes, message: str) -> None:

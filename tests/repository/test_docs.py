@@ -3,7 +3,7 @@
 What a block is tested by is its language. Commands (`sh`) run in a folder with small files, and
 `text` or `diff` below them is what the last one printed, where `…` stands for anything. Below a
 line such as "`train.py`:" a block is that file; other Python is run; TOML, YAML and JSON parse.
-Above a block, `<!-- not run: why -->` says why it can not be run here; at the top of a page,
+Above a block, `<!-- not run: why -->` says why it cannot be run here; at the top of a page,
 `<!-- tested by tests/test_x.py -->` says that another test does.
 """
 

@@ -347,7 +347,7 @@ def test_numbers_of_ranks_in_a_file_of_a_project(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_exchanges_that_torch_has_no_longer(target: str) -> None:
-    """A rank has one device; what can not be put so is reported alone, and keeps no program."""
+    """A rank has one device; what cannot be put so is reported alone, and keeps no program."""
     start = (
         'import torch\nimport torch.distributed as dist\ndist.init_process_group("nccl")\n'
         "x = torch.ones(1).cuda()\n"

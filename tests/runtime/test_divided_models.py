@@ -103,9 +103,9 @@ def test_a_table_is_held_against_the_model(tmp_path: Path) -> None:
     script = beside_the_runtime(tmp_path, CHECK.format(setup=SETUP, parts=PARTS[TARGET]))
     lines = [x for x in on_devices(8, script).splitlines() if x.startswith(("sharding", "weight"))]
     assert lines[:3] == [
-        'sharding rule "a": "column": a.weight of shape (12, 16) can not be divided over 8 devices '
+        'sharding rule "a": "column": a.weight of shape (12, 16) cannot be divided over 8 devices '
         "along dimension 0: make it replicated",
-        'sharding rule "b": "row": b.weight of shape (16, 12) can not be divided over 8 devices '
+        'sharding rule "b": "row": b.weight of shape (16, 12) cannot be divided over 8 devices '
         "along dimension 1: make it replicated",
         'sharding rule "*": "columns": a layer is column, row or replicated',
     ]

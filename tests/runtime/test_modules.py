@@ -206,7 +206,7 @@ def test_a_recurrent_module_is_not_differentiated_twice() -> None:
     module = nn.GRU(3, 4).to(DEVICE)
     x = torch.randn(3, 2, 3).to(DEVICE).requires_grad_(True)
     (slope,) = torch.autograd.grad(module(x)[0].sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="can not be differentiated again"):
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
         slope.square().sum().backward()
 
 

@@ -85,7 +85,7 @@ BUFFERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_gradients_of_what_is_written_to_a_part_of_a_buffer(view: str, kind: str) -> None:
     """It needs none until then: `tokens[:n].copy_(masked)`, whose gradients torchax lost."""
     if view == "a slice of a view" and kind != "of its own":
-        return  # torch can not view it so
+        return  # torch cannot view it so
     for write in OF_WEIGHTS.values():
         results = []
         for device in (DEVICE, "cpu"):
@@ -103,7 +103,7 @@ def test_gradients_of_what_is_written_to_a_part_of_a_buffer(view: str, kind: str
 
 
 def test_a_part_that_was_taken_without_gradients_is_written_with_them() -> None:
-    """As in torch, which can not follow it."""
+    """As in torch, which cannot follow it."""
     buffer = torch.zeros(3, device=DEVICE)
     with torch.no_grad():
         part = buffer[:2]

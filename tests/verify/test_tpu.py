@@ -114,11 +114,11 @@ def test_what_the_runtime_wrote_for_a_tpu_takes_the_place_of_the_dump(tmp_path: 
 
 
 def test_what_jax_can_not_lower_for_a_tpu_is_a_problem(tmp_path: Path) -> None:
-    text = "// can not be lowered for a TPU: NotImplementedError: no rule for eig\n"
+    text = "// cannot be lowered for a TPU: NotImplementedError: no rule for eig\n"
     (tmp_path / "0000_jit_Net_compile.mlir").write_text(text, encoding="utf-8")
     report = compile_programs(programs_of(tmp_path / "none", tmp_path), "v6e-1", compiler())
     assert report.problems() == [
-        "Net does not compile for a TPU v6e: can not be lowered for a TPU: NotImplementedError: "
+        "Net does not compile for a TPU v6e: cannot be lowered for a TPU: NotImplementedError: "
         "no rule for eig"
     ]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.tokens import Tokens
 from migrator.analysis.values.kinds import CUDA_STRING
 
@@ -199,21 +199,53 @@ def _runs_on(tree: ast.Module) -> str | None:
                 return None
             case ast.Call() if (moved := moves(node)) is not None:
                 chosen.add(moved)
-            case ast.Call(func=ast.Attribute(attr=name)) if name in _TAKE_DEVICES:
-                chosen.update(_devices(node.args[:1]))
             case ast.FunctionDef(name=name) if name in OTHERS:
                 return None  # a method of its own that is called so
-            case ast.keyword(arg="device" | "device_type" | "map_location" | "default"):
-                chosen.update(_devices([node.value]))
             case ast.Assign() | ast.AnnAssign() | ast.Return() if node.value is not None:
                 chosen.update(_devices([node.value]))
             case ast.arguments():
                 chosen.update(_devices(node.defaults))
+            case _:
+                chosen.update(_devices(_places(node)))
     return next((name for name in OTHERS if name in chosen), None)
 
 
 _CHOOSES = ("is_available", "current_device", "set_device", "device", "device_count")
 _TAKE_DEVICES = ("device", "to", "autocast", "set_default_device")
+
+
+def _places(node: ast.AST) -> list[ast.expr]:
+    """What an expression takes for a device, whatever it says."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _TAKE_DEVICES:
+            return args[:1]
+        case ast.keyword(arg="device" | "device_type" | "map_location" | "default"):
+            return [node.value]
+    return []
+
+
+def put_on(tree: ast.AST, devices: Collection[str]) -> str | None:
+    """The first of some names of devices that code puts something on, asks for, or joins by."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=ast.Attribute(attr="type"), comparators=[value]):
+                values: list[ast.expr] = [value]
+            case ast.Call() if (back_end := group_by(node)) is not None:
+                values = [back_end]
+            case _:
+                values = _places(node)
+        for value in values:
+            if isinstance(value, ast.Constant) and value.value in devices:
+                return str(value.value)
+    return None
+
+
+def group_by(call: ast.Call) -> ast.expr | None:
+    """What a call like `init_process_group("nccl")` has the ranks of a program speak by."""
+    match call.func:
+        case ast.Attribute(attr="init_process_group") | ast.Name(id="init_process_group"):
+            return argument(call, 0, "backend")
+    return None
 
 
 def _devices(values: list[ast.expr]) -> Iterator[str]:

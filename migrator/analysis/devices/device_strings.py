@@ -15,7 +15,7 @@ from migrator.analysis.values.kinds import Kind
 
 
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
-    """Why it can not be shown that the string `node` names a device; None where it does."""
+    """Why it cannot be shown that the string `node` names a device; None where it does."""
     if device_call(names, node) is not None:
         return None
     if names_attribute(names, node):
@@ -141,7 +141,7 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
             return "is asked what it starts with"
         case ast.Subscript():
             return "is used as a key"
-    return "its use can not be seen"
+    return "its use cannot be seen"
 
 
 _READERS = ("get", "pop", "setdefault", "getenv")
@@ -153,7 +153,7 @@ _PLACES = {
 
 def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
     if at not in call.args:
-        return "its use can not be seen"
+        return "its use cannot be seen"
     called = names.qualified(call.func) or ""
     position = call.args.index(at)
     if (called, position) in _PLACES:
@@ -205,7 +205,7 @@ def _parameter_role(
                 if flow.used_as_device(parameter.arg, names.scopes[function]):
                     return None
             return f"is the default of the parameter {parameter.arg}"
-    return "its use can not be seen"
+    return "its use cannot be seen"
 
 
 def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:

@@ -43,7 +43,7 @@ class Program(Protocol):
         """The file of the project that a module is, as this file imports it."""
 
     def needs_cuda(self, module: str) -> bool:
-        """Whether a module of the project can not be imported without a library of CUDA's."""
+        """Whether a module of the project cannot be imported without a library of CUDA's."""
 
     def speaks_of_kernels(self, path: Path) -> bool:
         """A cheap answer for a file: False where neither it nor what it imports speaks of them."""

@@ -73,7 +73,7 @@ def does_as_torch(names: Names, flow: Flow, owner: ast.ClassDef, name: str) -> b
     """Whether a class's own `cuda`, `half` or `to` may be taken for that of torch.
 
     It does the same, or `cuda` hands itself on to some members: torch's moves the others, too. What
-    a class leaves on the CPU can not be used with tensors on a GPU, so a program that runs does not
+    a class leaves on the CPU cannot be used with tensors on a GPU, so a program that runs does not
     see the difference, unless it takes tensors to the CPU to use it there. And `to` may be that of
     any class that gives its device to torch's.
     """

@@ -45,7 +45,7 @@ class ProjectFacts(ProgramFacts):
         return ProjectFacts(self.path, self.root, reader, cache, self.held)
 
     def needs_cuda(self, module: str) -> bool:
-        """True for a module of the project that can not be imported without a library of CUDA's."""
+        """True for a module of the project that cannot be imported without a library of CUDA's."""
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
         return facts is not None and facts.needs_cuda

@@ -53,7 +53,7 @@ class FileFacts:
 
     @cached_property
     def needs_cuda(self) -> bool:
-        """Whether it can not be imported without a library of CUDA's."""
+        """Whether it cannot be imported without a library of CUDA's."""
         return any(
             found.kind == "library" and not self.names.is_guarded_import(found.node)
             for found in self._constructs()
@@ -165,7 +165,7 @@ class File:
 
     @cached_property
     def speaks_of_ranks(self) -> bool:
-        """A cheap answer: False for a file that can not have to do with ranks."""
+        """A cheap answer: False for a file that cannot have to do with ranks."""
         return _RANKS.are_in(self.content)
 
     @cached_property

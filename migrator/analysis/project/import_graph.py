@@ -74,7 +74,7 @@ class ImportGraph:
         return known
 
     def _may_import(self, source: bytes) -> bool:
-        """A cheap answer: False for a file that can not import another of the project's."""
+        """A cheap answer: False for a file that cannot import another of the project's."""
         heads: set[str] = set()
         for clause in _IMPORT.findall(source):
             if not clause.isascii():

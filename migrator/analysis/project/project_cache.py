@@ -47,7 +47,7 @@ class ProjectCache:
         self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:
-        """A file as it is read; one that can not be read is empty."""
+        """A file as it is read; one that cannot be read is empty."""
         if path not in self._files:
             content = self.reader.read(path) or b""
             if path not in self._read or self._read[path].content != content:

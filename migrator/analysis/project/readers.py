@@ -12,7 +12,7 @@ class Reader(Protocol):
     """Where the facts of other files come from."""
 
     def read(self, path: Path) -> bytes | None:
-        """The content of a file, None where it is none or can not be read."""
+        """The content of a file, None where it is none or cannot be read."""
 
     def list(self, folder: Path) -> frozenset[str]:
         """Names in a folder, empty where it is none."""

@@ -3,7 +3,7 @@
 On a target where one process drives all devices, data are those of all ranks together, and what is
 computed from them is what the ranks would agree on. So a number of ranks keeps its meaning in a
 program's configuration (a batch size, a learning rate), and is 1 where it undoes a sum over ranks.
-What can not be told apart, or what only a process of its own can do, is an obstacle.
+What cannot be told apart, or what only a process of its own can do, is an obstacle.
 """
 
 from __future__ import annotations

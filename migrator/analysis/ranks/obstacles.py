@@ -111,7 +111,7 @@ class Obstacles:
         return self._to_launch[is_renamed]
 
     def _by_position(self) -> Iterator[Cause]:
-        """Calls that can not be rewritten."""
+        """Calls that cannot be rewritten."""
         for call in self.ranks.calls(*SPAWNS):
             count = argument(call, 2, "nprocs")
             for part in ast.walk(count) if count is not None else ():

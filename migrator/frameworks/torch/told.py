@@ -239,7 +239,7 @@ def is_off(value: ast.expr) -> bool:
 
 
 def says_gpu(key: str, value: ast.expr, unknown: bool = False) -> bool:
-    """Whether a value of a setting is for GPUs; what can not be seen, if `unknown` is."""
+    """Whether a value of a setting is for GPUs; what cannot be seen, if `unknown` is."""
     if key == "optim":  # `OptimizerNames.ADAMW_BNB`, too
         value = ast.Constant(value.attr.lower()) if isinstance(value, ast.Attribute) else value
     return any(unknown if each is ... else _is_for_gpus(key, each) for each in values(value))

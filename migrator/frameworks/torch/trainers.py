@@ -126,7 +126,7 @@ def _stored(statement: ast.Assign | ast.AnnAssign) -> set[str]:
 
 
 def _may_hold_settings(names: Names, options: ast.expr) -> bool:
-    """Whether what comes by `**` may be a setting; what can not be seen may.
+    """Whether what comes by `**` may be a setting; what cannot be seen may.
 
     What is seen is a construct itself, where it says something of GPUs.
     """

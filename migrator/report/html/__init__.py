@@ -33,7 +33,7 @@ _MARK = "tpu-migrate report"  # in the second line of the file, which may then b
 _FOLDER = Path(__file__).parent
 _SCRIPT = ("data", "text", "filters", "files", "tree", "navigation", "controls")
 _LIST = 8  # reasons, and places of one, that the overview lists at once
-# Characters that can not be seen, or that turn the direction of what follows.
+# Characters that cannot be seen, or that turn the direction of what follows.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
@@ -46,7 +46,7 @@ def check(path: Path) -> None:
     among the code.
 
     Raises:
-        UsageError: another name, a file that is no report, a folder that can not be written to.
+        UsageError: another name, a file that is no report, a folder that cannot be written to.
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--report {path}: name a file that ends in .html")
@@ -61,7 +61,7 @@ def check(path: Path) -> None:
     if not folder.is_dir():
         raise UsageError(f"--report {path}: {folder} is not a folder")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"--report {path}: {folder} can not be written to")
+        raise UsageError(f"--report {path}: {folder} cannot be written to")
 
 
 def _is_report(path: Path) -> bool:
@@ -73,15 +73,13 @@ def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None 
     """Write the report in one step; ``numbers``: of the original and the migrated script.
 
     Raises:
-        UsageError: it can not be written.
+        UsageError: it cannot be written.
     """
     content = render(report, written=written, numbers=numbers).encode("utf-8", "xmlcharrefreplace")
     try:
         staging.write(path, content)
     except OSError as error:
-        raise UsageError(
-            f"--report {path}: can not be written: {error.strerror or error}"
-        ) from None
+        raise UsageError(f"--report {path}: cannot be written: {error.strerror or error}") from None
 
 
 def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> str:
@@ -136,12 +134,12 @@ def _policy(style: str, script: str) -> str:
 
 
 def _embedded(value: Any) -> Markup:
-    """JSON that can not end the element that it stands in; ASCII, so that no character is lost."""
+    """JSON that cannot end the element that it stands in; ASCII, so that no character is lost."""
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def visible(text: object) -> str:
-    """The text with characters that can not be seen by their numbers."""
+    """The text with characters that cannot be seen by their numbers."""
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
 
 

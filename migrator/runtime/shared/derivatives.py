@@ -1,4 +1,4 @@
-"""Gradients that can not be differentiated again, as cuDNN's of recurrent modules."""
+"""Gradients that cannot be differentiated again, as cuDNN's of recurrent modules."""
 
 import functools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def once(backward: Callable[..., Any]) -> Callable[..., Any]:
             results = backward(ctx, *gradients)
         places = [i for i, result in enumerate(results) if isinstance(result, Tensor)]
         error = torch._C._functions.DelayedError(
-            b"the gradient of a recurrent module can not be differentiated again", len(places)
+            b"the gradient of a recurrent module cannot be differentiated again", len(places)
         )
         marked = error(*(results[i].detach().requires_grad_() for i in places))
         marked = marked if isinstance(marked, tuple) else (marked,)

@@ -28,7 +28,7 @@ def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> 
 
     Weights go to the devices one by one; if ``device`` is the CPU, all of them go there. With one
     device nothing is divided; the table is checked all the same. Raises ValueError, in one line,
-    for a rule that matches no layer, that says another word, or that divides what can not be
+    for a rule that matches no layer, that says another word, or that divides what cannot be
     divided by the number of devices.
     """
     if torch.device(device).type == "cpu":
@@ -80,7 +80,7 @@ def _plan(
                     continue
                 if tensor.dim() <= dim or tensor.shape[dim] % count:
                     raise ValueError(
-                        f"{rule}: {name}.{part} of shape {tuple(tensor.shape)} can not be divided "
+                        f"{rule}: {name}.{part} of shape {tuple(tensor.shape)} cannot be divided "
                         f"over {count} devices along dimension {dim}: make it replicated"
                     )
                 divided[id(tensor)] = dim

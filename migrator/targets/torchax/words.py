@@ -28,7 +28,7 @@ WORDS = Words(
         "is_current_stream_capturing": Word("False"),
     },
     renames={
-        # the CUDA/CPU decoders are custom operators that torchax can not run
+        # the CUDA/CPU decoders are custom operators that torchax cannot run
         "torchvision.io.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),
         "torchvision.io.read_image": Word(f"{RUNTIME}.read_image", (RUNTIME,)),
         "torchvision.io.image.decode_image": Word(f"{RUNTIME}.decode_image", (RUNTIME,)),

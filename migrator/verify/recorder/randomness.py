@@ -5,7 +5,7 @@ drawn on the CPU from a generator that is seeded by the program's seed and this 
 of a program, one on a GPU and one on a TPU, have the same weights, batches and noise, although no
 two back ends have the same generators. Dropout is off, or its masks are drawn so, too.
 
-What is drawn while JAX traces a step can not be drawn so (its numbers would be constants of the
+What is drawn while JAX traces a step cannot be drawn so (its numbers would be constants of the
 compiled program): it comes from the back end, and `Randomness.traced` says so.
 """
 

@@ -122,7 +122,7 @@ class Session:
                         own = Path(self.spec["output"])
                         written = files.written(self.root, before, self.watch.store, own)
         except Exception as error:
-            ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
+            ended = ended or f"its end cannot be read: {type(error).__name__}: {error}"
         self._write(self.error or ended, seconds, self.failed or began + seconds, written)
         return code
 
@@ -218,7 +218,7 @@ def _runtime() -> str | None:
 
 
 def _leave_uncompiled() -> None:
-    """What torch.compile makes can not be watched. It only rounds otherwise than its source."""
+    """What torch.compile makes cannot be watched. It only rounds otherwise than its source."""
     import torch._dynamo
 
     if hasattr(torch._dynamo.config, "disable"):

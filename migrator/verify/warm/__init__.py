@@ -34,7 +34,7 @@ def warm(
     there, in ``environment``; while this goes on.
 
     ``programs_see_it``: it is `sys.executable` there, too, so that what they start starts fast. It
-    is ``python`` itself where there is a GPU, where files can not be handed over to another process
+    is ``python`` itself where there is a GPU, where files cannot be handed over to another process
     (no Linux), and where each program starts by a `sitecustomize` of its own. ``forked_from``:
     another such program, which has imported some of it.
     """

@@ -2,7 +2,7 @@
 
     python -IS client.py ITSELF SOCKET PYTHON ARGUMENTS…
 
-PYTHON does itself what the server can not: other options than -c, -m and -, and an environment that
+PYTHON does itself what the server cannot: other options than -c, -m and -, and an environment that
 it refuses. ITSELF is what `sys.executable` is to say.
 """
 

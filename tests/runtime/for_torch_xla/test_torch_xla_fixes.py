@@ -319,7 +319,7 @@ def test_a_trace_is_that_of_a_cpu_copy(tmp_path: Path) -> None:
     for module in (traced, torch.jit.load(tmp_path / "net.pt")):
         assert close(net(x), module(x.cpu()).detach())
     assert "aten::_convolution" in str(traced.inlined_graph)
-    with pytest.raises(RuntimeError, match="can not follow functions"):
+    with pytest.raises(RuntimeError, match="cannot follow functions"):
         torch.jit.trace(lambda y: y * net.masks[0], x)
     assert torch.jit.trace(lambda y: y + 1, x.cpu())(x.cpu()).sum() == 2 * x.numel()
 

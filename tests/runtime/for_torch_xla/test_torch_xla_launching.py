@@ -191,7 +191,7 @@ def test_copies_compute_what_one_device_does(tmp_path: Path) -> None:
     printed = execute(script, eight, PJRT_DEVICE="CPU", **devices)
     assert "tpu_runtime: 8 devices (cpu)" in printed
     assert "a batch of 16 is 2 on each of 8 devices" in printed
-    assert "a batch of 6 can not be split over 8 devices" in printed
+    assert "a batch of 6 cannot be split over 8 devices" in printed
     expected, found = torch.load(one), torch.load(eight)
     assert list(expected) == list(found)
     for name, value in expected.items():

@@ -1,4 +1,4 @@
-"""Steps that can not be compiled run as before, and say why; numbers that change."""
+"""Steps that cannot be compiled run as before, and say why; numbers that change."""
 
 import warnings
 from collections.abc import Callable, Iterator

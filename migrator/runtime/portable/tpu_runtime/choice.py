@@ -77,7 +77,7 @@ def _stands_in() -> bool:
 
 @cache
 def tpu() -> ModuleType:
-    """The runtime for TPUs; it raises ImportError, with what is missing, where it can not run."""
+    """The runtime for TPUs; it raises ImportError, with what is missing, where it cannot run."""
     return importlib.import_module(".tpu", __package__)
 
 

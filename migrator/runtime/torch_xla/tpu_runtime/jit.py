@@ -61,7 +61,7 @@ def _tracing_a_copy(trace: Callable[..., Any]) -> Callable[..., Any]:
         if not held and not any(map(_is_there, pytree.tree_leaves((args, kwargs)))):
             return trace(func, *args, **kwargs)
         if not isinstance(func, nn.Module):
-            raise RuntimeError("torch.jit.trace can not follow functions of XLA tensors")
+            raise RuntimeError("torch.jit.trace cannot follow functions of XLA tensors")
         torch_xla.sync()
         copied = copy.deepcopy(func, {id(tensor): _cpu(tensor) for tensor in held})
         args, kwargs = pytree.tree_map(_cpu, (args, kwargs))

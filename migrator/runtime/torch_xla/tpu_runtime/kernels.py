@@ -93,7 +93,7 @@ def on_cpu(name: str) -> Kernel:
 def substitute(owner: Any, name: str, function: Callable[..., Any]) -> None:
     """Let ``owner``, torch or a class, have ``function`` under ``name``; scripts keep torch's own.
 
-    TorchScript knows torch's functions by their identity, and can not compile others.
+    TorchScript knows torch's functions by their identity, and cannot compile others.
     """
     operator = _builtins._find_builtin(getattr(owner, name))  # type: ignore[attr-defined]
     if operator:

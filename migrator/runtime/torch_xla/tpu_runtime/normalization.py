@@ -1,6 +1,6 @@
 """Batch, instance, layer and group normalization with torch's numbers, made of other operations.
 
-torch_xla 2.9 takes a variance as E[x²] - E[x]², which float32 can not hold where a mean is larger
+torch_xla 2.9 takes a variance as E[x²] - E[x]², which float32 cannot hold where a mean is larger
 than the deviation: at a ratio of 100 results are off by 4e-2, at 1000 they are NaN; gradients are
 off by up to 1e-4 at any ratio. And `running_var` gets the batch's biased variance, a factor
 (n - 1) / n too small, n being the number of values of a channel; bfloat16 input with float32

@@ -276,7 +276,7 @@ def _conjugated(name: str) -> Kernel:
 
 
 def _polygamma_in_place(compute: Kernel) -> Kernel:
-    """Stock can not have it written to a tensor."""
+    """Stock cannot have it written to a tensor."""
 
     @functools.wraps(compute)
     def kernel(self: Tensor, n: int) -> Tensor:

@@ -33,7 +33,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
         if mesh.divides(mesh.DATA):
             tree_map_only(Tensor, self._split, (inputs, kwargs))
             note_batch((*inputs, *kwargs.values()), lambda n: f"a batch of {n} " + (
-                f"can not be split over {count} devices: each computes all of it" if n % count
+                f"cannot be split over {count} devices: each computes all of it" if n % count
                 else f"is {n // count} on each of {count} devices"))  # fmt: skip
         return self.module(*inputs, **kwargs)
 

@@ -2,7 +2,7 @@
 
     torch.distributed.init_process_group("xla", init_method="xla://")
 
-torch_xla 2.9: `barrier` does not wait, `ReduceOp.AVG` raises, objects can not be gathered, and the
+torch_xla 2.9: `barrier` does not wait, `ReduceOp.AVG` raises, objects cannot be gathered, and the
 exchanges are parts of the programs around them (collectives.py). Ranks are the ordinals of devices,
 whose order nobody promises, while torchrun and a program's own arithmetic give them other numbers:
 here a rank is what the program says, and what is gathered comes in their order.
@@ -198,7 +198,7 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
 def _objects(function: Any) -> Any:
     """For the group of all ranks ``function``, else torch's own of that name.
 
-    torch turns objects into bytes on the device, which torch_xla 2.9 can not gather.
+    torch turns objects into bytes on the device, which torch_xla 2.9 cannot gather.
     """
     stock = getattr(dist, function.__name__)
     parameters = inspect.signature(stock)

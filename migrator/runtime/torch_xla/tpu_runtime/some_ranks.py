@@ -1,7 +1,7 @@
 """Some of the ranks, a group of them or two: they exchange by their hosts, with gloo.
 
 A program of XLA that exchanges is one that all devices run. The other ranks do not
-come to its exchanges, so these can not be such programs.
+come to its exchanges, so these cannot be such programs.
 """
 
 from collections.abc import Callable

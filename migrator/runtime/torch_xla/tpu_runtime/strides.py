@@ -236,7 +236,7 @@ def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
         more = offset + layout.numel() - memory.numel()
         is_of_another = self._base is not None and "_resized" not in self.__dict__
         if is_of_another and more > 0:
-            raise RuntimeError("resize_: a view can not have more elements than its base")
+            raise RuntimeError("resize_: a view cannot have more elements than its base")
         if more > 0:
             values = memory.reshape(-1)
             new = torch.cat([values, values.new_zeros(more)]).reshape(layout.shape)

@@ -31,7 +31,7 @@ UNUSED = 3  # programs that ran once only, after which values have to come twice
 
 
 class Compiled:
-    """A function that runs as one program where it can, as it is where it can not."""
+    """A function that runs as one program where it can, as it is where it cannot."""
 
     patient = True  # what is new runs as it is, and is compiled when it comes again
 

@@ -177,7 +177,7 @@ def _precision(dtype: Any) -> str:
 
 
 def _divided(attend: Any, devices: Any, batch: int, heads: int) -> Any:
-    """Each device has its heads, or its samples: XLA can not divide a kernel by itself."""
+    """Each device has its heads, or its samples: XLA cannot divide a kernel by itself."""
     of_heads = of_samples = PartitionSpec()
     if mesh.divides(mesh.MODEL) and heads % devices.size == 0:
         of_heads = PartitionSpec(None, mesh.MODEL)

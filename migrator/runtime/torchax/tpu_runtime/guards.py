@@ -243,7 +243,7 @@ class Guards:
             self.holders[id(holder)] = holder, names, label
 
     def keep_holder(self, holder: Any) -> bool:
-        """Guard the identity of what a step puts something into; False where that can not be."""
+        """Guard the identity of what a step puts something into; False where that cannot be."""
         outer = self.inner.get(id(holder), ())
         if outer:
             self._value(*outer, "")

@@ -1,7 +1,7 @@
 """What is followed while results are held back: operators, random numbers, and who asks for values.
 
 An operator that is given something held is traced, once for each form of its arguments, and held,
-too. Whatever can not be traced, or draws random numbers, takes the values: they are computed then.
+too. Whatever cannot be traced, or draws random numbers, takes the values: they are computed then.
 """
 
 import functools

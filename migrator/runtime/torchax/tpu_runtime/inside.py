@@ -1,4 +1,4 @@
-"""Whether a compiled function runs, and how its trace ends where it can not be compiled."""
+"""Whether a compiled function runs, and how its trace ends where it cannot be compiled."""
 
 import contextlib
 import threading

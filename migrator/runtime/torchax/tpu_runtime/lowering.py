@@ -27,6 +27,6 @@ def _write(traced: Any, path: Path) -> None:
         text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
     except Exception as error:  # an operator that JAX has not for TPUs: for whoever reads it
         first = (str(error).strip().splitlines() or [""])[0]
-        text = f"// can not be lowered for a TPU: {type(error).__name__}: {first}\n"
+        text = f"// cannot be lowered for a TPU: {type(error).__name__}: {first}\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

@@ -87,7 +87,7 @@ def note_batch(tensor: torch.Tensor) -> None:
     if n % _mesh.size == 0:
         say(f"a batch of {n} is {n // _mesh.size} on each of {_mesh.size} devices")
     else:
-        say(f"a batch of {n} can not be split over {_mesh.size} devices: each computes all of it")
+        say(f"a batch of {n} cannot be split over {_mesh.size} devices: each computes all of it")
 
 
 def shard(array: Array) -> Array:

@@ -71,7 +71,7 @@ def _resize(env: Environment, function: Function, args: Args, kwargs: Kwargs) ->
     more = offset + math.prod(shape) - memory.numel()
     is_of_another = memory is not tensor and "_resized" not in tensor.__dict__
     if is_of_another and more > 0:
-        raise RuntimeError("resize_: a view can not have more elements than its base")
+        raise RuntimeError("resize_: a view cannot have more elements than its base")
     with env:
         if more > 0:
             values = memory.detach().reshape(-1)

@@ -58,7 +58,7 @@ def _compile_new(
                 raise
             continue  # now it is known that somebody takes part who isn't named
         finally:
-            inspection.tensors.clear()  # a tensor with a weak reference can not be swapped
+            inspection.tensors.clear()  # a tensor with a weak reference cannot be swapped
         if inspection.refused or trace.stores or trace.leaves_gradients():
             raise FirstTime  # else the next call finds other things than this one
         memory.watch.learn(inspection.codes)

@@ -34,7 +34,7 @@ def write_result(
         ):
             if not native(torch.can_cast, (result.dtype, output.dtype), {}):
                 raise RuntimeError(
-                    f"a result of {result.dtype} can not be written to out= of {output.dtype}"
+                    f"a result of {result.dtype} cannot be written to out= of {output.dtype}"
                 )
             if result.shape == output.shape:
                 output.copy_(result)

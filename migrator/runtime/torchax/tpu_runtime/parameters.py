@@ -2,7 +2,7 @@
 
 torch exchanges the values inside a parameter, `parameter.data = moved`, so that its attributes,
 hooks and class stay, as do tied weights and whoever else holds it, such as an optimizer that was
-made before. torchax 0.0.13 can not do that across devices: a module gets new parameters there,
+made before. torchax 0.0.13 cannot do that across devices: a module gets new parameters there,
 silently, and the old ones are trained no more. Here `.data` takes a tensor of the other device,
 too; all else is torch's own code.
 """
@@ -60,7 +60,7 @@ def on_device(kind: type) -> type:
             getattr(method, "__func__", method) for method in known
         ):
             raise RuntimeError(
-                f"a {kind.__name__} can not be moved to the device, where its {name} is not called"
+                f"a {kind.__name__} cannot be moved to the device, where its {name} is not called"
             )
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     if is_lazy:

@@ -5,7 +5,7 @@ the second time on with the same shapes: by the machinery of train_step, so new 
 mode, statistics, random numbers and hooks are seen. Evaluation, sampling and generation call it
 without gradients; with gradients its backward pass is a second program (differentiation.py). So
 do `optimizer.step()` and `clip_grad_norm_`. In the loop of a framework those of a step are held
-back, and become one program (together.py). What can not be compiled runs as it is, which is said
+back, and become one program (together.py). What cannot be compiled runs as it is, which is said
 once for each class; the modules in it are then tried.
 """
 

@@ -322,5 +322,5 @@ def install(env: Environment) -> None:
     """Tell torch of the back end."""
     dist.Backend.register_backend(DEVICE_TYPE, _create, devices=[DEVICE_TYPE, "cpu"])
     one_process.install(env)
-    # A barrier asks for the accelerator, which a device of Python's can not answer.
+    # A barrier asks for the accelerator, which a device of Python's cannot answer.
     patch(torch._C, _get_accelerator=lambda check=None: torch.device(DEVICE_TYPE))

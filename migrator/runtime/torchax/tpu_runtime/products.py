@@ -1,6 +1,6 @@
 """Products of attention that keep batch and heads apart, of which torch makes one dimension.
 
-Where heads are divided over the devices XLA can not divide that one: it would gather them, and each
+Where heads are divided over the devices XLA cannot divide that one: it would gather them, and each
 device would compute all of attention. Where keys and values come from a cache, on a CPU it would
 copy the cache for it.
 """

@@ -3,7 +3,7 @@
 Nothing is baked in. Every device tensor that the function reads becomes an input: parameters,
 buffers, an optimizer's state where they are found by their owners, arguments and other tensors by
 their place. What is written comes out and is put where it belongs; gradients, random numbers and
-learning rates too. What it depends on in Python is guarded (guards.py). What can not be followed
+learning rates too. What it depends on in Python is guarded (guards.py). What cannot be followed
 is not compiled.
 """
 

@@ -1,6 +1,6 @@
 """`torch.jit.trace` of a module on the device: the trace of a CPU copy.
 
-torch's tracer can not follow device tensors. What is made of a trace, a file or the graph that
+torch's tracer cannot follow device tensors. What is made of a trace, a file or the graph that
 TensorBoard shows, is that of the copy; to compute on the device, the module itself is called.
 """
 
@@ -45,7 +45,7 @@ def _tracing(stock: Callable[..., Any]) -> Callable[..., Any]:
         if not holds_device_tensor(state) and not holds_device_tensor(leaves):
             return _plainly(stock, func, *args, **kwargs)
         if not is_module:
-            raise RuntimeError("torch.jit.trace can not follow device tensors: call the function")
+            raise RuntimeError("torch.jit.trace cannot follow device tensors: call the function")
         try:
             with torch.random.fork_rng(devices=[]):
                 func, args, kwargs = pytree.tree_map(_on_cpu, (func, args, kwargs))

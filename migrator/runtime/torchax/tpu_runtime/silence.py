@@ -1,4 +1,4 @@
-"""Noticing what a program can not repeat: printing, and drawing numbers on the CPU."""
+"""Noticing what a program cannot repeat: printing, and drawing numbers on the CPU."""
 
 import builtins
 import contextlib

@@ -104,7 +104,7 @@ class Structure:
         self.value = value
         self.tensors: list[torch.Tensor] = []
         self.parts: list[tuple[Any, Any, Structure]] = []  # holder, name or index, what is there
-        self.rebuild: Callable[[list[Any]], Any] | None = None  # of what can not be changed
+        self.rebuild: Callable[[list[Any]], Any] | None = None  # of what cannot be changed
         self.held: list[Any] = []  # what stands for itself
         self.key = self._look(value, names, by_identity, depth)
 

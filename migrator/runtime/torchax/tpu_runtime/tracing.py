@@ -124,9 +124,7 @@ class Trace(Outputs):
             raise NotCompilable(f"it reads a value of the device ({first})") from error
         except Exception as error:  # if it is the program's own, running it will raise it again
             first = str(error).partition("\n")[0]
-            raise NotCompilable(
-                f"it can not be traced ({type(error).__name__}: {first})"
-            ) from error
+            raise NotCompilable(f"it cannot be traced ({type(error).__name__}: {first})") from error
         finally:
             # The others were made in the trace, and hold tracers.
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
@@ -237,7 +235,7 @@ class Trace(Outputs):
         with without_collector(), looking, silent() as printed:
             yield
         if inspection is None and watch.is_blind:
-            raise NotCompilable("a profiler is at work, and what it depends on can not be watched")
+            raise NotCompilable("a profiler is at work, and what it depends on cannot be watched")
         if printed:
             raise NotCompilable(printed[0])
 

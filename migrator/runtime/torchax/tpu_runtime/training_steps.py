@@ -15,7 +15,7 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
 Nothing is baked in: programs.py says what goes in and out, guards.py what chooses the program. The
 first call is compiled where its code does nothing but compute (compiling.py); else it runs operator
 by operator, as does one in which an optimizer makes new state, and the second one compiles. What
-can not be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
+cannot be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
 printed) is said once, and runs as it is written; its models and optimizers are then compiled each
 by itself (parts.py). What has been another shape or number at every call runs operator by operator
 until it comes again.
@@ -125,7 +125,7 @@ def _find(function: Callable[..., Any]) -> Compiled:
 def train_step(function: Callable[P, R]) -> TrainStep[P, R]:
     """Compile a step (forward pass, backward pass, update) as one program.
 
-    A decorator. The first call or the second one compiles. A step that can not be compiled as a
+    A decorator. The first call or the second one compiles. A step that cannot be compiled as a
     whole is named once in a warning, and then runs as it is written.
     """
     return TrainStep(function)

@@ -180,7 +180,7 @@ def same(tensor: Tensor) -> Tensor:
         return alias(tensor, value, layout, identity, _overwrite)
     result = alias(link.parent, value, layout, link.replay, link.write)
     with torch._C.DisableTorchFunction():
-        if not tensor.is_leaf:  # a module's parameters can not be moved while one refers to them
+        if not tensor.is_leaf:  # a module's parameters cannot be moved while one refers to them
             result.__dict__["_link"].origin = weakref.ref(tensor)
     return result
 

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Callable
 
 from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.spelling import of_torch
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -141,11 +142,11 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
         return Keep("torch_xla is imported if it is there; otherwise the other branch runs")
     call = ctx.names.call_of(found.node)
     if found.key in _SAME:
-        word, requires = of_torch(ctx, _SAME[found.key])
+        word, requires = of_torch(ctx.names, _SAME[found.key])
         return Rewrite([Replace(found.node, word)], requires)
     if call is not None and not any(isinstance(a, ast.Starred) for a in call.args):
         if found.key in _CALLS:
-            word, requires = of_torch(ctx, _CALLS[found.key])
+            word, requires = of_torch(ctx.names, _CALLS[found.key])
             word = word.replace('"cuda"', ctx.quoted("cuda", call))
             return Rewrite([Replace(call, word)], requires)
         if found.key in _CONVERTERS:
@@ -166,18 +167,6 @@ def replaced(ctx: Context, found: Construct) -> Decision:
 @CONVERTED.on("star", "torch_xla*")
 def star(ctx: Context, found: Construct) -> Decision:
     return Report("a star import does not show which names it brings; import them one by one")
-
-
-def of_torch(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
-    """A name of torch as this file spells it; its longest module that is imported counts."""
-    head, bracket, rest = name.partition("(")
-    path = head.split(".")
-    for end in range(len(path) - 1, 0, -1):
-        spelled = ctx.names.spelled(".".join(path[:end]))
-        if spelled is not None:
-            return ".".join([spelled, *path[end:]]) + bracket + rest, ()
-    needed = "torch" if path[1] in ("device", "cuda", "autocast", "save") else ".".join(path[:-1])
-    return name, (needed,)
 
 
 def has_ranks(ctx: Context) -> bool:
@@ -201,7 +190,7 @@ def _gone(ctx: Context, call: ast.Call) -> Decision:
 def _sync(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if is_constant(argument(call, 0, "wait"), None, False):
         return _gone(ctx, call)
-    word, requires = of_torch(ctx, "torch.cuda.synchronize()")
+    word, requires = of_torch(ctx.names, "torch.cuda.synchronize()")
     return Rewrite([Replace(call, word)], requires)
 
 
@@ -253,14 +242,14 @@ def _number(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if not has_ranks(ctx):
         return Rewrite([Replace(call, "0" if is_rank else "1")], note="one process, one device")
     name = "get_rank" if is_rank else "get_world_size"
-    word, requires = of_torch(ctx, f"torch.distributed.{name}()")
+    word, requires = of_torch(ctx.names, f"torch.distributed.{name}()")
     return Rewrite([Replace(call, word)], requires)
 
 
 @converts(f"{XM}is_master_ordinal")
 def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if has_ranks(ctx):
-        word, requires = of_torch(ctx, "torch.distributed.get_rank() == 0")
+        word, requires = of_torch(ctx.names, "torch.distributed.get_rank() == 0")
         return Rewrite([Replace(call, word)], requires)
     block = ctx.parent(call)
     if isinstance(block, ast.If) and not block.orelse:
@@ -283,7 +272,7 @@ def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if any(k.arg in ("data", "file_or_path") for k in call.keywords):
         return Report("name the arguments of torch.save: obj and f")
     drop: list[ast.expr | ast.keyword] = [*call.args[2:], *call.keywords]
-    word, requires = of_torch(ctx, "torch.save")
+    word, requires = of_torch(ctx.names, "torch.save")
     return Rewrite([EditCall(call, function=word, drop=drop)], requires)
 
 
@@ -308,7 +297,7 @@ def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         if scale is None and has_ranks(ctx):
             match given:
                 case ast.List(elts=[tensor]):
-                    word, requires = of_torch(ctx, "torch.distributed.all_reduce")
+                    word, requires = of_torch(ctx.names, "torch.distributed.all_reduce")
                     edit = Replace(call, f"{word}({{tensor}})", {"tensor": tensor})
                     return Rewrite([edit], requires)
         return Rewrite([Delete(statement)])
@@ -346,7 +335,7 @@ def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     seed = argument(call, 0, "seed")
     if seed is None:
         return Report("its arguments are not visible here")
-    word, requires = of_torch(ctx, "torch.cuda.manual_seed")
+    word, requires = of_torch(ctx.names, "torch.cuda.manual_seed")
     return Rewrite([Replace(call, f"{word}({{seed}})", {"seed": seed})], requires)
 
 
@@ -363,7 +352,7 @@ def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     device = argument(call, 0, "device")
     if device is None or len(call.args) > 1:
         return Report("write torch.autocast with keywords")
-    word, requires = of_torch(ctx, "torch.autocast")
+    word, requires = of_torch(ctx.names, "torch.autocast")
     torch, _ = ctx.torch()
     put = {} if argument(call, 2, "dtype") else {"dtype": f"{torch}.bfloat16"}
     drop: list[ast.expr | ast.keyword] = [

@@ -3,11 +3,12 @@
 import ast
 
 from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.spelling import of_torch
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.rule import Context, Decision, Report, Rewrite
 
-from .gpu_code import STARTS, SUMS, converts, of_torch
+from .gpu_code import STARTS, SUMS, converts
 from .spelling import GROUP, MP, PL, is_constant
 
 
@@ -20,15 +21,15 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
         return Report("in one process: call the function itself, with 0 as its first argument")
-    spawn, of_spawn = of_torch(ctx, "torch.multiprocessing.spawn")
-    devices, of_devices = of_torch(ctx, "torch.cuda.device_count()")
+    spawn, of_spawn = of_torch(ctx.names, "torch.multiprocessing.spawn")
+    devices, of_devices = of_torch(ctx.names, "torch.cuda.device_count()")
     gone = ("nprocs", "start_method", "debug_single_process")
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg in gone]
     drop += [x for i, x in enumerate(call.args) if i == 2 or i > (4 if is_spawn else 1)]
     edits: list[Edit] = [EditCall(call, function=spawn, drop=drop, put={"nprocs": devices})]
     requires = [*of_spawn, *of_devices]
     if not any(c.key == GROUP for c in ctx.constructs):
-        name, of_group = of_torch(ctx, GROUP)
+        name, of_group = of_torch(ctx.names, GROUP)
         line = f"{name}({ctx.quoted('nccl')})"
         edits.append(Insert(ctx.names.tree, ctx.names.statement(call), [line], before=True))
         requires += of_group
@@ -85,7 +86,7 @@ def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         if retrieved is not None:
             edits.append(Replace(retrieved, "{name}", {"name": use}))
         elif not isinstance(ctx.parent(use), ast.Delete):
-            return Report("its use can not be followed; loop over the loader, and move batches "
+            return Report("its use cannot be followed; loop over the loader, and move batches "
                           "with .to(device)")  # fmt: skip
     return Rewrite(edits, target.requires)
 

@@ -88,7 +88,7 @@ class Session:
         try:
             self.watch.finish()
         except Exception as error:
-            ended = ended or f"its end can not be read: {type(error).__name__}: {error}"
+            ended = ended or f"its end cannot be read: {type(error).__name__}: {error}"
         self._write(ended, seconds, self._files(before))
         return code
 
