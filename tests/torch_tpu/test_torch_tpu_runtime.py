@@ -88,6 +88,17 @@ def test_numbers_are_written_by_indices_from_the_end(compiled: bool) -> None:
     assert torch.equal(run(x.to("tpu"), i.to("tpu")).cpu(), write(x, i))
 
 
+@pytest.mark.parametrize("p", [0.5, 1, 2, 3])
+def test_equal_points_have_a_gradient_of_zero(p: float) -> None:
+    found = []
+    for device in ("cpu", "tpu"):
+        x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.0, 5.0]], device=device, requires_grad=True)
+        distances = F.pdist(x, p)
+        (distances * torch.arange(1.0, 4.0, device=device)).sum().backward()
+        found.append([distances.detach().cpu(), x.grad.cpu()])
+    torch.testing.assert_close(found[1], found[0])
+
+
 PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a slice between": lambda i: (i, slice(None), i.flip(0)),
     "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),

@@ -10,6 +10,7 @@ from typing import NoReturn
 import torch
 
 from . import (
+    distances,
     fallback,
     fast_paths,
     frameworks,
@@ -25,7 +26,9 @@ __all__ = ["get_device_name", "get_device_properties", "is_bf16_supported", "set
 
 # torch's word for what others call the default: one pass of bfloat16.
 _WORDS = {"default": "medium"}
-_CONCERNS = (normalization, pooling, writes, lists_apart, fast_paths, frameworks, fallback)
+_CONCERNS = (
+    normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, fallback,
+)  # fmt: skip
 _is_set_up = False
 
 
