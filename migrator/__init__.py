@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from migrator.runs.run import migrate_paths, migrate_source
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext migrator`: cells that start with `%%tpu_migrate` run migrated."""
+    from migrator.jupyter.magic import register
+
+    register(shell)
+
+
 def __getattr__(name: str) -> Any:
     """Import the library calls when they are asked for: the runtime and `--help` need none."""
     if name in ("migrate_paths", "migrate_source"):

@@ -26,7 +26,7 @@ from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, r
 
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
-_PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug)\b")
+_PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug|tpu_migrate)\b")
 _PYTHON_LINE = re.compile(r"(?:%time|%?%(?:timeit|prun))(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
 _SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|shell|script\s+(?:\S*/)?(?:ba)?sh)\b")
 _FILE_CELL = re.compile(

@@ -70,6 +70,15 @@ def show_diff(report: Report, console: Console, companions: bool = True) -> None
     print_code(b"".join(unified(report)).decode("utf-8", "replace"), "diff", console)
 
 
+def show_cell(report: Report, console: Console) -> None:
+    """Print the diff of one cell of a notebook, and what is to be said of it."""
+    if report.changed:
+        show_diff(report, console)
+    _left(report, console)
+    if report.advice:
+        _section(console, "Advice", report.advice, brief=True)
+
+
 def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> None:
     for file in report.files:
         details = [d for d in file.result.diagnostics if verbose and d.severity is Severity.INFO]

@@ -39,18 +39,19 @@ def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def console(stderr: bool = False) -> Console:
+def console(stderr: bool = False, *, shows_color: bool = False) -> Console:
     """A console as the command line and the environment want it.
 
     By the first that says: `--color`, NO_COLOR, FORCE_COLOR (each counts if it is not empty),
-    whether the stream is a terminal. COLUMNS is the width; else a terminal's own, or none at all.
+    whether the stream is a terminal, or otherwise known to show colours. COLUMNS is the width; else
+    a terminal's own, or none at all.
     """
     stream = sys.stderr if stderr else sys.stdout
     context = click.get_current_context(silent=True)
     color = context.color if context is not None else None
     if color is None and os.environ.get("NO_COLOR"):
         color = False
-    if color is None and os.environ.get("FORCE_COLOR"):
+    if color is None and (shows_color or os.environ.get("FORCE_COLOR")):
         color = True
     terminal = stream.isatty()
     return _safe()(
@@ -59,6 +60,7 @@ def console(stderr: bool = False) -> Console:
         width=None if terminal or os.environ.get("COLUMNS") else _UNBROKEN,
         force_terminal=terminal or color is True,
         force_interactive=terminal and os.environ.get("TERM") != "dumb",
+        force_jupyter=False,  # a notebook shows a stream in colours of its own theme
         no_color=color is False,
         color_system={None: "auto", True: "standard", False: None}[color],
     )

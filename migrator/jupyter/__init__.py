@@ -1,0 +1,1 @@
+"""The cell magic `%%tpu_migrate` of Jupyter notebooks."""

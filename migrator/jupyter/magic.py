@@ -1,0 +1,97 @@
+"""`%%tpu_migrate`: shows what becomes of a cell, and runs that."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError as BadUse
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from migrator.config import load
+from migrator.errors import UsageError
+from migrator.jupyter.cells import MAGIC, Cells, Migrated
+from migrator.report.console import show_cell
+from migrator.report.terminal import console
+from migrator.runs.run import check
+from migrator.runs.run_report import Report
+from migrator.runs.run_targets import chosen
+from migrator.targets import Target, names
+
+
+def register(shell: Any) -> None:
+    """Add the magic to an IPython shell."""
+    shell.register_magic_function(Magic(shell).tpu_migrate, "cell", MAGIC.removeprefix("%%"))
+
+
+class Magic:
+    """The magic of one kernel, which runs on one target."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell, self._cells = shell, Cells()
+        self._given: str | None = None  # the target that an earlier cell names
+        self._running: str | None = None  # the target whose runtime can be imported
+        self._parser = MagicArgumentParser(MAGIC, description=self.tpu_migrate.__doc__)
+        add = self._parser.add_argument
+        add("--target", choices=names(), help="needed once, if no configuration has it")
+        add("--unsafe", action="store_true", help="make edits that may change results, too")
+        add("--diff", action="store_true", help="only show the diff")
+
+    def tpu_migrate(self, line: str, cell: str) -> None:
+        """Show the migration of a cell, and run it in the notebook's namespace.
+
+        %%tpu_migrate [--target TARGET] [--unsafe] [--diff]
+        """
+        asked = self._parser.parse_argstring(line)
+        try:
+            migrated, target = self._migrated(asked, cell)
+            show_cell(Report(target.label, [migrated.report]), console(shows_color=True))
+            if not asked.diff:
+                self._make_importable(target)
+        except UsageError as error:
+            raise BadUse(str(error)) from None
+        self._given = asked.target or self._given
+        if asked.diff:
+            return
+        if migrated.set_up:
+            self._run(migrated.set_up)
+        self._cells.accept(migrated)
+        self._run(migrated.source)
+
+    def _migrated(self, asked: Namespace, cell: str) -> tuple[Migrated, Target]:
+        config = load(Path.cwd()).with_overrides(
+            target=asked.target or self._given, unsafe=asked.unsafe
+        )
+        if config.target is None:
+            raise UsageError(f"no target given: {MAGIC} --target {' or '.join(names())}")
+        config = replace(config, portable=False, todo_comments=False)  # it runs here and now
+        targets = chosen(config.targets)
+        check(config, targets[0])
+        migrated = self._cells.migrate(cell, self._earlier(cell), targets, config)
+        return migrated, targets[0]
+
+    def _earlier(self, cell: str) -> list[str]:
+        """What was typed before: IPython's history already has this cell, if it keeps it."""
+        earlier: list[str] = self._shell.history_manager.input_hist_raw[1:]
+        is_kept = bool(earlier) and earlier[-1].rstrip().endswith(cell.rstrip())
+        return earlier[:-1] if is_kept else earlier
+
+    def _make_importable(self, target: Target) -> None:
+        """Let cells import the target's runtime, which is a part of this package."""
+        if target.runtime is None or self._running == target.name:
+            return
+        if self._running is not None:
+            raise UsageError(f"this kernel runs {self._running}: restart it for {target.name}")
+        sys.path.insert(0, str(target.runtime))
+        self._running = target.name
+
+    def _run(self, source: str) -> None:
+        """Run code as a cell of its own; an error ends the cell with the magic, too."""
+        done = self._shell.run_cell(source)
+        error = done.error_before_exec or done.error_in_exec
+        if error is not None:
+            error._render_traceback_ = list  # it was shown
+            raise error
