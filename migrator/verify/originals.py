@@ -171,7 +171,10 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
     if recording.devices == ["cpu"] and on_gpu:
         found.append("no tensor was on the GPU: the script, as it was called, chose the CPU")
     if recording.ranks:
-        found.append(f"each of {recording.ranks} ranks is compared with its own")
+        found.append(
+            f"each of {recording.ranks} ranks is compared with its own" if recording.ranks > 1
+            else "a world of one rank: nothing is exchanged with another"
+        )  # fmt: skip
     found.extend(
         f"the original's {name} is that of a stand-in, which computes the same on the CPU"
         for name in recording.stood_in

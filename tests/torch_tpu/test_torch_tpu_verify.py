@@ -55,8 +55,10 @@ torch.save(model.state_dict(), "model.pt")
 """
 
 
-def verified(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> ScriptResult:
-    (folder / "train.py").write_text(SCRIPT)
+def verified(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, script: str = SCRIPT, **options: object
+) -> ScriptResult:
+    (folder / "train.py").write_text(script)
     monkeypatch.chdir(folder)
     how = Options(python=Path(sys.executable), **options)  # type: ignore[arg-type]
     settings = Settings(roundings=1)
@@ -72,6 +74,45 @@ def test_a_script_agrees_and_the_result_says_what_ran(
     stand_in = TARGET.host.stand_in
     assert stand_in is not None and stand_in.says in result.notes
     assert result.device == "CPU back end of torch_tpu"
+
+
+RANKS = """\
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+torch.manual_seed(0)
+model = nn.Linear(4, 2).cuda()
+WRAPPED
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = model(torch.randn(8, 4).cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+total = loss.detach().clone()
+dist.all_reduce(total)
+print(f"loss {total.item() / dist.get_world_size():.5f}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapped", ["model = DistributedDataParallel(model)", "fully_shard(model)"], ids=["ddp", "fsdp"]
+)
+def test_ranks_agree_in_a_world_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapped: str
+) -> None:
+    script = RANKS.replace("WRAPPED", wrapped)
+    result = verified(tmp_path, monkeypatch, script, devices=1)
+    assert result.passed, (result.error, result.problems, result.log_tail)
+    assert {"loss", "gradients", "weights"} <= {f.kind for f in result.stepwise.findings}
+    assert "a world of one rank: nothing is exchanged with another" in result.notes
 
 
 def test_running_statistics_that_do_not_move_are_found(
