@@ -9,7 +9,7 @@ from migrator.analysis.training.loops import following
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
 
 FAMILY = Family("MIG", "Code that was migrated before", 150)
@@ -84,6 +84,8 @@ def of_runtime(ctx: Context, found: Construct) -> Decision:
         word, requires = of_torch(ctx.names, _SAME[name])
         return Rewrite([Replace(found.node, word)], requires)
     match name, ctx.parent(call or found.node):
+        case "DeviceLoader", _ if ctx.words.device_loader is not None:
+            return Keep("moves batches to the device here, too")
         case "setup", ast.Expr() as statement if call is not None:
             return Rewrite([Delete(statement)])
         case "train_step", ast.FunctionDef() as step if found.node in step.decorator_list:

@@ -261,6 +261,16 @@ def test_a_program_for_torch_xla() -> None:
     assert "optimizer.step()" in text and 'torch.save(model.state_dict(), "a.pt")' in text
 
 
+def test_a_loader_of_torch_xla_still_moves_its_batches() -> None:
+    text = tpu(
+        "import torch_xla.core.xla_model as xm\n"
+        "import torch_xla.distributed.parallel_loader as pl\n"
+        "for x, y in pl.MpDeviceLoader(loader, xm.xla_device()):\n    train(x, y)\n"
+    )
+    assert "for x, y in tpu_runtime.DeviceLoader(loader):" in text and "xla" not in text
+    assert tpu(text) == text
+
+
 def test_a_program_that_torch_xla_starts_stays_whole() -> None:
     head, body = XLA.split("\n\n")
     inside = textwrap.indent(body, "    ")

@@ -99,6 +99,14 @@ def test_equal_points_have_a_gradient_of_zero(p: float) -> None:
     torch.testing.assert_close(found[1], found[0])
 
 
+def test_a_loader_moves_the_tensors_of_its_batches() -> None:
+    batches = [{"x": torch.ones(2), "names": ["a", "b"]}, (torch.zeros(1), 3)]
+    loader = tpu_runtime.DeviceLoader(batches)
+    first, (second, number) = loader
+    assert first["x"].device.type == second.device.type == "tpu"
+    assert (first["names"], number, len(loader)) == (["a", "b"], 3, 2)
+
+
 PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a slice between": lambda i: (i, slice(None), i.flip(0)),
     "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),

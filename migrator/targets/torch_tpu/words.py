@@ -1,6 +1,6 @@
 """Words of PyTorch itself: they mean a TPU where there is one, and a GPU where there are GPUs."""
 
-from migrator.targets.words import Devices, Word, Words
+from migrator.targets.words import RUNTIME, Devices, Word, Words
 
 # Functions of torch.cuda, with those of any accelerator that take the same arguments.
 _SAME = {
@@ -31,6 +31,7 @@ WORDS = Words(
     on_gpu=Word("{torch}.cuda.is_available()"),
     autocast=Word("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
+    device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     renames={
         **{f"torch.cuda.{old}": Word(f"{{torch}}.accelerator.{new}") for old, new in _SAME.items()},
         "torch.cuda.manual_seed": Word("{torch}.manual_seed"),

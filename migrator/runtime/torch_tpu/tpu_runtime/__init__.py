@@ -21,8 +21,15 @@ from . import (
     writes,
 )
 from .device import get_device_name, get_device_properties, is_bf16_supported
+from .loaders import DeviceLoader
 
-__all__ = ["get_device_name", "get_device_properties", "is_bf16_supported", "setup"]
+__all__ = [
+    "DeviceLoader",
+    "get_device_name",
+    "get_device_properties",
+    "is_bf16_supported",
+    "setup",
+]
 
 # torch's word for what others call the default: one pass of bfloat16.
 _WORDS = {"default": "medium"}

@@ -1,0 +1,23 @@
+"""Loaders that move their batches to the device, as those of torch_xla do."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+
+class DeviceLoader:
+    """The batches of ``loader`` on the device: what torch_xla's MpDeviceLoader gives."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        found = torch.accelerator.current_accelerator(check_available=True)
+        device = found or torch.device("cpu")
+        for batch in self._loader:
+            yield tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
