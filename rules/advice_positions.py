@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
+from migrator.analysis.syntax.names import dotted
 from migrator.analysis.training.positions import keys, window, with_key
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
@@ -71,14 +72,14 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
         return None
     if not ctx.hot.in_pass(node):
         return None
-    given = {parameter.arg for parameter in function.args.args[1:]}
+    given = _positions(ctx, function)
     for place, key in enumerate(keys(node)):
         match key:
             case ast.Slice(lower, ast.BinOp(one, ast.Add(), other) as upper, None):
                 pass
             case _:
                 continue
-        if not any(isinstance(n, ast.Name) and n.id in given for n in (one, other)):
+        if not any((dotted(n) or "-") in given for n in (one, other)):
             continue
         if lower is None:
             whole = ast.unparse(with_key(node, place, None))
@@ -97,6 +98,35 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
         verb = "read" if isinstance(node.ctx, ast.Load) else "write"
         return advice(f"{_ANEW}{verb} {at}, with {ast.unparse(lower)} a tensor")
     return None
+
+
+@POSITION.on("advice", "arange()")
+def counted(ctx: Context, found: Construct) -> Decision | None:
+    """`torch.arange(self.seen, self.seen + n)`, where the model counts its tokens."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    function = ctx.names.function(call)
+    if not isinstance(function, ast.FunctionDef) or not ctx.hot.in_pass(call):
+        return None
+    match call.args:
+        case [begin, ast.BinOp(one, ast.Add(), count)] if dotted(begin) == dotted(one):
+            pass
+        case _:
+            return None
+    if (dotted(begin) or "-") not in _positions(ctx, function):
+        return None
+    places = copy.copy(call)
+    places.args = [count]
+    name = ast.unparse(begin)
+    return advice(f"{_ANEW}write {name} + {ast.unparse(places)}, with {name} a tensor")
+
+
+def _positions(ctx: Context, function: ast.FunctionDef) -> set[str]:
+    """Parameters, and attributes by which a model counts."""
+    owner = ctx.names.enclosing_class(function)
+    counted = [n.target for n in ast.walk(owner or function) if isinstance(n, ast.AugAssign)]
+    attributes = {dotted(n) or "" for n in counted if isinstance(n, ast.Attribute)}
+    return {parameter.arg for parameter in function.args.args[1:]} | attributes
 
 
 # ---- around a model ------------------------------------------------------------------------------

@@ -159,6 +159,7 @@ _INPUT = advice(
 )
 _COLLECTED = advice(_NEW_LENGTH + "collect in a list, and join once after the loop")
 _CACHE = re.compile(r"past|prev|cache", re.I)
+_SDPA = "torch.nn.functional.scaled_dot_product_attention"
 _KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
 
 
@@ -172,7 +173,9 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if len(parts) < 2 or any(map(ctx.hot.is_on_host, parts)):
         return None
     if ctx.hot.in_pass(call):
-        return _cached(call, *parts) if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
+        return (
+            _cached(ctx, call, *parts) if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
+        )
     statement = ctx.names.statement(call)
     loop = ctx.hot.loop(call)
     if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call:
@@ -196,13 +199,21 @@ def _is_cache(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> bo
     return any(_KEYS.search((dotted(e) or "").rpartition(".")[2]) for e in (past, new))
 
 
-def _cached(call: ast.Call, past: ast.expr, new: ast.expr) -> Decision:
+def _cached(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> Decision:
     dim = argument(call, 1, "dim", "axis")
     along = "0" if dim is None else ast.unparse(dim)
     write = f"{ast.unparse(past)}.index_copy({along}, at, {ast.unparse(new)})"
+    function = ctx.names.function(call)
+    fused = any(ctx.names.qualified(n) == _SDPA for n in ast.walk(function or ctx.names.tree))
+    if fused:
+        seen = "torch.arange(key.shape[-2], device=key.device) <= at[:, None]"
+        hide = f"attn_mask={seen}, in the place of is_causal"
+    else:
+        places = "torch.arange(scores.shape[-1], device=scores.device)"
+        hide = f"scores.masked_fill({places} > at[:, None], -torch.inf)"
     return advice(
-        f"{_NEW_LENGTH}allocate the full length once, write by {write}, with the position in `at`, "
-        "a tensor, and mask the scores of what is behind it"
+        f"{_NEW_LENGTH}allocate the full length once, write by {write}, with the positions of the "
+        f"new tokens in `at`, a tensor, and hide what is behind them by {hide}"
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.scopes import parameters
 from migrator.analysis.training.last_position import is_returned, last_positions
-from migrator.analysis.training.token_loops import TokenLoop, token_loop
+from migrator.analysis.training.token_loops import TokenLoop, collecting_loop, token_loop
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
@@ -30,7 +31,10 @@ The tokens are the same if the model's output at a position depends on nothing b
 causal attention. An encoder, which looks at all positions, gives others. The source can't show
 this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results. A model that only
 keeps the last position is told that position. The model computes up to twice as many positions; a
-cache of keys and values saves more.""",
+cache of keys and values saves more.
+
+A loop that gives its model something else, as with a cache, and only joins the text, collects its
+tokens in a list, and joins them once.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -134,6 +138,47 @@ cache of keys and values saves more.""",
             },
             unsafe=True,
         ),
+        Example(
+            """
+            import torch
+            model = GPT().cuda()
+            with torch.no_grad():
+                logits = model(text, use_cache=True)
+                for _ in range(new_tokens):
+                    token = logits[:, -1].argmax(-1, keepdim=True)
+                    text = torch.cat([text, token], dim=1)
+                    logits = model(token, use_cache=True)
+            """,
+            after="""
+            import torch
+            model = GPT().to("{device}")
+            with torch.no_grad():
+                logits = model(text, use_cache=True)
+                collected = [text]
+                for _ in range(new_tokens):
+                    token = logits[:, -1].argmax(-1, keepdim=True)
+                    collected.append(token)
+                    logits = model(token, use_cache=True)
+                text = torch.cat(collected, dim=1)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                model = GPT().to("{device}")
+                with torch.no_grad():
+                    logits = model(text, use_cache=True)
+                    collected = [text]
+                    for _ in range(new_tokens):
+                        token = logits[:, -1].argmax(-1, keepdim=True)
+                        collected.append(token)
+                        logits = model(token, use_cache=True)
+                        torch_xla.sync()
+                    text = torch.cat(collected, dim=1)
+                """
+            },
+            unsafe=True,
+        ),
         Example.moved(
             "import torch\nmodel = GPT().cuda()\nfor _ in range(new_tokens):\n"
             "    token = model(tokens)[:, -1].argmax(-1, keepdim=True)\n"
@@ -146,6 +191,10 @@ _WHY = (
     "each length is a new shape, which is compiled again or runs operator by operator: a buffer of "
     "a few lengths gives the same tokens if the model's output at a position depends on nothing "
     "behind it, as with causal attention"
+)
+_COLLECTED = (
+    "each length is a new shape, and a program of its own: nothing in the loop looks at what is "
+    "joined, so that it can be joined once, after the loop"
 )
 
 
@@ -171,6 +220,25 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
         Insert(tree, loop.loop, [f"{text} = {name}.tokens"]),
     ]
     return Rewrite(edits, buffer.requires, note=_WHY, works=True)
+
+
+@BUFFER.on("loop", "collected tokens")
+def collected_tokens(ctx: Context, found: Construct) -> Decision:
+    """Nothing looks at the text before it is whole: it is joined once."""
+    ancestors = ctx.names.ancestors(found.node)
+    around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
+    made = collecting_loop(ctx.names, ctx.flow, around)
+    assert made is not None and isinstance(found.node, ast.Call)
+    tree, name = ctx.names.tree, _new(ctx, "collected", "collected_tokens")
+    dim = argument(found.node, 1, "dim", "axis")
+    assert dim is not None
+    join = f"{ast.unparse(found.node.func)}({name}, dim={ast.unparse(dim)})"
+    edits: list[Edit] = [
+        Insert(tree, made.loop, [f"{name} = [{made.name}]"], before=True),
+        ReplaceStatement(made.joined, f"{name}.append({{token}})", {"token": made.token}),
+        Insert(tree, made.loop, [f"{made.name} = {join}"]),
+    ]
+    return Rewrite(edits, note=_COLLECTED, works=True)
 
 
 def _counts_places(ctx: Context) -> bool:

@@ -6,7 +6,7 @@ import ast
 
 from migrator.analysis.syntax.names import dotted
 from migrator.analysis.training.kv_caches import Attention, Pass, kv_passes
-from migrator.analysis.training.positions import keys, window, with_key
+from migrator.analysis.training.positions import free_name, keys, window, with_key_of
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
@@ -178,7 +178,7 @@ def _edits(ctx: Context, made: Pass) -> list[Edit]:
     torch = ctx.torch()[0]
     edits: list[Edit] = []
     if made.at:
-        at = _free(made.function, "at", "positions", "cache_positions")
+        at = free_name(made.function, "at", "positions", "cache_positions")
         base = ast.unparse(made.at[0].node.value)
         count = f"{torch}.arange({ast.unparse(made.length)}, device={base}.device)"
         line = f"{at} = {made.start.arg} + {count}"
@@ -203,7 +203,7 @@ def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edi
     last = f"{at}[:, None]" if attention.is_causal else f"{at}[-1]"
     call, scores = attention.weights, attention.scores
     if scores:
-        later = _free(made.function, "later", "behind")
+        later = free_name(made.function, "later", "behind")
         lines = [f"{later} = {places} > {last}",
                  f"{scores} = {scores}.masked_fill({later}, -{torch}.inf)"]  # fmt: skip
         statement = ctx.names.statement(call)
@@ -216,15 +216,7 @@ def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edi
 
 def _with(node: ast.Subscript, place: int, key: ast.expr | None) -> Replace:
     """The same with another key, or all of that dimension."""
-    hole = ast.Subscript(ast.Name("{x}", ast.Load()), node.slice, node.ctx)
-    return Replace(node, ast.unparse(with_key(hole, place, key)), {"x": node.value})
-
-
-def _free(function: ast.AST, *names: str) -> str:
-    """The first of these names that a function does not have."""
-    taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
-    taken |= {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
-    return next((name for name in names if name not in taken), f"{names[-1]}_")
+    return Replace(node, with_key_of(node, place, key), {"x": node.value})
 
 
 def _tensor(ctx: Context, torch: str) -> str:
@@ -247,7 +239,7 @@ def position(ctx: Context, found: Construct) -> Decision:
     tokens, statement = dotted(found.node.value), ctx.names.statement(found.node)
     if tokens is None or statement is None:
         return Keep("works as it stands")
-    name = _free(ctx.names.function(found.node) or ctx.names.tree, "start", "position")
+    name = free_name(ctx.names.function(found.node) or ctx.names.tree, "start", "position")
     line = f"{name} = {torch}.tensor({ast.unparse(number)}, device={tokens}.device)"
     edits: list[Edit] = [
         Insert(ctx.names.tree, statement, [line], before=True),

@@ -114,6 +114,7 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
     gone: set[ast.AST] = {
         e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
     }
+    filled = {names.parents.get(e.anchor) for e in edits if isinstance(e, Insert) and e.anchor}
     result: list[Edit] = []
     queue: list[ast.AST] = list(gone)
     while queue:
@@ -122,6 +123,7 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
             isinstance(block, ast.If)
             and all(s in gone for s in [*block.body, *block.orelse])
             and block not in gone
+            and block not in filled
             and not _is_elif(names, block)
             and context.effects.none(block.test)
         ):

@@ -105,6 +105,8 @@ FOUND = {
         in_forward("x = self.keys[:, : n + 4]"),
         in_forward("self.keys[:4, n : n + x.shape[1]] = x"),
         in_forward("x = x * self.table[n : n + 4]"),
+        in_forward("x = x * self.table[self.n : self.n + 4]", "self.n += 4"),
+        in_forward("x = x * torch.arange(self.n, self.n + 4, device=x.device)", "self.n += 4"),
         "for end in range(4, 9):\n    out = model(x[:, begin:end])\n    begin = end\n",
     ],
 }
@@ -227,6 +229,8 @@ LOOK_ALIKES = {
         in_forward("x = x[:, : x.shape[1] + 1]"),
         in_forward("self.keys[:, n] = x"),  # gpt-fast's tensor of positions
         in_forward("x = self.table[:, 4 : 4 + len(x)]"),
+        in_forward("x = x * self.table[self.n : self.n + 4]"),  # the same in each call
+        in_forward("x = x * torch.arange(self.n, self.n + 4, device=x.device)"),
         "for end in range(4, 9):\n    out = model(x[:, 2:4])\n    x[:, end] = out\n",
         "for n in range(9):\n    out = model(x[8 * n : 8 * n + 8])\n",  # batches
     ],

@@ -309,3 +309,53 @@ def test_a_forward_that_may_be_another_function_stays(old: str, new: str) -> Non
     source = NET.format(body="return self.head(x[:, -1:])")
     assert "TokenBuffer" in migrated(source)
     assert "TokenBuffer" not in migrated(source.replace(old, new, 1))
+
+
+COLLECTED = """@torch.no_grad()
+def generate(model, idx, count):
+    logits = model(idx)
+    for _ in range(count):
+        new = logits[:, -1].argmax(-1, keepdim=True)
+        idx = torch.cat((idx, new), dim=1)
+        logits = model(new)
+    return idx
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_only_joined_is_joined_once(target: str) -> None:
+    assert migrated(COLLECTED, target) == (
+        """@torch.no_grad()
+def generate(model, idx, count):
+    logits = model(idx)
+    collected = [idx]
+    for _ in range(count):
+        new = logits[:, -1].argmax(-1, keepdim=True)
+        collected.append(new)
+        logits = model(new)
+    idx = torch.cat(collected, dim=1)
+    return idx
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("logits = model(new)", "logits = model(idx)[:, -1:]"),
+        ("logits = model(new)", "logits = model(new, idx.shape[1])"),
+        ("logits = model(new)", "logits = model(new)\n        new[0] = 3"),
+        ("logits = model(new)", "logits = model(new)\n        new.add_(1)"),
+        ("logits = model(new)", "logits = model(new)\n        new += 1"),
+        ("logits = model(new)", "logits = look(new)"),
+        ("(idx, new)", "(new, idx)"),
+        ("(idx, new)", "(idx, new, new)"),
+        ("dim=1", "dim=0"),
+        ("new = logits[:, -1].argmax(-1, keepdim=True)", "new = self.token"),
+        ("    return idx", "    else:\n        print()\n    return idx"),
+        ("    for _", "    show = lambda: idx\n    for _"),
+    ],
+)
+def test_what_more_than_a_join_may_look_at(old: str, new: str) -> None:
+    assert old in COLLECTED
+    assert "collected" not in migrated(COLLECTED.replace(old, new))

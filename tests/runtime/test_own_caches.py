@@ -1,4 +1,4 @@
-"""Caches of keys and values that are written at a tensor: TOK002, docs/generation.md.
+"""Caches of keys and values that are written at a tensor: TOK002, TOK003, docs/generation.md.
 
 The tokens are the original's, and one program serves all positions. Run in the environment of each
 target, see conftest.py.
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import tpu_runtime as tpu
+from grown_cache import MODEL
 from helpers import REPOSITORY, migrated
 from target import TARGET
 from tiers import thorough_on
@@ -135,3 +136,38 @@ def test_keys_and_values_that_grew_are_written_at_a_tensor() -> None:
         if number > 2:  # the prompt, the first token, and on torchax its program
             found += programs
     assert found == []
+
+
+@thorough_on("torchax")
+def test_a_cache_that_grew_is_one_program() -> None:
+    texts = [torch.tensor([[5, 1, 7], [2, 2, 8]]), torch.tensor([[3, 1, 2], [0, 4, 4]])]
+    old, new = module(on_cpu(MODEL)), module(migrated(MODEL, TARGET, unsafe=True))
+    torch.manual_seed(0)
+    for parameter in old.model.parameters():
+        torch.nn.init.normal_(parameter)
+    new.model.load_state_dict(old.model.state_dict())
+    for program in (old, new):
+        program.model.eval()
+    expected = [old.generate(tokens, 12) for tokens in texts]
+    assert len(expected[0].unique()) > 3
+    assert torch.equal(new.generate(texts[0].to(WORD), 12).cpu(), expected[0])
+    if TARGET == "torchax":
+        new.generate(texts[1].to(WORD), 12)  # its prompt's program
+    with compilations() as programs:
+        for tokens, made in zip(texts, expected, strict=True):
+            assert torch.equal(new.generate(tokens.to(WORD), 12).cpu(), made)
+    assert len(programs) <= (2 if TARGET == "torchax" else 0)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_cache_that_grew_takes_several_tokens_at_once(use_cache: bool) -> None:
+    old, new = module(on_cpu(MODEL)), module(migrated(MODEL, TARGET, unsafe=True))
+    new.model.load_state_dict(old.model.state_dict())
+    for program in (old, new):
+        program.model.eval()
+    tokens = torch.tensor([[5, 1, 7, 3, 3, 0]])
+    with torch.no_grad():
+        for part in (tokens[:, :2], tokens[:, 2:5], tokens[:, 5:]):
+            expected = old.model(part, use_cache=use_cache)
+            found = new.model(part.to(WORD), use_cache=use_cache)
+            torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=0)

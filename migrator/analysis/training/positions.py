@@ -99,3 +99,16 @@ def with_key(node: ast.Subscript, place: int, key: ast.expr | None) -> ast.expr:
         return node.value
     key = chosen[0] if len(chosen) == 1 else ast.Tuple(chosen, ast.Load())
     return ast.Subscript(node.value, key, ast.Load())
+
+
+def with_key_of(node: ast.Subscript, place: int, key: ast.expr | None) -> str:
+    """The same as a template, in which `{x}` is what is subscripted."""
+    hole = ast.Subscript(ast.Name("{x}", ast.Load()), node.slice, node.ctx)
+    return ast.unparse(with_key(hole, place, key))
+
+
+def free_name(function: ast.AST, *names: str) -> str:
+    """The first of these names that a function does not have."""
+    taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+    taken |= {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
+    return next((name for name in names if name not in taken), f"{names[-1]}_")

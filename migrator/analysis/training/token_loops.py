@@ -43,6 +43,21 @@ class TokenLoop:
         return target.id
 
 
+@dataclass(frozen=True)
+class CollectingLoop:
+    """A loop that gives a model something else, and joins tokens for what comes after it."""
+
+    loop: ast.For | ast.While
+    joined: ast.Assign  # tokens = torch.cat((tokens, token), dim=1)
+    name: str  # of the tensor that grows
+    token: ast.expr  # what is appended
+
+
+def collecting_loop(names: Names, flow: Flow, loop: ast.For | ast.While) -> CollectingLoop | None:
+    """What is known of a loop without gradients that collects what a model makes."""
+    return None if loop.orelse else _Reader(names, flow, loop).collected()
+
+
 def token_loop(names: Names, flow: Flow, loop: ast.For | ast.While) -> TokenLoop | None:
     """What is known of a loop without gradients, if it has such a form."""
     return None if loop.orelse else _Reader(names, flow, loop).read()
@@ -85,6 +100,40 @@ class _Reader:
         ):
             return None
         return TokenLoop(self._loop, statement, token, window, limit, call, last)
+
+    def collected(self) -> CollectingLoop | None:
+        joined = [found for s in self._statements if (found := self._joined(s)) is not None]
+        nodes = [node for statement in self._statements for node in ast.walk(statement)]
+        asks = any(isinstance(n, ast.Call) and is_model(self._flow, n.func) for n in nodes)
+        if len(joined) != 1 or not asks or any(map(_may_go_on, self._around)):
+            return None
+        ((statement, old, token),) = joined
+        if self._is_seen_elsewhere(old, old) or not self._stays(token):
+            return None
+        return CollectingLoop(self._loop, statement, old.id, token)
+
+    def _stays(self, token: ast.expr) -> bool:
+        """Whether what is kept is new in each round, and not written to."""
+        if isinstance(token, ast.Call):
+            return True
+        if not isinstance(token, ast.Name):
+            return False
+        uses = [n for part in self._loop.body for n in ast.walk(part) if _is_name(n, token.id)]
+        stores = [n for n in uses if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+        made = [_assigned(s, token.id) for s in self._statements]
+        new = [value for value in made if isinstance(value, ast.Call)]
+        return len(stores) == len(new) == 1 and not any(map(self._is_written, uses))
+
+    def _is_written(self, use: ast.AST) -> bool:
+        """`x[0] = y`, `x += y`, `x.add_(y)`, `out=x`"""
+        match self._names.parents.get(use):
+            case ast.Subscript(ctx=ast.Store()) | ast.AugAssign():
+                return True
+            case ast.Attribute(attr=name):
+                return name.endswith("_") or name == "data"
+            case ast.keyword(arg="out"):
+                return True
+        return False
 
     def _joined(self, statement: ast.stmt) -> tuple[ast.Assign, ast.Name, ast.expr] | None:
         """`tokens = torch.cat((tokens, token), dim=1)`, with the old tokens and the new one."""

@@ -17,11 +17,12 @@ from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.grown_caches import grown_caches
 from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import rounds_without_gradients
 from migrator.analysis.training.positions import windows
-from migrator.analysis.training.token_loops import token_loop
+from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
@@ -110,6 +111,10 @@ def _generation(
         tokens = token_loop(names, flow, loop)
         if tokens is not None:
             yield "loop", "growing tokens", tokens.joined.value
+        elif (kept := collecting_loop(names, flow, loop)) is not None:
+            yield "loop", "collected tokens", kept.joined.value
+    for grown in grown_caches(names, names.tree)[:1]:
+        yield "cache", "grown", grown.caches[0].joined.value
     passes = kv_passes(names, names.tree)
     if passes:
         yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)

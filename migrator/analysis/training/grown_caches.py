@@ -1,0 +1,240 @@
+"""Caches of keys and values that a module joins with those of new tokens: those of one known form.
+
+    if self.keys is None:
+        self.keys, self.values = k, v
+    else:
+        self.keys = torch.cat([self.keys, k], dim=1)
+        self.values = torch.cat([self.values, v], dim=1)
+    scores = q @ self.keys.mT
+    hidden = self.mask[self.position : self.position + n, : scores.shape[-1]]
+    self.position += n
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+
+A table that is a causal mask says how many tokens there can be, a counter where the new ones are.
+What is read of a cache goes to one softmax, which hides what the table says, so that a cache may
+be as long as the table from the beginning.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.once import once_in
+from migrator.analysis.training.cached_scores import CachedScores
+from migrator.analysis.training.token_counters import Counter, token_counters
+
+_JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
+
+
+@dataclass(frozen=True)
+class Grown:
+    """`self.name`, which begins as `new`, and is joined with it later."""
+
+    name: str
+    new: str
+    joined: ast.Assign
+
+
+@dataclass(frozen=True)
+class GrownCaches:
+    """The caches of one method."""
+
+    function: ast.FunctionDef
+    choice: ast.If  # if self.keys is None
+    caches: list[Grown]
+    dim: int
+    counter: Counter
+    table: str  # the mask
+    hidden: ast.Subscript  # its rows for the new tokens
+
+
+@once_in
+def grown_caches(names: Names, tree: ast.Module) -> list[GrownCaches]:
+    """Those of a file that are known."""
+    if not any(isinstance(n, ast.Call) and _is_join(names, n) for n in names.order):
+        return []
+    return [
+        found
+        for counter in token_counters(names, tree)
+        for function in counter.owner.body
+        if isinstance(function, ast.FunctionDef)
+        for choice in _choices(function)
+        if (found := _read(names, counter, function, choice)) is not None
+    ]
+
+
+def _is_join(names: Names, call: ast.Call) -> bool:
+    return names.qualified(call.func) in _JOINS
+
+
+def _choices(function: ast.FunctionDef) -> Iterator[ast.If]:
+    """`if self.keys is None:`, in the function or where it is told to keep a cache."""
+    for statement in function.body:
+        inner = statement.body if isinstance(statement, ast.If) else []
+        for node in (statement, *inner):
+            match node:
+                case ast.If(ast.Compare(ast.Attribute(), [ast.Is()], [ast.Constant(None)])):
+                    yield node
+
+
+def _read(
+    names: Names, counter: Counter, function: ast.FunctionDef, choice: ast.If
+) -> GrownCaches | None:
+    first = dict(_assigned(choice.body))
+    joined = [_joined(names, statement) for statement in choice.orelse]
+    caches = [cache for cache, _ in (found for found in joined if found is not None)]
+    dims = {dim for _, dim in (found for found in joined if found is not None)}
+    if len(caches) != len(choice.orelse) or len(first) != len(caches) or len(dims) != 1:
+        return None
+    made = {f"self.{cache.name}": cache.new for cache in caches}
+    assert isinstance(choice.test, ast.Compare)
+    if {k: dotted(v) for k, v in first.items()} != made or dotted(choice.test.left) not in made:
+        return None
+    if any(not _is_only_here(names, counter.owner, function, c.name, choice) for c in caches):
+        return None
+    scores = CachedScores(names, function, {*made}, choice)
+    (dim,) = dims
+    hidden = _hidden(names, counter, function, scores, choice)
+    if hidden is None or not scores.are_hidden(hidden, dim):
+        return None
+    table = dotted(_table(hidden)) or ""
+    if not _is_causal(names, counter.owner, table):
+        return None
+    return GrownCaches(function, choice, caches, dim, counter, table, hidden)
+
+
+def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
+    """The targets and values of plain assignments; of anything else a name that nothing has."""
+    for statement in body:
+        match statement:
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if len(targets) == len(values):
+                yield from zip(map(ast.unparse, targets), values, strict=True)
+            case ast.Assign([ast.Attribute() as target], value):
+                yield ast.unparse(target), value
+            case _:
+                yield "", ast.Constant(None)
+
+
+def _joined(names: Names, statement: ast.stmt) -> tuple[Grown, int] | None:
+    """`self.keys = torch.cat([self.keys, k], dim=1)`"""
+    match statement:
+        case ast.Assign(
+            [ast.Attribute(ast.Name("self"), name)],
+            ast.Call(
+                _, [ast.List([old, ast.Name(new)]) | ast.Tuple([old, ast.Name(new)]), *_]
+            ) as call,
+        ) if _is_join(names, call) and dotted(old) == f"self.{name}":
+            dim = argument(call, 1, "dim", "axis")
+            if dim is not None and len(call.args) + len(call.keywords) == 2:
+                along = ast.unparse(dim)
+                if along in ("1", "2", "-2", "-3"):
+                    return Grown(name, new, statement), int(along)
+    return None
+
+
+def _is_only_here(
+    names: Names, owner: ast.ClassDef, function: ast.FunctionDef, name: str, choice: ast.If
+) -> bool:
+    """Whether nothing else than this method reads the cache, or gives it more than None."""
+    begins = False
+    for node in ast.walk(names.tree):
+        match node:
+            case ast.Attribute(value, attr) if attr == name:
+                own = dotted(value) == "self" and names.enclosing_class(node) is owner
+                if names.enclosing_class(node) is not owner and dotted(value) == "self":
+                    continue  # of another class
+                if not own or not (names.function(node) is function or _is_none(names, node)):
+                    return False
+                begins |= getattr(names.function(node), "name", "") == "__init__"
+            case ast.Call(
+                ast.Attribute(ast.Name("self"), "register_buffer"),
+                [ast.Constant(value), ast.Constant(None), *_],
+            ) if value == name and names.enclosing_class(node) is owner:
+                begins = True
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and n.attr == name]
+    stores = [n for n in stores if isinstance(n.ctx, ast.Store) and not _is_none(names, n)]
+    within = {*ast.walk(choice)}
+    return begins and all(node in within for node in stores)
+
+
+def _is_none(names: Names, node: ast.Attribute) -> bool:
+    """`self.keys = None`, `self.keys, self.values = None, None`, `self.keys is None`"""
+    statement = names.statement(node)
+    if isinstance(node.ctx, ast.Store) and isinstance(statement, ast.Assign):
+        given = dict(_assigned([statement])).get(ast.unparse(node))
+        return isinstance(given, ast.Constant) and given.value is None
+    match names.parents[node]:
+        case ast.Compare(_, [ast.Is() | ast.IsNot()], [ast.Constant(None)]):
+            return True
+    return False
+
+
+# ---- the mask ------------------------------------------------------------------------------------
+
+
+def _hidden(
+    names: Names,
+    counter: Counter,
+    function: ast.FunctionDef,
+    scores: CachedScores,
+    choice: ast.If,
+) -> ast.Subscript | None:
+    """`hidden = self.mask[self.position : self.position + n, :length]`, where there is a cache."""
+    found = [(n, at) for n, at in counter.slices if names.function(n) is function and at == 0]
+    found = [(n, at) for n, at in found if (dotted(_table(n)) or "").startswith("self.")]
+    if len(found) != 1:
+        return None
+    node = found[0][0]
+    statement = names.statement(node)
+    if not isinstance(statement, ast.Assign) or not scores.is_told_alike(statement, choice):
+        return None
+    (rows, *columns) = scores.keys(node)
+    if not isinstance(rows, ast.Slice) or rows.lower is None or rows.upper is None:
+        return None
+    if len(columns) != 1 or not scores.is_up_to_length(columns[0]):
+        return None
+    count = counter.count(rows.lower, rows.upper)
+    block = names.block(statement)
+    later = block[block.index(statement) + 1 :]
+    grows = [grown for grown in counter.grows if names.function(grown) is function]
+    if len(grows) != 1 or grows[0] not in later or count is None:
+        return None
+    same = ast.dump(grows[0].value) == ast.dump(count)
+    return node if same and scores.is_one_value(count) else None
+
+
+def _table(node: ast.Subscript) -> ast.expr:
+    """The `self.mask` of `self.mask.bool()[…]`."""
+    match node.value:
+        case ast.Call(ast.Attribute(table, "bool"), [], []):
+            return table
+    return node.value
+
+
+def _is_causal(names: Names, owner: ast.ClassDef, table: str) -> bool:
+    """`self.register_buffer("mask", torch.triu(torch.ones(length, length), diagonal=1))`"""
+    made: list[ast.expr] = []
+    for node in ast.walk(owner):
+        match node:
+            case ast.Attribute(ctx=ast.Store()) if dotted(node) == table:
+                return False  # what is no buffer stays where it was made
+            case ast.Call(
+                ast.Attribute(ast.Name("self"), "register_buffer"),
+                [ast.Constant(str(name)), value, *_],
+            ) if f"self.{name}" == table:
+                made.append(value)
+    (value,) = made if len(made) == 1 else (ast.Constant(None),)
+    match value:
+        case ast.Call(ast.Attribute(inner, "bool"), [], []):
+            value = inner
+    match value:
+        case ast.Call(func, [ast.Call(ones, [rows, columns], keywords), *_]):
+            diagonal = argument(value, 1, "diagonal")
+            square = ast.dump(rows) == ast.dump(columns) and {k.arg for k in keywords} <= {"dtype"}
+            called = (names.qualified(func), names.qualified(ones))
+            right = diagonal is not None and ast.unparse(diagonal) == "1" and square
+            return right and called == ("torch.triu", "torch.ones")
+    return False

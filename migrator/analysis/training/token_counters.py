@@ -1,0 +1,143 @@
+"""Attributes by which a model counts the tokens that it was given.
+
+    def __init__(self):
+        self.position = 0
+
+    def forward(self, x):
+        places = torch.arange(self.position, self.position + n)
+        self.position += n
+
+    def reset(self):
+        self.position = 0
+
+In these all of what the file does with the number is seen: it may be a tensor as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once_in
+from migrator.analysis.training.positions import keys
+
+MODULE = ("torch.nn.Module", "torch.nn.modules.module.Module")
+
+
+@dataclass
+class Counter:
+    """`self.name`, which counts from 0."""
+
+    owner: ast.ClassDef
+    name: str
+    begins: ast.Assign
+    resets: list[ast.Assign] = field(default_factory=list)
+    grows: list[ast.AugAssign] = field(default_factory=list)
+    ranges: list[ast.Call] = field(default_factory=list)  # torch.arange(self.name, self.name + n)
+    slices: list[tuple[ast.Subscript, int]] = field(default_factory=list)  # x[self.name : … + n]
+
+    def count(self, begin: ast.expr, end: ast.expr) -> ast.expr | None:
+        """The `n` of `self.name` and `self.name + n`."""
+        match end:
+            case ast.BinOp(one, ast.Add(), count):
+                same = _is_own(begin, self.name) and _is_own(one, self.name)
+                return count if same else None
+        return None
+
+
+@once_in
+def token_counters(names: Names, tree: ast.Module) -> list[Counter]:
+    """Those of a file's modules."""
+    if not any(isinstance(node, ast.AugAssign) for node in names.order):
+        return []
+    return [
+        counter
+        for owner in tree.body
+        if isinstance(owner, ast.ClassDef)
+        if any(names.qualified(base) in MODULE for base in owner.bases)
+        for begins in _zeros(_method(owner, "__init__"))
+        if (counter := _counter(names, owner, begins)) is not None
+    ]
+
+
+def _method(owner: ast.ClassDef, name: str) -> list[ast.stmt]:
+    methods = (m for m in owner.body if isinstance(m, ast.FunctionDef) and m.name == name)
+    return next((m.body for m in methods), [])
+
+
+def _zeros(body: list[ast.stmt]) -> Iterator[ast.Assign]:
+    """`self.position = 0`, below the call of the module's own `__init__`"""
+    begun = False
+    for statement in body:
+        begun |= isinstance(statement, ast.Expr) and "__init__(" in ast.unparse(statement)
+        if begun and isinstance(statement, ast.Assign) and _own_zero(statement):
+            yield statement
+
+
+def _own_zero(statement: ast.AST) -> str:
+    match statement:
+        case ast.Assign([ast.Attribute(ast.Name("self"), name)], ast.Constant(number)):
+            return name if type(number) is int and number == 0 else ""
+    return ""
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    match node:
+        case ast.Attribute(ast.Name("self"), attr):
+            return attr == name
+    return False
+
+
+def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter | None:
+    made = Counter(owner, _own_zero(begins), begins)
+    for node in names.order:
+        if isinstance(node, ast.Constant) and node.value == made.name:
+            return None  # of `getattr`, or of a table
+        if isinstance(node, ast.Attribute) and node.attr == made.name:
+            if not _is_own(node, made.name):
+                return None
+            if names.enclosing_class(node) is owner and not _note(names, made, node):
+                return None
+    return made if made.grows and (made.ranges or made.slices) else None
+
+
+def _note(names: Names, made: Counter, node: ast.Attribute) -> bool:
+    """What a use of the number is, if it is known."""
+    above = names.parents[node]
+    match above:
+        case ast.Assign():
+            if above is not made.begins:
+                made.resets.append(above)
+            return _own_zero(above) == made.name
+        case ast.AugAssign(target, ast.Add(), ast.Name() | ast.Subscript() | ast.Call()):
+            made.grows.append(above)
+            return target is node
+        case ast.BinOp():
+            above = names.parents[above]
+    match above:
+        case ast.Call(func, [begin, end], keywords):
+            known = all(k.arg in ("device", "dtype") for k in keywords)
+            if not known or names.qualified(func) != "torch.arange":
+                return False
+            if above not in made.ranges:
+                made.ranges.append(above)
+            return made.count(begin, end) is not None
+        case ast.Slice(ast.expr() as begin, ast.expr() as end, None):
+            found = _subscript(names, above)
+            if found is not None and found not in made.slices:
+                made.slices.append(found)
+            return found is not None and made.count(begin, end) is not None
+    return False
+
+
+def _subscript(names: Names, key: ast.Slice) -> tuple[ast.Subscript, int] | None:
+    """Where it is read, with no other key that would move its dimension."""
+    above = names.parents[key]
+    node = names.parents[above] if isinstance(above, ast.Tuple) else above
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return None
+    others = [k for k in keys(node) if k is not key]
+    plain = all(isinstance(k, ast.Slice) and k.lower is None and k.step is None for k in others)
+    return (node, keys(node).index(key)) if plain else None

@@ -1,0 +1,201 @@
+"""Caches of keys and values that a program's own model joins with those of new tokens."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.training.grown_caches import GrownCaches, grown_caches
+from migrator.analysis.training.positions import free_name, with_key_of
+from migrator.analysis.training.token_counters import Counter, token_counters
+from migrator.construct import Construct
+from migrator.diagnostics import Safety
+from migrator.edits import Delete, Edit, Insert, Replace, ReplaceStatement
+from migrator.rule import Context, Decision, Example, Rewrite, Rule
+
+_MODEL = """
+            import torch
+            from torch import nn
+            class Attention(nn.Module):
+                def __init__(self, length, width):
+                    super().__init__()
+                    self.qkv = nn.Linear(width, 3 * width)
+                    self.register_buffer("mask", torch.triu(torch.ones(length, length), diagonal=1))
+                    self.register_buffer("keys", None, persistent=False)
+                    self.register_buffer("values", None, persistent=False)
+                    {begins}
+                def forward(self, x, use_cache=False):
+                    length = x.shape[1]
+                    q, k, v = self.qkv(x).chunk(3, -1)
+                    if use_cache:
+                        {grows}
+                        keys, values = self.keys, self.values
+                    else:
+                        keys, values = k, v
+                    scores = q @ keys.mT
+                    count = keys.shape[-2]
+                    if use_cache:
+                        later = self.mask.bool()[{rows}, :count]
+                        self.position += length
+                    else:
+                        later = self.mask.bool()[:length, :length]
+                    scores = scores.masked_fill(later, -torch.inf)
+                    weights = torch.softmax(scores, dim=-1)
+                    return weights @ values
+                def reset(self):
+                    self.keys, self.values = None, None
+                    {resets}
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    {counts}
+                def forward(self, tokens, use_cache=True):
+                    length = tokens.shape[1]
+                    places = {places}
+                    self.seen += length
+                    x = self.tokens(tokens) + self.places(places)
+                    return self.head(self.attention(x, use_cache=use_cache))
+            model = Model(){moved}
+            """
+
+
+def _filled(*, moved: str, **parts: str) -> str:
+    text = _MODEL
+    for name, part in (*parts.items(), ("moved", moved)):
+        line = next(line for line in text.splitlines() if f"{{{name}}}" in line)
+        indent = line[: len(line) - len(line.lstrip())]
+        text = text.replace(f"{{{name}}}", part.replace("\n", f"\n{indent}"))
+    return text
+
+
+GROWN = Rule(
+    code="TOK003",
+    name="grown-cache",
+    summary="a cache of keys and values that grew has its full length from the beginning",
+    why="""Each token makes the cache longer, and each length is another shape; the position is a
+Python number, and each number another program. An expert allocates the cache once, writes new keys
+and values at the position, and makes that a tensor: a buffer of the module, which moves with it,
+and counts on the device. The model's own causal mask has a row for each position, and hides all
+that is behind it: there a cache is zero, and its weight is exactly zero. So one program serves all
+positions. The numbers stay the same if only this file's code reads the caches and the counters,
+and the model attends to as many new keys as it has new queries. The source can't show this, so the
+rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
+
+Only this form is known. The caches are attributes that begin as None, are given the first keys and
+values by `if self.keys is None:`, and are joined with later ones in its `else:`, along dimension
+1, 2, -2 or -3. Nothing else reads them but that method: by names, `transpose`, `permute`, `mT`,
+`repeat_interleave`, `contiguous` and `float`, in one product of scores and one of weights. The
+scores are at most scaled, and masked with minus infinity by rows of a table
+(`self.mask[self.position : self.position + n, :length]`) that is `torch.triu(torch.ones(length,
+length), diagonal=1)`; then there is one softmax. The counter begins as 0, is set to 0 elsewhere,
+and grows by `+= n` behind the mask. Other counters of the file become tensors, too, if they begin
+so, and are only read by `torch.arange(self.seen, self.seen + n)` or as the bounds of a slice. For
+other forms, ADV002 says at each place what to write.""",
+    safety=Safety.UNSAFE,
+    examples=(
+        Example(
+            _filled(
+                begins="self.position = 0",
+                grows="if self.keys is None:\n    self.keys, self.values = k, v\nelse:\n"
+                "    self.keys = torch.cat([self.keys, k], dim=1)\n"
+                "    self.values = torch.cat([self.values, v], dim=1)",
+                rows="self.position : self.position + length",
+                resets="self.position = 0",
+                counts="self.seen = 0",
+                places="torch.arange(self.seen, self.seen + length, device=tokens.device)",
+                moved=".cuda()",
+            ),
+            after=_filled(
+                begins='self.register_buffer("position", torch.tensor(0), persistent=False)',
+                grows="at = self.position + torch.arange(k.shape[1], device=k.device)\n"
+                "if self.keys is None:\n"
+                "    self.keys = k.new_zeros(len(k), self.mask.shape[-1], *k.shape[2:])\n"
+                "    self.values = v.new_zeros(len(v), self.mask.shape[-1], *v.shape[2:])\n"
+                "self.keys[:, at] = k\n"
+                "self.values[:, at] = v",
+                rows="at",
+                resets="self.position.zero_()",
+                counts='self.register_buffer("seen", torch.tensor(0), persistent=False)',
+                places="self.seen + torch.arange(length, device=tokens.device)",
+                moved='.to("{device}")',
+            ),
+            unsafe=True,
+        ),
+    ),
+)
+
+_WHY = (
+    "each length is a new shape, which is compiled again or runs operator by operator: with a "
+    "cache of full length and a position that is a tensor, one program serves all; that gives the "
+    "same tokens if no other file reads the caches or the counters"
+)
+
+
+@GROWN.on("cache", "grown")
+def grown(ctx: Context, found: Construct) -> Decision:
+    tree = ctx.names.tree
+    caches = grown_caches(ctx.names, tree)
+    edits = [edit for made in caches for edit in _written(ctx, made)]
+    rows = {made.hidden for made in caches}
+    for counter in token_counters(ctx.names, tree):
+        edits += _counted(ctx, counter, rows)
+    drops = [statement for made in caches for statement in (*made.choice.body, *made.choice.orelse)]
+    return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True, drops=drops)
+
+
+def _written(ctx: Context, made: GrownCaches) -> list[Edit]:
+    """What `if self.keys is None: … else: …` becomes, and the rows of the mask."""
+    torch, tree = ctx.torch()[0], ctx.names.tree
+    at = free_name(made.function, "at", "positions", "cache_positions")
+    first = made.caches[0].new
+    places = f"{torch}.arange({first}.shape[{made.dim}], device={first}.device)"
+    allocated = [f"self.{c.name} = {_zeros(c.new, made.dim, made.table)}" for c in made.caches]
+    key = {1: f":, {at}", 2: f":, :, {at}", -2: f"..., {at}, :", -3: f"..., {at}, :, :"}[made.dim]
+    written = [f"self.{cache.name}[{key}] = {cache.new}" for cache in made.caches]
+    line = f"{at} = self.{made.counter.name} + {places}"
+    edits: list[Edit] = [
+        Insert(tree, made.choice, [line], before=True),
+        Insert(tree, made.choice, written),
+        *(Delete(cache.joined) for cache in made.caches),
+        Replace(made.hidden, with_key_of(made.hidden, 0, ast.Name(at)), {"x": made.hidden.value}),
+    ]
+    edits.append(Insert(tree, made.choice.body[0], allocated, before=True))
+    return [*edits, *map(Delete, made.choice.body)]
+
+
+def _zeros(new: str, dim: int, table: str) -> str:
+    """A cache of full length, of the shape of new keys but for that."""
+    before = f"len({new})" if dim == 1 else f"*{new}.shape[:{dim}]"
+    behind = f"{new}.shape[-1]" if dim == -2 else f"*{new}.shape[{dim + 1}:]"
+    return f"{new}.new_zeros({before}, {table}.shape[-1], {behind})"
+
+
+def _counted(ctx: Context, counter: Counter, rows: set[ast.Subscript]) -> list[Edit]:
+    """A counter as a buffer, and what is read at it."""
+    torch, name = ctx.torch()[0], counter.name
+    begins = f'self.register_buffer("{name}", {torch}.tensor(0), persistent=False)'
+    edits: list[Edit] = [ReplaceStatement(counter.begins, begins)]
+    edits += [ReplaceStatement(reset, f"self.{name}.zero_()") for reset in counter.resets]
+    for call in counter.ranges:
+        count = counter.count(*call.args)
+        assert count is not None
+        given = {f"{k.arg}": k.value for k in call.keywords}
+        rest = "".join(f", {word}={{{word}}}" for word in given)
+        text = f"self.{name} + {{arange}}({{count}}{rest})"
+        is_whole = isinstance(ctx.parent(call), ast.Assign | ast.Call)
+        holes = {"arange": call.func, "count": count, **given}
+        edits.append(Replace(call, text if is_whole else f"({text})", holes))
+    for node, place in counter.slices:
+        if node not in rows:
+            edits.append(_read(torch, counter, node, place))
+    return edits
+
+
+def _read(torch: str, counter: Counter, node: ast.Subscript, place: int) -> Replace:
+    key = node.slice.elts[place] if isinstance(node.slice, ast.Tuple) else node.slice
+    assert isinstance(key, ast.Slice) and key.lower is not None and key.upper is not None
+    count = counter.count(key.lower, key.upper)
+    assert count is not None
+    device = f"{ast.unparse(node.value)}.device"
+    places = f"self.{counter.name} + {torch}.arange({ast.unparse(count)}, device={device})"
+    return Replace(node, with_key_of(node, place, ast.parse(places, mode="eval").body),
+                   {"x": node.value})  # fmt: skip
