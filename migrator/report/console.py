@@ -67,7 +67,7 @@ def render(
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
     """Print the diff of a run in colours; the runtime's files only if `companions` are wanted."""
     report = report if companions else replace(report, companions={})
-    print_code(b"".join(unified(report)).decode("utf-8", "replace"), "diff", console)
+    print_code(b"".join(unified(report, codes=True)).decode("utf-8", "replace"), "diff", console)
 
 
 def show_cell(report: Report, console: Console) -> None:

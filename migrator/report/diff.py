@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from migrator.diagnostics import Range, Safety
 from migrator.files.discover import project_root
+from migrator.report.findings import Text
+from migrator.report.hunks import Hunk
 from migrator.runs.run_report import Report
 
+_HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \S+ @@")
 
-def unified(report: Report, root: Path | None = None) -> Iterator[bytes]:
+
+def unified(report: Report, root: Path | None = None, *, codes: bool = False) -> Iterator[bytes]:
     """The diff of a run in the files' own bytes, line by line, companions as new files.
 
-    Paths are relative to `root`, as `git apply` expects them there.
+    Paths are relative to `root`, as `git apply` expects them there. With `codes`, each part begins
+    with the rules that made it.
     """
     base = root or _base(report)
     for file in report.changed:
-        yield from _file(_name(file.path, base), file.result.original, file.result.source)
+        text = Text(file)
+        lines = _file(_name(file.path, base), text.content, text.told)
+        yield from _with_codes(lines, text) if codes else lines
     for path, content in report.companions.items():
         before = path.read_bytes() if path.exists() else None
         yield from _file(_name(path, base), before, content)
@@ -49,6 +58,29 @@ def _file(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:
     old, new = _lines(before or b""), _lines(after)
     for line in difflib.diff_bytes(difflib.unified_diff, old, new, here, there):
         yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def _with_codes(lines: Iterable[bytes], text: Text) -> Iterator[bytes]:
+    found = [
+        (text.place(Range(h.start + 1, 1, max(h.end, h.start + 1), 1, h.cell)), h)
+        for h in text.hunks
+    ]
+    for line in lines:
+        if match := _HEADER.match(line):
+            first = int(match[1])
+            last = first + int(match[2] or 1)
+            within = [h for at, h in found if at.line <= last and first <= at.end_line]
+            names = dict.fromkeys(name for h in within for name in _names(h))
+            line = b" ".join((match[0], ", ".join(names).encode())).rstrip() + b"\n"
+        yield line
+
+
+def _names(hunk: Hunk) -> list[str]:
+    """The rules that made it; one whose edit may change results is said to be unsafe."""
+    unsafe = {d.code for d in hunk.diagnostics if d.safety is Safety.UNSAFE}
+    return [f"{code} ({Safety.UNSAFE})" if code in unsafe else code for code in hunk.codes] or [
+        hunk.label
+    ]
 
 
 _LETTERS = dict(zip(b'\a\b\t\n\v\f\r"\\', b'abtnvfr"\\', strict=True))

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
+from migrator.formats.kinds import is_module
 from migrator.pipeline.advice import KIND
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
@@ -190,7 +191,9 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
         every = "Both targets" if len(rule.targets) == 2 else "All targets"
         who = every if len(names) == len(rule.targets) else ", ".join(names)
         yield f"{who}{unsafe}{flags}{file}{stays}:"
-        language = "diff" if diff else Syntax.guess_lexer(example.path, example.before)
+        path = example.path
+        other = "python" if is_module(Path(path)) else Syntax.guess_lexer(path, example.before)
+        language = "diff" if diff else other
         yield _fenced(diff or example.before, language)
         yield from _quoted_messages({name: _messages(rule, example, name) for name in names})
 

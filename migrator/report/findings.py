@@ -17,7 +17,7 @@ from migrator.files.discover import project_root
 from migrator.formats import kinds, notebook
 from migrator.pipeline.decide import SUPPRESSED
 from migrator.registry import registry
-from migrator.report.hunks import Hunk, hunks, parts, together
+from migrator.report.hunks import Hunk, hunks, made, parts, together
 from migrator.runs.run_report import FileReport, Report
 
 _STDIN = Path("<stdin>")
@@ -118,6 +118,14 @@ class Text:
             return self.every_hunk
         told = [h for d in self.file.result.diagnostics for h in self.needed(d)]
         return [h for h in self.every_hunk if h in told]
+
+    @cached_property
+    def told(self) -> bytes:
+        """What the file becomes by these alone."""
+        result, suffix = self.file.whole or self.file.result, self.file.path.suffix
+        if len(self.hunks) == len(self.every_hunk):
+            return result.source
+        return made(suffix, result, self.hunks)
 
     def needed(self, diagnostic: Diagnostic) -> list[Hunk]:
         return together(self.every_hunk, diagnostic)
@@ -234,16 +242,18 @@ def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Findi
             continue
         if written and diagnostic.is_edit:
             continue
-        place = text.place(diagnostic.range)
-        line = text.lines[place.line - 1] if place.line <= len(text.lines) else ""
+        added = diagnostic.is_edit and diagnostic.outcome is None  # is where it is put in
+        where = diagnostic.touched[0] if added and diagnostic.touched else diagnostic.range
+        place = text.place(where)
+        line = "" if added or place.line > len(text.lines) else text.lines[place.line - 1]
         message = _NUMBER.sub("line", diagnostic.message)
         about = (path, diagnostic.code, diagnostic.construct, message, " ".join(line.split()))
         seen[about] += 1
         named = "\0".join((*about, str(seen[about])))
         fingerprint = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        made = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
+        own = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
         diagnostic = text.now(diagnostic) if written else diagnostic
-        yield Finding(path, place, diagnostic, fingerprint, suppressed, made)
+        yield Finding(path, place, diagnostic, fingerprint, suppressed, own)
 
 
 _EFFORTS = list(Effort)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
-from migrator.diagnostics import Outcome, Severity
+from migrator.diagnostics import Outcome, Range, Severity
 from migrator.registry import registry
 from migrator.report import View
 from migrator.report.findings import Finding, by_importance, findings, relative, top
+from migrator.report.hunks import Hunk
 from migrator.report.statistics import counted
 from migrator.report.terminal import shown
 from migrator.runs.run_report import Report
@@ -84,9 +86,20 @@ def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:
 
 def _becomes(group: Sequence[Finding]) -> list[str]:
     """What the first lines of an edit come to be."""
-    hunks = group[0].hunks[:1] if group[0].pending else ()
-    lines = [f"+ {line}" for hunk in hunks for line in hunk.after]
+    first = group[0]
+    hunks = first.hunks[:1] if first.pending else ()
+    lines = [f"+ {line}" for hunk in hunks for line in _own_lines(hunk, first.diagnostic.range)]
     return [*lines[:_LINES], *(["+ …"] if len(lines) > _LINES else [])]
+
+
+def _own_lines(hunk: Hunk, where: Range) -> Sequence[str]:
+    """What a line of a hunk comes to be: that which is most like it; else, what all of it does."""
+    at = where.line - 1 - hunk.start
+    if where.line != where.end_line or not 0 <= at < len(hunk.before):
+        return hunk.after
+    if len(hunk.before) == len(hunk.after):
+        return hunk.after[at : at + 1]
+    return get_close_matches(hunk.before[at], hunk.after, 1) or hunk.after
 
 
 def _kind(finding: Finding) -> str:

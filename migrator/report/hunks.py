@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap
+from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap, lines_of
 from migrator.formats import kinds, notebook, python
 from migrator.pipeline.result import Result
 
@@ -110,6 +110,29 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
         return []
     made = [d for d in result.diagnostics if d.is_edit]
     return [h for part in parts(path_suffix, result) for h in _hunks(part, made)]
+
+
+def made(path_suffix: str, result: Result, wanted: Collection[Hunk]) -> bytes:
+    """A file of which only some hunks are made."""
+    if path_suffix != kinds.NOTEBOOK:
+        before, after = (text.decode("latin-1") for text in (result.original, result.source))
+        return _made(before, after, wanted).encode("latin-1")
+    book = notebook.read(result.original)
+    new = {cell.number: cell.source for cell in notebook.read(result.source).cells}
+    by_cell = {n: [h for h in wanted if h.cell == n] for n in new}
+    sources = {c.number: _made(c.source, new[c.number], by_cell[c.number]) for c in book.cells}
+    return book.with_sources(sources).encode()
+
+
+def _made(before: str, after: str, wanted: Iterable[Hunk]) -> str:
+    old, new = lines_of(before), lines_of(after)
+    text, at = "", 0
+    for hunk in sorted(wanted, key=lambda hunk: hunk.start):
+        text += "".join(old[at : hunk.start])
+        added = "".join(new[hunk.new_start : hunk.new_end])
+        text += "\n" + added if text and added and text[-1] not in "\r\n" else added
+        at = hunk.end
+    return text + "".join(old[at:])
 
 
 def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from helpers import committed, git, write_tree
+from helpers import cli, committed, git, write_tree
 
 from migrator import migrate_paths
 from tests.files.revisions import NEW, OLD, STREAM, append, commit, found, since
@@ -173,6 +173,34 @@ def test_the_set_up_counts_where_it_would_be_put_in(tmp_path: Path) -> None:
     assert since(root).check_code() == 0
 
 
+def diff_since_head(root: Path) -> bytes:
+    return cli(".", "--target", "torchax", "--diff", "--diff-base=HEAD", cwd=root).stdout
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_diff_has_the_edits_of_the_change_alone(tmp_path: Path, end: str) -> None:
+    def ended(text: str) -> bytes:
+        return (text.replace("\n", "\r\n") if end == "\r\n" else text.rstrip("\n") + end).encode()
+
+    root = committed(tmp_path, {"a.py": OLD, ".gitattributes": "* -text\n"})
+    write_tree(root, {"a.py": ended(OLD + NEW)})
+    if end == "\r\n":
+        write_tree(root, {"a.py": ended(OLD)})
+        commit(root)
+        write_tree(root, {"a.py": ended(OLD + NEW)})
+    git(root, "apply", stdin=diff_since_head(root))
+    assert (root / "a.py").read_bytes() == ended(OLD + NEW.replace(".cuda()", '.to("jax")'))
+
+
+def test_a_diff_brings_the_imports_that_its_edits_need(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": OLD})
+    append(root / "a.py", "\n\ndef wait():\n    torch.cuda.synchronize()")
+    git(root, "apply", stdin=diff_since_head(root))
+    text = (root / "a.py").read_text()
+    assert "import torch\nimport tpu_runtime\n" in text and "x.cuda()" in text
+    assert text.endswith("    tpu_runtime.synchronize()")
+
+
 # ---- notebooks -----------------------------------------------------------------------------------
 
 
@@ -200,6 +228,16 @@ def test_cells_are_compared_not_their_json(tmp_path: Path) -> None:
     assert found(since(root), root) == [
         "n.ipynb:cell 2:1:7 rewritten", "n.ipynb:cell 3:3:7 rewritten",
     ]  # fmt: skip
+
+
+def test_a_diff_has_the_edits_of_new_cells_and_the_set_up(tmp_path: Path) -> None:
+    cells = ["import torch\n", "x = torch.ones(2).cuda()\n", "y = 1\n"]
+    root = committed(tmp_path, {"n.ipynb": book(cells)})
+    write_tree(root, {"n.ipynb": book([*cells[:2], "y = 1\nz = x.cuda()\n"])})
+    git(root, "apply", stdin=diff_since_head(root))
+    first, *others = json.loads((root / "n.ipynb").read_text())["cells"]
+    assert "tpu_runtime.setup()" in "".join(first["source"])
+    assert ["".join(cell["source"]) for cell in others] == [cells[1], 'y = 1\nz = x.to("jax")\n']
 
 
 def test_a_notebook_that_was_none_is_new(tmp_path: Path) -> None:

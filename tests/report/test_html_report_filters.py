@@ -47,8 +47,26 @@ def test_unsafe_edits_can_be_told(tmp_path: Path, opened: Any) -> None:
     cli("a.py", *TO, "--unsafe", "--report", "r.html", "-q", cwd=tmp_path)
     page = opened(tmp_path / "r.html")
     page.click("#safety [value=unsafe]")
-    assert page.locator(".head .safety").all_inner_texts() == ["⚠ unsafe"]
+    assert page.locator(".head .safety").all_inner_texts() == ["⚠ unsafe: may change results"]
     assert page.locator(".come").all_inner_texts() == ["    model.bfloat16()"]
+
+
+def test_unsafe_edits_stand_out_and_their_reason_stands_once(tmp_path: Path, opened: Any) -> None:
+    source = "import torch\n\n\ndef f(model, x):\n    model.half()\n"
+    source += "    y = 1\n" * 8 + "    model.half()\n    z = 1\n    return x.cuda()\n"
+    write_tree(tmp_path, {"a.py": source})
+    cli("a.py", *TO, "--unsafe", "--report", "r.html", "-q", cwd=tmp_path)
+    page = opened(tmp_path / "r.html")
+    heads = page.locator(".head").all_inner_texts()
+    assert ["unsafe" in head for head in heads] == [True, True, False]
+    first, second = page.locator(".head.unsafe").all()
+    said = [text for text in first.inner_text().splitlines() if "bfloat16" in text]
+    assert said and not any(text in second.inner_text() for text in said)
+    colours = [
+        page.locator(f".head{kind}").first.evaluate("e => getComputedStyle(e).backgroundColor")
+        for kind in (".unsafe", ":not(.unsafe)")
+    ]
+    assert colours[0] != colours[1]
 
 
 STEP = """import torch

@@ -25,6 +25,8 @@ def test_narrow_windows_have_one_column(project: Path, opened: Any) -> None:
     page = opened(project, viewport={"width": 420, "height": 800})
     assert page.locator("table.unified").count() and not page.locator("table.split").count()
     assert page.evaluate("document.documentElement.scrollWidth") == 420
+    for name in page.locator("tbody .names").all():  # what the letters of a family stand for
+        assert name.is_visible() and name.evaluate("e => e.scrollWidth <= e.clientWidth")
     page.click("#show-files")
     page.locator("a.leaf", has_text="moves.py").click()
     assert not page.locator("#files").is_visible()

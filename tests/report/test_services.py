@@ -187,6 +187,16 @@ def test_an_annotation_names_place_and_result(tmp_path: Path) -> None:
     assert message.endswith('\n+     return 100 % x.to("jax")')
 
 
+def test_annotations_stand_at_their_own_lines(tmp_path: Path) -> None:
+    source = "import torch\nimport os\n\nx = torch.ones(2).cuda()\ny = x.to('cuda')\nprint(y, os)\n"
+    root = committed(tmp_path, {"a.py": source})
+    found = {values["line"]: message for _, values, message in commands(printed(root, "github"))}
+    assert set(found) == {"2", "4", "5"}  # the set-up is put in behind the imports
+    assert "tpu_runtime.setup()" in found["2"]
+    assert found["4"].endswith("\n+ x = torch.ones(2).to('jax')")
+    assert found["5"].endswith("\n+ y = x.to('jax')")
+
+
 def test_paths_are_from_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = committed(tmp_path / "checked out", {"sub/a.py": CODE})
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))

@@ -15,7 +15,8 @@ const LAYOUTS = {
 const layoutOf = (file, part) => !file.hunks.some((hunk) => hunk.cell === part.cell) ? "plain"
   : sideBySide() ? "split" : "unified";
 
-const tag = (code) => make("button", { type: "button", class: "code", "data-rule": code,
+const tag = (code, unsafe = false) => make("button", { type: "button",
+  class: unsafe ? "code unsafe" : "code", "data-rule": code,
   title: data.rules[code] ? data.rules[code].summary : code }, ...painted(code));
 
 function fileName(path) {
@@ -100,12 +101,12 @@ function render(file) {
   file.rendered = true;
   observer.unobserve(file.body);
   const { parts } = textOf(file);
-  const said = new Map(); // reasons that stand above already
+  const said = new Map(); // sentences that stand above already, and where
   const about = file.shown.filter((item) => partNumber(file, item.cell) < 0);
   const tables = file.parts.map((part, number) => {
     const layout = layoutOf(file, part);
-    const lines = { layout, before: parts[number], colours: colours(parts[number], file.python) };
-    const rows = [...pieces(file, part, number)].flatMap((p) => rowsOf(file, part, number, p, lines, said));
+    const lines = { layout, before: parts[number], colours: colours(parts[number], file.python), said };
+    const rows = [...pieces(file, part, number)].flatMap((p) => rowsOf(file, part, number, p, lines));
     if (!rows.length) return null;
     const caption = part.cell ? `Cell ${part.cell}` : file.notebook ? "Notebook" : "";
     return make("div", { class: "part" },
@@ -195,10 +196,10 @@ function joined(ranges, count) {
   return found;
 }
 
-function rowsOf(file, part, number, piece, lines, said) {
+function rowsOf(file, part, number, piece, lines) {
   if (piece.lines) return equalRows(piece, lines);
   if (piece.fold) return [wide("folded", lines, ...folded(file, part, piece, lines))];
-  if (!piece.item.hunk) return [wide("finding", lines, finding(file, piece.item, said))];
+  if (!piece.item.hunk) return [wide("finding", lines, finding(file, piece.item, lines.said))];
   return hunkRows(file, piece.item, lines);
 }
 
@@ -270,27 +271,30 @@ function hunkRows(file, hunk, lines) {
       oldNo(r), r.old >= 0 ? lineOf(...old(r)) : lineOf("none", "before"),
       nowNo(r), r.new >= 0 ? lineOf(...now(r)) : lineOf("none", "after")));
   }
-  return [wide("hunk", lines, hunkHead(file, hunk)), ...rows];
+  return [wide("hunk", lines, hunkHead(file, hunk, lines.said)), ...rows];
 }
 
 const safetyTag = (safety) => make("span", { class: `safety ${safety}`, title: SAFETIES[safety]?.[1] },
-  safety === "unsafe" ? "⚠ unsafe" : safety);
+  safety === "unsafe" ? `⚠ unsafe: ${data.safeties.unsafe}` : safety);
 
 const anchor = (file, item) => make("a", { class: "anchor", "aria-label": "Link to this place",
   href: address(file, item) }, "#");
 
-function hunkHead(file, hunk) {
+function hunkHead(file, hunk, said) {
   const codes = [...new Set(hunk.by.map((note) => note.code))];
+  const unsafe = new Set(hunk.by.filter((note) => note.safety === "unsafe").map((note) => note.code));
   const summary = codes.length === 1 && data.rules[codes[0]] ? data.rules[codes[0]].summary : "";
-  const unsafe = hunk.by.some((note) => note.safety === "unsafe");
-  const said = [...new Set(hunk.by.flatMap((n) => [n.message, n.safety === "unsafe" ? n.why : ""]))];
-  return make("div", { class: "head", tabindex: "-1", id: itemId(file, hunk) },
+  const reasons = hunk.by.flatMap((n) => [n.message, n.safety === "unsafe" ? n.why : ""]);
+  const told = new Set([summary, ...reasons].filter((text) => text && !said.has(text)));
+  for (const text of told) said.set(text, hunk);
+  const first = hunk.by.length ? told.delete(summary) && summary : LABELS[hunk.label];
+  return make("div", { class: unsafe.size ? "head unsafe" : "head", tabindex: "-1", id: itemId(file, hunk) },
     make("div", { class: "tags" },
-      ...codes.map(tag),
-      make("span", { class: "summary" }, ...prose(hunk.by.length ? summary : LABELS[hunk.label] || "")),
-      hunk.by.length ? safetyTag(unsafe ? "unsafe" : "safe") : null,
+      ...codes.map((code) => tag(code, unsafe.has(code))),
+      make("span", { class: "summary" }, ...prose(first || "")),
+      hunk.by.length ? safetyTag(unsafe.size ? "unsafe" : "safe") : null,
       anchor(file, hunk)),
-    ...said.filter((text) => text && text !== summary).map((text) => make("p", {}, ...prose(text))),
+    ...[...told].map((text) => make("p", {}, ...prose(text))),
     ...moved(file, hunk).map((text) => make("p", { class: "moves" }, text)));
 }
 
