@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -30,20 +31,18 @@ for name in open(sys.argv[1]).read().split("\\n"):
 """
 
 
-def cpu_seconds(command: list[str], bytecode: str, *codes: int) -> float:
+def cpu_seconds(command: list[str], bytecode: str, *codes: int, cwd: str | None = None) -> float:
     """User and system time of one command and its children. It ends with one of ``codes``."""
     written = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd,
         env={**os.environ, **written},
     )  # fmt: skip
-    after = os.times()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in codes:
         sys.exit(f"{' '.join(command[:4])} … ended with {done.returncode}\n{done.stderr}")
-    return (
-        after.children_user - before.children_user + after.children_system - before.children_system
-    )
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def measure(folder: Path, target: str, runs: int, bytecode: str) -> None:

@@ -5,13 +5,14 @@ from migrator import migrate_paths, migrate_source
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # that of typing, which takes as long to import as Python to start
+if TYPE_CHECKING:
+    from typing import Any
+
+    from migrator.runs.run import migrate_paths, migrate_source
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "migrate_paths", "migrate_source"]
-
-if TYPE_CHECKING:
-    from migrator.runs.run import migrate_paths, migrate_source
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -11,6 +11,11 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # asked by other programs, again and again
         print(f"tpu-migrate, version {__version__}")
         return
+    if "--hook" in sys.argv:
+        from migrator.idle.answer import is_answered
+
+        if is_answered(sys.argv[1:]):
+            return
     from migrator.cli import main as command
 
     command()

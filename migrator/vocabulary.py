@@ -98,15 +98,24 @@ class Vocabulary:
             return False
         return with_package.search(source) is not None
 
+    @property
+    def letters(self) -> tuple[bytes, ...]:
+        """What any file that can hold one of them has some of."""
+        return tuple(word.encode() for word in (*sorted(self._words[0]), *self.packages))
+
     @cached_property
     def _tokens(self) -> tuple[re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
+        anywhere, with_package = self._words
+        return _any_of(anywhere, "{}"), _any_of(filter(str.isidentifier, with_package), _WORD)
+
+    @cached_property
+    def _words(self) -> tuple[Set[str], Set[str]]:
         """Words that are in a file with one of them: anywhere, and where a package is named."""
         named = {name for name in self.names if not name.startswith(self.prefixes)}
         named.update(prefix.rstrip(".") for prefix in self.prefixes)
         packaged = {name for name in named if name.startswith(self.packages)}
         anywhere = {*_last_words(self.own | named - packaged), *self.variables}
-        words = {*_last_words(packaged), *self.methods, *self.keywords}
-        return _any_of(anywhere, "{}"), _any_of(filter(str.isidentifier, words), _WORD)
+        return anywhere, {*_last_words(packaged), *self.methods, *self.keywords}
 
 
 _WORD = r"(?:\b|(?<=\\n))(?:{})\b"  # in a notebook, too, where a line ends with `\n`

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _PLAIN = re.compile(rb"[\w-]+")
-_CERTAIN = re.compile(rb"[\w-]+(?![\w?*{-])")  # letters that each match of a pattern has
+_MAYBE = re.compile(rb"[\w-](?:[?*]|\{[^}]*\})")
+_CERTAIN = re.compile(rb"[\w-]+")  # letters that each match of a pattern has, behind all that
 
 
 class Tokens:
@@ -22,6 +23,11 @@ class Tokens:
             (_certain(each), re.compile(each)) for each in patterns if not _PLAIN.fullmatch(each)
         ]
 
+    @property
+    def letters(self) -> tuple[bytes, ...]:
+        """What any text with one of them has some of."""
+        return *self._words, *(certain for certain, _ in self._patterns)
+
     def are_in(self, source: bytes) -> bool:
         if self._ignore_case:
             source = source.lower()
@@ -34,4 +40,4 @@ class Tokens:
 def _certain(pattern: bytes) -> bytes:
     """The longest run of letters in a pattern that no bracket holds; empty where there is none."""
     outside = re.sub(rb"\\.|\[[^]]*\]|\([^)]*\)", b" ", pattern)
-    return max(_CERTAIN.findall(outside), key=len, default=b"")
+    return max(_CERTAIN.findall(_MAYBE.sub(b" ", outside)), key=len, default=b"")

@@ -275,6 +275,10 @@ def _migrate(asked: Arguments, config: Config) -> int:
         code = code or 1
     if not write_reports(report, asked, View(code, asked.writes, asked.statistics)):
         show(report, asked)
+    if asked.hook:
+        from migrator.idle.premises import note
+
+        note(sys.argv[1:], config)
     if page is not None:
         html.write(report, page, written=not asked.looks)
         if asked.forms[0] == "console" and not asked.quiet:

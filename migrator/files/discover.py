@@ -17,9 +17,11 @@ from migrator.targets import RUNTIME
 
 # How the docstring of each runtime begins.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
+TODO = b"TPU-TODO["  # in a comment of --todo-comments
 _SHEBANG = re.compile(rb"#!.*\bpython")
+ENVIRONMENT = "pyvenv.cfg"  # in a folder that is one
 _MOST_BARE = 200  # names without a suffix in a folder: more of them are data
-_SKIPPED = frozenset({
+SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
 })  # fmt: skip
@@ -106,7 +108,7 @@ def _is_no_source(folder: Path) -> bool:
 def is_of_tools(folder: Path) -> bool:
     """Whether a folder is an environment, a cache, or of version control."""
     name = folder.name
-    return name in _SKIPPED or is_temporary(name) or witness.exists(folder / "pyvenv.cfg")
+    return name in SKIPPED or is_temporary(name) or witness.exists(folder / ENVIRONMENT)
 
 
 def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Path]:
@@ -141,7 +143,7 @@ def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
     around = (top.joinpath(*folders[: n + 1]) for n in range(len(folders)))
     return (
         _has_code(path)
-        and _SKIPPED.isdisjoint(folders)
+        and SKIPPED.isdisjoint(folders)
         and not any(_excluded(at, top, exclude) for at in (path, *around))
     )
 
@@ -226,7 +228,7 @@ def as_module(path: Path, content: bytes) -> bytes | None:
             content = notebook.read(content).module.encode()
         except notebook.NotANotebook:
             return None
-    if b"TPU-TODO[" not in content:
+    if TODO not in content:
         return content
     from migrator.pipeline import todo
 

@@ -23,11 +23,16 @@ def only_writer(folders: Iterable[Path]) -> Iterator[None]:
         yield
 
 
+def lock_file(folder: Path) -> Path:
+    """A file that is there while a run writes to a folder."""
+    return state_folder() / "locks" / key(folder)
+
+
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # a run that only looks goes without
 
-    file = state_folder() / "locks" / key(folder)
+    file = lock_file(folder)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file, timeout=0)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from pathlib import Path
+
+from migrator.files.homes import cache_home, state_home
 
 
 def cache_folder() -> Path:
-    """What can be made again (`TPU_MIGRATE_CACHE`, XDG, or the platform's)."""
-    return _folder("CACHE", Path("Library", "Caches"), Path(".cache"))
+    """What can be made again."""
+    return Path(cache_home())
 
 
 def state_folder() -> Path:
-    """Locks and journals of runs that write (`TPU_MIGRATE_STATE`, XDG, or the platform's)."""
-    return _folder("STATE", Path("Library", "Application Support"), Path(".local", "state"))
+    """Locks and journals of runs that write."""
+    return Path(state_home())
 
 
 def digest(content: bytes) -> str:
@@ -26,23 +27,3 @@ def digest(content: bytes) -> str:
 def key(path: Path) -> str:
     """What stands for a path, as a file name."""
     return digest(os.fsencode(path))
-
-
-def _folder(kind: str, on_mac: Path, elsewhere: Path) -> Path:
-    if own := os.environ.get(f"TPU_MIGRATE_{kind}"):
-        return Path(own).expanduser().absolute()
-    try:
-        home = Path.home()
-    except RuntimeError:  # a user without one, as containers have them
-        import tempfile  # it takes longer to import than all here together
-
-        home = Path(tempfile.gettempdir())
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / on_mac
-    else:
-        # The standard has relative ones ignored; they would lie in the project.
-        given = Path(os.environ.get(f"XDG_{kind}_HOME", ""))
-        base = given if given.is_absolute() else home / elsewhere
-    return base / "tpu-migrate"

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-# Of a file or a folder: size, time of the content, time of any change, number. None: not there.
-State = tuple[int, int, int, int] | None
+from migrator.files.states import State, of_status, state_of
+
 NONE = b""  # stands for the content of what cannot be read
 _DOUBTFUL = (-1, -1, -1, -1)  # nothing is in that state: the content decides
 # A file may change again at the very time that it has as its last change: clocks of file systems
@@ -164,7 +164,7 @@ def look_into(folder: Path) -> None:
 def saw_file(path: Path, status: os.stat_result, content: bytes) -> None:
     """A file was read, which was in this state before."""
     if _watching is not None:
-        _watching.saw(_absolute(path), _settled(_state(status)), _of_content(content))
+        _watching.saw(_absolute(path), _settled(of_status(status)), _of_content(content))
 
 
 def saw_nothing(path: Path) -> None:
@@ -195,17 +195,6 @@ def _absolute(path: Path) -> str:
 
 
 # ---- states and contents -------------------------------------------------------------------------
-
-
-def state_of(path: Path) -> State:
-    try:
-        return _state(os.stat(path))
-    except (OSError, ValueError):
-        return None
-
-
-def _state(status: os.stat_result) -> State:
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def _changed(seen: Mapping[str, tuple[State, bytes]]) -> list[str]:

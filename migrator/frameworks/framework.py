@@ -45,6 +45,8 @@ class Framework:
     # A cheap test of a file's bytes: False where it holds none but for names of rules.
     has_tokens: Callable[[bytes], bool]
     uses_device: Callable[[Construct], bool]  # whether a construct shows that its file does
+    # What any file has some of where `has_tokens` is True; (): not known.
+    letters: tuple[bytes, ...] = ()
     # Libraries for its GPUs alone: where their import may fail, nothing is lost without them.
     libraries: tuple[str, ...] = ()
     # Names, methods and arguments of rules that `constructs` finds by more than their name.

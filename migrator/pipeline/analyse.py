@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from migrator.analysis import traces
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.module_facts import module_facts
 from migrator.construct import Construct
@@ -38,6 +39,13 @@ def analyse(
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
     """A cheap test: False means that a file cannot hold a construct."""
     return may_be_of(find_framework(target.framework), source, options.replace)
+
+
+def letters_of_constructs(target: Target, options: Options) -> tuple[bytes, ...]:
+    """What any file has some of where `may_hold_constructs` is True, or code for another target."""
+    framework = find_framework(target.framework)
+    named = vocabulary(framework.name, options.replace).letters
+    return *framework.letters, *named, *traces.LETTERS
 
 
 def may_be_of(

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
+from migrator.idle.summary import summary
 from migrator.registry import registry
 from migrator.report.diff import unified
 from migrator.report.findings import as_written
@@ -275,13 +276,11 @@ def _by_rule(report: Report) -> Table:
 def _summary(report: Report, console: Console, written: bool) -> None:
     work = of_project(report)
     counts, total = work.outcomes, work.outcomes.total()
-    verb = "changed" if written else "would change"
     edits = counts[Outcome.REWRITTEN]
     console.print()
-    parts = [f"{counted(len(report.files), 'file')} scanned", f"{len(report.changed):,} {verb}"]
-    if report.failures or report.errors:
-        parts.append(f"{len(report.failures) + len(report.errors)} failed")
-    console.print(Text(", ".join(parts) + f"  ({report.seconds:.2f} s)", "bold"))
+    scanned, failed = len(report.files), len(report.failures) + len(report.errors)
+    said = summary(scanned, len(report.changed), failed, report.seconds, written=written)
+    console.print(Text(said, "bold"))
     if report.since:
         console.print(f"only what concerns lines that differ from {report.since}", soft_wrap=True)
     if report.untracked:

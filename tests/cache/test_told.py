@@ -15,7 +15,7 @@ import pytest
 from helpers import cli, committed, git, write_tree
 
 from migrator.cache import store
-from migrator.files import witness
+from migrator.files import states, witness
 from migrator.files.witness import watching
 
 GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
@@ -225,7 +225,8 @@ def test_an_edit_within_one_tick_of_the_clock_is_seen(
     """The file system's clock may stand still between a run and an edit."""
     root = write_tree(tmp_path, {"a.py": GPU})
     now = time.time_ns()
-    monkeypatch.setattr(witness, "_state", lambda status: (status.st_size, now, now, 1))
+    for module in (witness, states):
+        monkeypatch.setattr(module, "of_status", lambda status: (status.st_size, now, now, 1))
     before = look(root)
     (root / "a.py").write_text(GPU.replace(".cuda()", ".half()"))
     assert look(root) != before

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.tokens import Tokens
 from migrator.construct import Construct
 from migrator.frameworks.by_name import by_name
 from migrator.frameworks.framework import Framework, ModuleView
@@ -30,13 +30,14 @@ from migrator.frameworks.tensorflow.tpu_obstacles import (
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
 # Words of code for GPUs, or of Keras, which runs on the GPU that there is without naming it.
-_TOKENS = re.compile(
-    rb"/GPU:|\bgpu:\d|[\"']GPU[\"']|set_memory_growth|is_gpu_available|is_built_with_cuda|"
-    rb"MirroredStrategy|OneDeviceStrategy|mixed_float16|LossScaleOptimizer|TF_FORCE_GPU|"
-    rb"CUDA_VISIBLE|KERAS_BACKEND|GradientTape|\btf\.(?:function|compat|estimator)\b|"
-    rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b|__command__|__setting__|"
-    rb"__(?:requirement|dependency|constraint|compiled|conda|build|table|pixi)__"
-)
+_TOKENS = Tokens(
+    b"/GPU:", rb"\bgpu:\d", rb"[\"']GPU[\"']", b"set_memory_growth", b"is_gpu_available",
+    b"is_built_with_cuda", b"MirroredStrategy", b"OneDeviceStrategy", b"mixed_float16",
+    b"LossScaleOptimizer", b"TF_FORCE_GPU", b"CUDA_VISIBLE", b"KERAS_BACKEND", b"GradientTape",
+    rb"\btf\.(?:function|compat|estimator)\b", rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b",
+    b"__command__", b"__setting__", b"__requirement__", b"__dependency__", b"__constraint__",
+    b"__compiled__", b"__conda__", b"__build__", b"__table__", b"__pixi__",
+)  # fmt: skip
 _FLOAT16 = "mixed_float16"
 
 
@@ -153,7 +154,7 @@ def _constants(names: Names, variables: frozenset[str]) -> Iterator[Construct]:
 
 
 def _has_tokens(source: bytes) -> bool:
-    return _TOKENS.search(source) is not None
+    return _TOKENS.are_in(source)
 
 
 def _uses_device(construct: Construct) -> bool:
@@ -167,6 +168,7 @@ FRAMEWORK = Framework(
     constructs=constructs,
     has_tokens=_has_tokens,
     uses_device=_uses_device,
+    letters=_TOKENS.letters,
     recorder="of_keras",
     follows_operations=False,
 )

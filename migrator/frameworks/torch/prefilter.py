@@ -42,6 +42,9 @@ DEVICES = Vocabulary(
 )  # fmt: skip
 
 
+LETTERS = (*_TOKENS.letters, b"torch")
+
+
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False means that the file holds no construct but for names of a vocabulary."""
     if _TOKENS.are_in(source):

@@ -1,0 +1,143 @@
+"""The answer: that there is nothing to do, if it is certain.
+
+A commit waits for its hook, and most files that are committed have nothing of GPUs: to load the
+tool takes many times as long as to see that. What an answer rests on beside these files (the tool,
+its configuration, what words GPU code has) was noted by an earlier run (`premises`); here it is
+only asked whether all that is as it was. Then a file is certain to have nothing if it has none of
+the words, nor has any file that it may import. Where anything else is found, the tool is run.
+
+Nothing is imported here but what starts with Python.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import time
+from stat import S_ISREG
+from zlib import crc32
+
+from migrator import TYPE_CHECKING
+from migrator.files.states import state_of
+from migrator.idle.asked import Asked, asked, entry
+from migrator.idle.imported import Unsure, importable
+from migrator.idle.summary import summary
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_MOST = 2**20  # bytes of a file
+_MOST_FILES = 500  # that are looked into
+
+
+def is_answered(arguments: list[str]) -> bool:
+    """Answer a hook that has nothing to do; False where that is not certain."""
+    started = time.perf_counter()
+    try:
+        question = asked(arguments)
+        if question is None or not _Check(question).has_nothing():
+            return False
+    except (Unsure, OSError, ValueError):
+        return False
+    if not question.quiet:
+        written = not question.looks
+        said = summary(len(question.paths), 0, 0, time.perf_counter() - started, written=written)
+        print(f"\n{said}", file=sys.stderr if question.diff else sys.stdout)
+    return True
+
+
+def premises_of(question: Asked) -> dict[str, Any]:
+    """What was noted for such a question, if it still holds.
+
+    Raises:
+        Unsure: nothing was, or something has changed.
+    """
+    with open(entry(question.name), "rb") as file:
+        content = file.read()
+    check, noted = content[32:36], content[36:]  # behind the digest of `cache.store`
+    if crc32(noted).to_bytes(4, "big") != check:
+        raise Unsure
+    found: dict[str, Any] = marshal.loads(noted)
+    if found["of"] != question.of:  # another of the same checksum
+        raise Unsure
+    if any(state_of(path) != state for path, state in found["states"].items()):
+        raise Unsure
+    for asks, path, answer in found["answers"]:
+        if getattr(os.path, asks)(path) != answer:
+            raise Unsure
+    return found
+
+
+class _Check:
+    """Looks at the files of one question."""
+
+    def __init__(self, question: Asked) -> None:
+        self._paths = question.paths
+        premises = premises_of(question)
+        self._letters: list[bytes] = premises["letters"]
+        self._no_source: set[str] = premises["no_source"]  # names of folders that are passed over
+        self._marks: set[str] = premises["marks"]  # files that make a folder another project's
+        self._root: str = premises["root"]
+        self._names: dict[str, frozenset[str]] = {}
+        self._here = os.getcwd()
+
+    def has_nothing(self) -> bool:
+        if len(set(self._paths)) != len(self._paths):
+            return False
+        found: dict[str, bytes] = {}
+        for path in self._paths:
+            self._check_place(path)
+            if not S_ISREG(os.lstat(path).st_mode):
+                return False
+            at = f"{self._here}/{path}"
+            content = self._content(at)
+            if not content.isascii() or b"\0" in content:
+                return False
+            found[at] = content
+        queue = [*found]
+        while queue:
+            at = queue.pop()
+            for other in importable(at, found[at], self._root, self._listed):
+                if other not in found:
+                    found[other] = self._content(other)
+                    queue.append(other)
+            if len(found) > _MOST_FILES:
+                return False
+        return True
+
+    def _check_place(self, path: str) -> None:
+        """Raise Unsure for what may not be a module of the project around the working folder."""
+        *folders, name = path.split("/")
+        stem, suffix = os.path.splitext(name)
+        if suffix != ".py" or not stem.isidentifier() or stem.startswith("Dockerfile"):
+            raise Unsure
+        at = self._here
+        for folder in folders:
+            at = f"{at}/{folder}"
+            if folder in self._no_source or not folder or folder[0] == "." or os.path.islink(at):
+                raise Unsure
+            if not self._marks.isdisjoint(self._listed(at)):
+                raise Unsure
+
+    def _listed(self, folder: str) -> frozenset[str]:
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                self._names[folder] = frozenset()
+        return self._names[folder]
+
+    def _content(self, path: str) -> bytes:
+        """The content of a file that has none of the words. Raises Unsure."""
+        status = os.stat(path)
+        if not S_ISREG(status.st_mode) or status.st_size > _MOST:
+            raise Unsure
+        with open(path, "rb") as file:
+            content = file.read()
+        if any(letters in content for letters in self._letters):
+            raise Unsure
+        start = content[:200].lower()
+        if b"coding" in start and b"utf-8" not in start:  # it may mean something else
+            raise Unsure
+        return content

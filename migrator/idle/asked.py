@@ -1,0 +1,61 @@
+"""What a hook is asked, where it can be answered before the tool is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from zlib import crc32
+
+from migrator import __version__
+from migrator.files.homes import cache_home
+
+_FLAGS = ("--hook", "--diff", "--check", "-q", "--quiet")
+# Whoever sets one of these wants another output, or a completion.
+_OTHERWISE = ("COLUMNS", "FORCE_COLOR", "_TPU_MIGRATE_COMPLETE")
+
+
+class Asked:
+    """The words of a command line: `options` in their order, and paths."""
+
+    def __init__(self, options: tuple[str, ...], paths: list[str]) -> None:
+        self.options, self.paths = options, paths
+        self.diff = "--diff" in options
+        self.looks = self.diff or "--check" in options
+        self.quiet = "-q" in options or "--quiet" in options
+        of_user = os.geteuid() if hasattr(os, "geteuid") else None
+        # What the premises are of, beside what is noted in them.
+        self.of = repr(
+            (__version__, sys.version, sys.executable, sys.path, os.getcwd(), of_user, options)
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the entry in the cache that has the premises."""
+        return f"hook-{crc32(self.of.encode('utf-8', 'surrogateescape')):08x}"
+
+
+def asked(arguments: list[str]) -> Asked | None:
+    """None for what only the tool can answer."""
+    if os.name != "posix" or any(os.environ.get(name) for name in _OTHERWISE):
+        return None
+    if any(stream is None or stream.isatty() for stream in (sys.stdout, sys.stderr)):
+        return None
+    options, paths = [], []
+    words = iter(arguments)
+    for word in words:
+        if word in _FLAGS or word.startswith("--target="):
+            options.append(word)
+        elif word == "--target":
+            options += [word, next(words, "")]
+        elif word.startswith("-"):
+            return None
+        else:
+            paths.append(word)
+    if "--hook" not in options or not paths:
+        return None
+    return Asked(tuple(options), paths)
+
+
+def entry(name: str) -> str:
+    """The file of an entry of the cache."""
+    return os.path.join(cache_home(), "results", name)

@@ -1,0 +1,58 @@
+"""The premises: what `answer` rests on, noted at the end of a hook's run for the next ones."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from zlib import crc32
+
+from migrator.cache import store
+from migrator.cache.tool import plugins, states
+from migrator.config import OWN, SHARED, Config, load
+from migrator.files import witness
+from migrator.files.discover import ENVIRONMENT, SKIPPED, TODO, is_passed_over, project_root
+from migrator.files.journal import Journal
+from migrator.files.lock import lock_file
+from migrator.files.witness import watching
+from migrator.frameworks import frameworks
+from migrator.idle.answer import premises_of
+from migrator.idle.asked import asked
+from migrator.idle.imported import Unsure
+from migrator.pipeline.analyse import letters_of_constructs
+from migrator.targets import RUNTIME, find_target
+
+
+def note(arguments: Sequence[str], config: Config) -> None:
+    """Note what would make a run with these arguments say that it found nothing."""
+    question = asked(list(arguments))
+    if question is None or config.excluded or plugins():
+        return
+    with suppress(Unsure, OSError, ValueError):
+        premises_of(question)
+        return  # it is known
+    here = Path.cwd()
+    with watching() as seen:
+        root = project_root(here)
+        is_project = witness.exists(root / ".git")
+        if not is_project or is_passed_over(Path("any.py"), config.home, ()):
+            return
+        if load(Path()).home.resolve() != config.home.resolve():
+            return  # that of a folder below
+        witness.exists(Journal(root).unfinished)
+        witness.exists(lock_file(root))
+    targets = map(find_target, config.targets)
+    letters = {word for target in targets for word in letters_of_constructs(target, config.options)}
+    letters |= {name.encode() for each in frameworks().values() for name in each.packages}
+    premises = {
+        "of": question.of,
+        "states": dict(states()) | {path: state for path, (state, _) in seen.seen.items()},
+        "answers": [(asks, path, answer) for (asks, path), answer in seen.answers.items()],
+        "letters": sorted({*letters, TODO}),
+        "no_source": {*SKIPPED, RUNTIME},
+        "marks": {".git", OWN, SHARED, ENVIRONMENT},
+        "root": str(root),
+    }
+    noted = marshal.dumps(premises)
+    store.put(question.name, crc32(noted).to_bytes(4, "big") + noted)
