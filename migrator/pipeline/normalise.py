@@ -153,6 +153,8 @@ def as_gpu_code(
         context = Context(
             names, flow, text, target, options, constructs, project, for_others=for_others
         )
+        # What the target serves of its ranks is a question about the GPU program.
+        context.unserved, context.is_unlaunched = {}, False
         return rewrite(module, context, rules, constructs)
     except RecursionError:
         return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)
@@ -180,14 +182,16 @@ def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
     """What became of GPU code, as what became of the foreign code that it was made of."""
     if result.failed:
         return replace(result, original=source, source=source)
-    left = [d for d in gpu_code.diagnostics if d.outcome is Outcome.REPORTED]
+    left = {d.range: d for d in gpu_code.diagnostics if d.outcome is Outcome.REPORTED}
     if not gpu_code.changed:
         found = list(result.diagnostics)
     else:
         origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
         found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
-    seen = {d.range for d in found if d.outcome is not None}  # by the rules for GPU code, too
-    found += [d for d in left if d.range not in seen]
+    # What was left is no GPU code: the rules for that may have kept it.
+    found = [d for d in found if d.range not in left or d.outcome in (None, Outcome.REPORTED)]
+    seen = {d.range for d in found if d.outcome is not None}
+    found += [d for place, d in left.items() if place not in seen]
     text = source if result.stays else result.source
     return replace(result, original=source, source=text, diagnostics=tuple(sorted(found)))
 

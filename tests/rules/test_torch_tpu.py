@@ -10,8 +10,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, migrated, outcomes, reported, run
+from helpers import REPOSITORY, migrated, outcomes, reported, run, write_tree
 
+from migrator import migrate_paths
+from migrator.diagnostics import Outcome
 from migrator.targets import find_target
 
 TPU = "torch_tpu"
@@ -271,12 +273,85 @@ def test_a_loader_of_torch_xla_still_moves_its_batches() -> None:
     assert tpu(text) == text
 
 
-def test_a_program_that_torch_xla_starts_stays_whole() -> None:
-    head, body = XLA.split("\n\n")
-    inside = textwrap.indent(body, "    ")
-    source = f"{head}\n\n\ndef main(rank):\n{inside}\n\ntorch_xla.launch(main, args=())\n"
-    result = run(source, TPU)
+RANKS_OF_XLA = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def main(rank, flags):
+    device = xm.xla_device()
+    print(xm.get_ordinal(), xm.xrt_world_size())
+    LINE
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main, args=(flags,))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("xm.optimizer_step(opt)", "tpu_runtime.optimizer_step(opt)"),
+        ("xm.optimizer_step(opt, optimizer_args={'closure': f})",
+         "tpu_runtime.optimizer_step(opt, **{'closure': f})"),
+        ("xm.mark_step()", ""),
+        ("xm.master_print('x', flush=True)",
+         "if torch.distributed.get_rank() == 0:\n        print('x', flush=True)"),
+        ("xm.save(state, path)",
+         "if torch.distributed.get_rank() == 0:\n        torch.save(state, path)"),
+        ("xm.rendezvous('end')", "torch.distributed.barrier()"),
+        ("xm.all_reduce('sum', [x])", "torch.distributed.all_reduce(x)"),
+        ("xm.all_reduce(xm.REDUCE_SUM, [x])", "torch.distributed.all_reduce(x)"),
+    ],
+)  # fmt: skip
+def test_ranks_that_torch_xla_starts_stay_ranks(before: str, after: str) -> None:
+    text = tpu(RANKS_OF_XLA.replace("LINE", before), entry=True)
+    assert f"get_world_size())\n    {after}".rstrip() in text and "xm." not in text
+    assert "tpu_runtime.launch(main, args=(flags,))" in text and "xla" not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = xm.mesh_reduce('x', 1, sum)",
+        "xm.reduce_gradients(opt)",
+        "xm.broadcast_master_param(model)",
+        "x = xm.all_reduce('sum', x)",
+        "xm.all_reduce('max', [x])",
+        "xm.all_reduce('sum', [x], scale=0.5)",
+        "xm.save(state, path, master_only=False)",
+        "x = xm.get_local_ordinal()",
+        "xm.optimizer_step(opt, groups=[[0]])",
+    ],
+)
+def test_what_ranks_of_torch_xla_do_otherwise_keeps_their_program(line: str) -> None:
+    source = RANKS_OF_XLA.replace("LINE", line)
+    result = run(source, TPU, entry=True)
     assert result.source.decode() == source and reported(result)
+
+
+def test_files_of_a_program_of_torch_xla_agree(tmp_path: Path) -> None:
+    helper = (
+        "import torch_xla.core.xla_model as xm\n\n\ndef share(n):\n"
+        "    return n // xm.xrt_world_size()\n"
+    )
+    main = RANKS_OF_XLA.replace("LINE", "share(8)").replace(
+        "import torch_xla\n", "from helper import share\nimport torch_xla\n"
+    )
+    write_tree(tmp_path / "a", {"helper.py": helper, "main.py": main})
+    migrate_paths([tmp_path / "a"], TPU, write=True, allow_dirty=True)
+    assert "n // torch.distributed.get_world_size()" in (tmp_path / "a/helper.py").read_text()
+    held = main.replace("share(8)", "xm.mesh_reduce('x', share(8), sum)")
+    write_tree(tmp_path / "b", {"helper.py": helper, "main.py": held})
+    report = migrate_paths([tmp_path / "b"], TPU)
+    assert not report.changed and report.diagnostics(Outcome.REPORTED)
+
+
+def test_tensor_types_are_those_of_any_accelerator() -> None:
+    text = tpu("import torch\nTensor = torch.cuda.FloatTensor\nx = y.type(Tensor)\n")
+    assert "Tensor = tpu_runtime.FloatTensor\nx = tpu_runtime.cast(y, Tensor)" in text
 
 
 def test_trainers_that_do_not_know_it_are_named() -> None:

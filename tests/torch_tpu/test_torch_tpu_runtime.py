@@ -107,6 +107,16 @@ def test_a_loader_moves_the_tensors_of_its_batches() -> None:
     assert (first["names"], number, len(loader)) == (["a", "b"], 3, 2)
 
 
+@pytest.mark.parametrize("name", ["FloatTensor", "LongTensor", "HalfTensor", "ByteTensor"])
+def test_tensor_types_make_tensors_of_the_device(name: str) -> None:
+    kind, of_cpu = getattr(tpu_runtime, name), getattr(torch, name)
+    for given in ([1, 2, 3], [[1], [2]]):
+        made = kind(given)
+        assert made.device.type == "tpu" and isinstance(made, kind)
+        assert torch.equal(made.cpu(), of_cpu(given))
+    assert tpu_runtime.cast(torch.ones(2, dtype=torch.int64), kind).dtype is kind.dtype
+
+
 PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a slice between": lambda i: (i, slice(None), i.flip(0)),
     "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from migrator import migrate_paths
 from migrator.targets import find_target
@@ -130,3 +135,63 @@ def test_running_statistics_that_do_not_move_are_found(
     result = verified(tmp_path, monkeypatch, migrate=without_runtime)
     assert not result.passed
     assert "buffers" in {f.kind for f in result.stepwise.findings if not f.passed}
+
+
+OF_XLA = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def main(rank, seed):
+    torch.manual_seed(seed)
+    device = xm.xla_device()
+    model = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * xm.xrt_world_size())
+    data = torch.randn(24, 4)
+    for x in data.chunk(3):
+        x = x.chunk(xm.xrt_world_size())[xm.get_ordinal()].to(device)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        xm.optimizer_step(optimizer)
+    xm.master_print([round(x, 5) for x in model.weight.flatten().tolist()])
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main, args=(0,))
+"""
+
+
+def weights_of(command: list[str], folder: Path, **variables: str) -> list[float]:
+    done = subprocess.run(
+        [sys.executable, *command, "train.py"], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, **variables}, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    return list(ast.literal_eval(line))
+
+
+def test_a_program_that_torch_xla_started_runs_and_averages_gradients(tmp_path: Path) -> None:
+    """In a world of one on torch_tpu, and of two processes on the CPU, by gloo."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/train.py").write_text(OF_XLA)
+    migrate_paths([tmp_path / "a"], target="torch_tpu", output=tmp_path / "b")
+    torch.manual_seed(0)
+    expected = {}
+    start, data = torch.nn.Linear(4, 2), torch.randn(24, 4)
+    for ranks in (1, 2):
+        model = copy.deepcopy(start)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * ranks)
+        for x in data.chunk(3):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        expected[ranks] = model.weight.flatten().tolist()
+    alone = weights_of([], tmp_path / "b", **TARGET.host.on_cpu(1))
+    assert alone == pytest.approx(expected[1], abs=2e-5)
+    two = weights_of(
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"], tmp_path / "b",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )  # fmt: skip
+    assert two == pytest.approx(expected[2], abs=2e-5)

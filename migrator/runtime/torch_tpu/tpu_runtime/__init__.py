@@ -21,13 +21,40 @@ from . import (
     writes,
 )
 from .device import get_device_name, get_device_properties, is_bf16_supported
+from .launching import launch, optimizer_step
 from .loaders import DeviceLoader
+from .tensor_types import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+    cast,
+)
 
 __all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
     "DeviceLoader",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+    "cast",
     "get_device_name",
     "get_device_properties",
     "is_bf16_supported",
+    "launch",
+    "optimizer_step",
     "setup",
 ]
 

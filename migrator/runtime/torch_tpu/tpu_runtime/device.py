@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 DeviceLike = torch.device | str | int | None
+DEVICE_TYPE: str  # "tpu", "cuda" or "cpu": asked for by the first who reads it
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,17 @@ class DeviceProperties:
     multi_processor_count: int = 1
     major: int = 0
     minor: int = 0
+
+
+def __getattr__(name: str) -> str:
+    if name == "DEVICE_TYPE":
+        return accelerator().type
+    raise AttributeError(name)
+
+
+def accelerator() -> torch.device:
+    """Torch's accelerator, or the CPU where none is here."""
+    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
 def get_device_name(device: DeviceLike = None) -> str:
@@ -57,5 +69,4 @@ def is_loaded() -> bool:
 
 def _has_tpu() -> bool:
     """Whether torch's accelerator is a TPU that is here."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    return found is not None and found.type == "tpu"
+    return accelerator().type == "tpu"

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .device import accelerator
+
 
 class DeviceLoader:
     """The batches of ``loader`` on the device: what torch_xla's MpDeviceLoader gives."""
@@ -14,8 +16,7 @@ class DeviceLoader:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        found = torch.accelerator.current_accelerator(check_available=True)
-        device = found or torch.device("cpu")
+        device = accelerator()
         for batch in self._loader:
             yield tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), batch)
 

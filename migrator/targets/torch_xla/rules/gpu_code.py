@@ -9,6 +9,7 @@ from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
+from .gpu_ranks import together
 from .spelling import GROUP, MP, XM, XR, is_at_home, is_constant
 
 CONVERTED = Rule(
@@ -149,6 +150,11 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
             word, requires = of_torch(ctx.names, _CALLS[found.key])
             word = word.replace('"cuda"', ctx.quoted("cuda", call))
             return Rewrite([Replace(call, word)], requires)
+        decision = together(ctx, found, call) if _is_of_ranks(ctx) else None
+        # Other files see how a GPU program starts its ranks.
+        as_gpu_program = ctx.for_others and found.key in STARTS and isinstance(decision, Rewrite)
+        if decision is not None and not as_gpu_program:
+            return decision
         if found.key in _CONVERTERS:
             return _CONVERTERS[found.key](ctx, found, call)
     for key, advice in _ADVICE.items():
@@ -205,24 +211,16 @@ def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @converts(*_NOTHING)
 def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    if found.key == f"{XM}reduce_gradients" and _may_sum(ctx):
-        return Report(SUMS)
     return _gone(ctx, call)
 
 
-# What a target that keeps ranks as they are would lose.
-SUMS = "sums gradients over processes: start them by torchrun, with DistributedDataParallel"
-
-
-def _may_sum(ctx: Context) -> bool:
+def _is_of_ranks(ctx: Context) -> bool:
     """Whether there may be several processes, each with a loss of its own, where ranks stay."""
     return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.is_entry)
 
 
 @converts(f"{XM}optimizer_step")
 def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    if _may_sum(ctx):
-        return Report(SUMS)
     optimizer = argument(call, 0, "optimizer")
     arguments = argument(call, 2, "optimizer_args")
     if argument(call, 3, "groups") is not None:

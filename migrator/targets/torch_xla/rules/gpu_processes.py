@@ -8,15 +8,13 @@ from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.rule import Context, Decision, Report, Rewrite
 
-from .gpu_code import STARTS, SUMS, converts
+from .gpu_code import STARTS, converts
 from .spelling import GROUP, MP, PL, is_constant
 
 
 @converts(*STARTS)
 def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
-    if ctx.target.keeps_ranks:
-        return Report(f"starts processes, whose step {SUMS}")
     is_spawn = found.key.endswith("spawn")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):

@@ -1,0 +1,1 @@
+../../shared/tensor_types.py
