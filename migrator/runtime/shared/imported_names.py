@@ -4,7 +4,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-_OURS = ("torch", "torchax", "torch_xla", "jax", "jaxlib", __name__.partition(".")[0])
+_OURS = (
+    "torch", "torchax", "torch_xla", "torch_tpu", "jax", "jaxlib", __name__.partition(".")[0],
+)  # fmt: skip
 
 Functions = dict[tuple[str, str], Any]
 
