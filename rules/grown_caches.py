@@ -42,7 +42,6 @@ _MODEL = """
                     weights = torch.softmax(scores, dim=-1)
                     return weights @ values
                 def reset(self):
-                    self.keys, self.values = None, None
                     {resets}
             class Model(nn.Module):
                 def __init__(self):
@@ -55,6 +54,8 @@ _MODEL = """
                     x = self.tokens(tokens) + self.places(places)
                     return self.head(self.attention(x, use_cache=use_cache))
             model = Model(){moved}
+            with torch.no_grad():
+                model(prompt)
             """
 
 
@@ -76,20 +77,23 @@ Python number, and each number another program. An expert allocates the cache on
 and values at the position, and makes that a tensor: a buffer of the module, which moves with it,
 and counts on the device. The model's own causal mask has a row for each position, and hides all
 that is behind it: there a cache is zero, and its weight is exactly zero. So one program serves all
-positions. The numbers stay the same if only this file's code reads the caches and the counters,
-and the model attends to as many new keys as it has new queries. The source can't show this, so the
+positions. A new text only sets the counter to zero: what an older text has left is hidden in the
+same way. The numbers stay the same if only this file's code reads the caches and the counters, and
+the model attends to as many new keys as it has new queries. The source can't show this, so the
 rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
 Only this form is known. The caches are attributes that begin as None, are given the first keys and
 values by `if self.keys is None:`, and are joined with later ones in its `else:`, along dimension
-1, 2, -2 or -3. Nothing else reads them but that method: by names, `transpose`, `permute`, `mT`,
-`repeat_interleave`, `contiguous` and `float`, in one product of scores and one of weights. The
-scores are at most scaled, and masked with minus infinity by rows of a table
-(`self.mask[self.position : self.position + n, :length]`) that is `torch.triu(torch.ones(length,
-length), diagonal=1)`; then there is one softmax. The counter begins as 0, is set to 0 elsewhere,
-and grows by `+= n` behind the mask. Other counters of the file become tensors, too, if they begin
-so, and are only read by `torch.arange(self.seen, self.seen + n)` or as the bounds of a slice. For
-other forms, ADV002 says at each place what to write.""",
+1, 2 or -2. They are None again only where the counter is set to 0. Nothing else reads them but
+that method: by names, `transpose`, `permute`, `mT`, `repeat_interleave`, `contiguous` and `float`,
+in one product of scores and one of weights. The scores are at most scaled, and masked with minus
+infinity by rows of a table (`self.mask[self.position : self.position + n, :length]`) that is
+`torch.triu(torch.ones(length, length), diagonal=1)`; then there is one softmax. The counter begins
+as 0, is set to 0 elsewhere, with the caches, and grows by `+= n` behind the mask. Other counters
+of the file become tensors, too, if they begin so, and are only read by `torch.arange(self.seen,
+self.seen + n)` or as the bounds of a slice. The file switches gradients off somewhere: a cache
+that stays would keep the graphs of all texts. For other forms, ADV002 says at each place what to
+write.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -99,7 +103,7 @@ other forms, ADV002 says at each place what to write.""",
                 "    self.keys = torch.cat([self.keys, k], dim=1)\n"
                 "    self.values = torch.cat([self.values, v], dim=1)",
                 rows="self.position : self.position + length",
-                resets="self.position = 0",
+                resets="self.keys, self.values = None, None\nself.position = 0",
                 counts="self.seen = 0",
                 places="torch.arange(self.seen, self.seen + length, device=tokens.device)",
                 moved=".cuda()",
@@ -107,7 +111,7 @@ other forms, ADV002 says at each place what to write.""",
             after=_filled(
                 begins='self.register_buffer("position", torch.tensor(0), persistent=False)',
                 grows="at = self.position + torch.arange(k.shape[1], device=k.device)\n"
-                "if self.keys is None:\n"
+                "if self.keys is None or len(self.keys) != len(k):\n"
                 "    self.keys = k.new_zeros(len(k), self.mask.shape[-1], *k.shape[2:])\n"
                 "    self.values = v.new_zeros(len(v), self.mask.shape[-1], *v.shape[2:])\n"
                 "self.keys[:, at] = k\n"
@@ -138,7 +142,11 @@ def grown(ctx: Context, found: Construct) -> Decision:
     rows = {made.hidden for made in caches}
     for counter in token_counters(ctx.names, tree):
         edits += _counted(ctx, counter, rows)
-    drops = [statement for made in caches for statement in (*made.choice.body, *made.choice.orelse)]
+    drops = [
+        statement
+        for made in caches
+        for statement in (*made.choice.body, *made.choice.orelse, *made.emptied)
+    ]
     return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True, drops=drops)
 
 
@@ -149,17 +157,25 @@ def _written(ctx: Context, made: GrownCaches) -> list[Edit]:
     first = made.caches[0].new
     places = f"{torch}.arange({first}.shape[{made.dim}], device={first}.device)"
     allocated = [f"self.{c.name} = {_zeros(c.new, made.dim, made.table)}" for c in made.caches]
-    key = {1: f":, {at}", 2: f":, :, {at}", -2: f"..., {at}, :", -3: f"..., {at}, :, :"}[made.dim]
+    key = {1: f":, {at}", 2: f":, :, {at}", -2: f"..., {at}, :"}[made.dim]
     written = [f"self.{cache.name}[{key}] = {cache.new}" for cache in made.caches]
     line = f"{at} = self.{made.counter.name} + {places}"
     edits: list[Edit] = [
         Insert(tree, made.choice, [line], before=True),
         Insert(tree, made.choice, written),
         *(Delete(cache.joined) for cache in made.caches),
+        *map(Delete, made.emptied),
+        Replace(made.choice.test, f"{{test}} or {_other_batch(made)}", {"test": made.choice.test}),
         Replace(made.hidden, with_key_of(made.hidden, 0, ast.Name(at)), {"x": made.hidden.value}),
     ]
     edits.append(Insert(tree, made.choice.body[0], allocated, before=True))
     return [*edits, *map(Delete, made.choice.body)]
+
+
+def _other_batch(made: GrownCaches) -> str:
+    """Whether a cache is one of another number of texts."""
+    cache = next(c for c in made.caches if f"self.{c.name}" in ast.unparse(made.choice.test))
+    return f"len(self.{cache.name}) != len({cache.new})"
 
 
 def _zeros(new: str, dim: int, table: str) -> str:

@@ -31,7 +31,7 @@ def test_the_form(target: str) -> None:
     text = edited(MODEL, target)
     assert (
         "            at = self.position + torch.arange(k.shape[1], device=k.device)\n"
-        "            if self.cache_k is None:\n"
+        "            if self.cache_k is None or len(self.cache_k) != len(k):\n"
         "                self.cache_k = k.new_zeros(len(k), self.mask.shape[-1], *k.shape[2:])\n"
         "                self.cache_v = v.new_zeros(len(v), self.mask.shape[-1], *v.shape[2:])\n"
         "            self.cache_k[:, at] = k\n"
@@ -43,6 +43,7 @@ def test_the_form(target: str) -> None:
     for name in ("position", "seen"):
         assert f'self.register_buffer("{name}", torch.tensor(0), persistent=False)' in text
         assert f"self.{name}.zero_()" in text and f"self.{name} += n" in text
+    assert "def reset(self):\n        self.position.zero_()\n" in text
     assert "torch.cat([self" not in text
     assert "collected.append(token)" in text
 
@@ -86,7 +87,6 @@ def test_other_forms(old: str, new: str) -> None:
 @pytest.mark.parametrize(("dim", "key", "shape"), [
     ("2", ":, :, at", "*k.shape[:2], self.mask.shape[-1], *k.shape[3:]"),
     ("-2", "..., at, :", "*k.shape[:-2], self.mask.shape[-1], k.shape[-1]"),
-    ("-3", "..., at, :, :", "*k.shape[:-3], self.mask.shape[-1], *k.shape[-2:]"),
 ])  # fmt: skip
 def test_dimensions(dim: str, key: str, shape: str) -> None:
     text = edited(MODEL.replace("dim=1)\n  ", f"dim={dim})\n  "))
@@ -100,6 +100,14 @@ def test_dimensions(dim: str, key: str, shape: str) -> None:
         ("[self.cache_k, k], dim=1", "[k, self.cache_k], dim=1"),
         ("[self.cache_k, k], dim=1", "[self.cache_k, k], dim=-1"),
         ("[self.cache_k, k], dim=1", "[self.cache_k, k], dim=2"),
+        ("dim=1)\n  ", "dim=-3)\n  "),
+        ("        self.cache_k, self.cache_v = None, None\n", ""),
+        ("        self.cache_k, self.cache_v = None, None\n", "        self.cache_k = None\n"),
+        ("self.cache_k, self.cache_v = None, None\n", "self.cache_k, self.q = None, None\n"),
+        ("None, None\n        self.position = 0\n", "None, None\n"),
+        ("None, None\n        self.position = 0\n",
+         "None, None\n\n    def begin(self):\n        self.position = 0\n"),
+        ("@torch.no_grad()\n", ""),
         ("[self.cache_k, k]", "[self.cache_k, k / 2]"),
         (TOGETHER, "                self.cache_k, self.cache_v = k, k\n"),
         ("if self.cache_k is None", "if self.cache_k is None or b > 1"),
@@ -147,7 +155,8 @@ def test_dimensions(dim: str, key: str, shape: str) -> None:
 def test_what_only_looks_like_it(target: str, old: str, new: str) -> None:
     assert old in MODEL
     text = edited(MODEL.replace(old, new), target)
-    assert text.count("= torch.cat(") == 3 and "at = " not in text and "torch.tensor(0)" not in text
+    assert "cache_k = torch.cat(" in text and "cache_v = torch.cat(" in text
+    assert "at = " not in text and "torch.tensor(0)" not in text
 
 
 @pytest.mark.parametrize(

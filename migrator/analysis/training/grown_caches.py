@@ -12,7 +12,7 @@
 
 A table that is a causal mask says how many tokens there can be, a counter where the new ones are.
 What is read of a cache goes to one softmax, which hides what the table says, so that a cache may
-be as long as the table from the beginning.
+be as long as the table from the beginning. Where a new text begins, only the counter needs to.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.cached_scores import CachedScores
+from migrator.analysis.training.loops import stops_gradients
 from migrator.analysis.training.token_counters import Counter, token_counters
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
@@ -49,6 +50,7 @@ class GrownCaches:
     counter: Counter
     table: str  # the mask
     hidden: ast.Subscript  # its rows for the new tokens
+    emptied: list[ast.Assign]  # self.keys = None, where the counter begins anew
 
 
 @once_in
@@ -56,6 +58,8 @@ def grown_caches(names: Names, tree: ast.Module) -> list[GrownCaches]:
     """Those of a file that are known."""
     if not any(isinstance(n, ast.Call) and _is_join(names, n) for n in names.order):
         return []
+    if not stops_gradients(names):
+        return []  # a cache that stays would keep the graphs of all texts
     return [
         found
         for counter in token_counters(names, tree)
@@ -95,6 +99,9 @@ def _read(
         return None
     if any(not _is_only_here(names, counter.owner, function, c.name, choice) for c in caches):
         return None
+    emptied = _emptied(names, counter, {*made})
+    if emptied is None:
+        return None
     scores = CachedScores(names, function, {*made}, choice)
     (dim,) = dims
     hidden = _hidden(names, counter, function, scores, choice)
@@ -103,7 +110,7 @@ def _read(
     table = dotted(_table(hidden)) or ""
     if not _is_causal(names, counter.owner, table):
         return None
-    return GrownCaches(function, choice, caches, dim, counter, table, hidden)
+    return GrownCaches(function, choice, caches, dim, counter, table, hidden, emptied)
 
 
 def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
@@ -130,7 +137,7 @@ def _joined(names: Names, statement: ast.stmt) -> tuple[Grown, int] | None:
             dim = argument(call, 1, "dim", "axis")
             if dim is not None and len(call.args) + len(call.keywords) == 2:
                 along = ast.unparse(dim)
-                if along in ("1", "2", "-2", "-3"):
+                if along in ("1", "2", "-2"):
                     return Grown(name, new, statement), int(along)
     return None
 
@@ -170,6 +177,26 @@ def _is_none(names: Names, node: ast.Attribute) -> bool:
         case ast.Compare(_, [ast.Is() | ast.IsNot()], [ast.Constant(None)]):
             return True
     return False
+
+
+def _emptied(names: Names, counter: Counter, caches: set[str]) -> list[ast.Assign] | None:
+    """The statements that empty the caches, if each stands with one that resets the counter."""
+    found: dict[ast.stmt, set[str]] = {}
+    for node in ast.walk(counter.owner):
+        if isinstance(node, ast.Assign) and getattr(names.function(node), "name", "") != "__init__":
+            given = dict(_assigned([node]))
+            empty = {k for k, v in given.items() if isinstance(v, ast.Constant) and v.value is None}
+            if empty & caches:
+                if {*given} - caches or len(empty) != len(given):
+                    return None
+                found[node] = empty
+    resets = [names.block(reset) for reset in counter.resets]
+    if not all(any(s in block for block in resets) for s in found):
+        return None
+    for block in resets:
+        if {name for s in block for name in found.get(s, ())} != caches:
+            return None
+    return [node for node in found if isinstance(node, ast.Assign)]
 
 
 # ---- the mask ------------------------------------------------------------------------------------
