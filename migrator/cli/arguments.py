@@ -25,6 +25,7 @@ class Arguments:
     with_runtime: bool
     check_only: bool
     exit_zero: bool
+    watch: bool
     forms: tuple[str, dict[Path, str]]  # the format that is printed, those of files
     page: str | None  # the HTML report
     statistics: bool
@@ -66,7 +67,7 @@ class Arguments:
     def may_be_told_again(self) -> bool:
         """Whether all that the run does is to print, and depends on nothing but its files."""
         files = self.page or self.forms[1]
-        asks_git = self.hook or self.diff_base is not None
+        asks_git = self.hook or self.watch or self.diff_base is not None
         return self.looks and not (self.no_cache or self.is_standard_input or files or asks_git)
 
     @property
@@ -98,6 +99,8 @@ class Arguments:
             raise UsageError("choose one of -o, --diff and --check")
         if self.exit_zero and not self.looks:
             raise UsageError("--exit-zero goes with --check or --diff")
+        if self.watch:
+            self._check_watch()
         if self.with_runtime and not self.diff:
             raise UsageError("--with-runtime goes with --diff")
         unnamed = self.is_standard_input and self.stdin_filename is None
@@ -106,3 +109,13 @@ class Arguments:
         if self.is_standard_input and (self.output or self.page or self.diff_base is not None):
             given = "-o" if self.output else "--report" if self.page else "--diff-base"
             raise UsageError(f"{given} needs a PATH, not standard input")
+
+    def _check_watch(self) -> None:
+        others = {
+            "-": self.is_standard_input, "-o": self.output, "--hook": self.hook,
+            "--report": self.page, "--format": self.forms != ("console", {}),
+            "--strip-todo": self.strip_todo, "--part": self.part[1] > 1,
+            "--executor": self.executor,
+        }  # fmt: skip
+        if given := [name for name, value in others.items() if value]:
+            raise UsageError(f"--watch does not go with {given[0]}")

@@ -96,6 +96,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--exit-zero", is_flag=True, help="With --check or --diff: exit 0 if anything is to do, too."
 )
+@click.option("--watch", is_flag=True, help="Go on: migrate again what changes, until Ctrl-C.")
 @click.option(
     "--select",
     multiple=True,
@@ -234,7 +235,14 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
         from migrator.cli.stdin import filter_input
 
         return filter_input(asked, config)
-    return _migrate(asked, config)
+    if not asked.watch:
+        return _migrate(asked, config)
+    from migrator.cli import watch
+
+    watch.check()
+    return watch.watch(
+        asked, lambda: _migrate(asked, config), lambda changed: _report(changed, config)
+    )
 
 
 def _with_chosen_target(asked: Arguments, config: Config) -> Config:

@@ -39,19 +39,24 @@ def show(report: Report, asked: Arguments) -> None:
     """
     if says_nothing(report, asked) and not asked.diff:
         return
-    from migrator.report.console import show_diff
-
     if asked.diff:
-        if (out := console()).is_terminal:
-            show_diff(report, out, companions=asked.with_runtime)
-        else:
-            print_diff(report if asked.with_runtime else replace(report, companions={}))
+        show_diff(report, asked)
     # of a few lines, each edit is told
     verbose = asked.verbose or (asked.check_only and asked.diff_base is not None)
     render_console(
         report, replace(asked, verbose=verbose), stderr=asked.diff,
         hidden=asked.diff and not asked.with_runtime,
     )  # fmt: skip
+
+
+def show_diff(report: Report, asked: Arguments) -> None:
+    """The diff on standard output, in colours on a terminal."""
+    if (out := console()).is_terminal:
+        from migrator.report.console import show_diff as show
+
+        show(report, out, companions=asked.with_runtime)
+    else:
+        print_diff(report if asked.with_runtime else replace(report, companions={}))
 
 
 def print_diff(report: Report) -> None:
