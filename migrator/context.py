@@ -251,7 +251,7 @@ class Context:
         """Whether this is a setup.py, which runs where a project is built, without the runtime."""
         if not any(word in self.source.text for word in ("setuptools", "distutils")):
             return False
-        calls = (node for node in self.names.order if isinstance(node, ast.Call))
+        calls = self.names.all(ast.Call)
         return any(self.names.qualified(call.func) in SETUP for call in calls)
 
     @cached_property

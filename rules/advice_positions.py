@@ -72,13 +72,13 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
         return None
     if not ctx.hot.in_pass(node):
         return None
-    given = _positions(ctx, function)
     for place, key in enumerate(keys(node)):
         match key:
             case ast.Slice(lower, ast.BinOp(one, ast.Add(), other) as upper, None):
                 pass
             case _:
                 continue
+        given = _positions(ctx, function)
         if not any((dotted(n) or "-") in given for n in (one, other)):
             continue
         if lower is None:

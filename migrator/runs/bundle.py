@@ -150,19 +150,28 @@ class Bundle:
     def _without(self, modules: Set[str]) -> bytes:
         """`__init__.py` without some modules: each name in it has a line of its own."""
         gone = modules | {name for name, module in self._origins.items() if module in modules}
-        dropped: set[int] = set()
+        imports, names = self._said
+        dropped = {n for module, lines in imports if module in modules for n in lines}
+        dropped |= {line for name, line in names if name in gone}
+        lines = self.files[INIT].splitlines(keepends=True)
+        return b"".join(line for number, line in enumerate(lines, 1) if number not in dropped)
+
+    @cached_property
+    def _said(self) -> tuple[list[tuple[str, range]], list[tuple[str, int]]]:
+        """What its imports are from, and the names in it, each with its lines."""
+        imports: list[tuple[str, range]] = []
+        names: list[tuple[str, int]] = []
         for node in ast.walk(self._init):
             match node:
-                case ast.ImportFrom(level=1, module=str(module)) if module in modules:
-                    dropped.update(range(node.lineno, (node.end_lineno or 0) + 1))
+                case ast.ImportFrom(level=1, module=str(module)):
+                    imports.append((module, range(node.lineno, (node.end_lineno or 0) + 1)))
                 case (
                     ast.alias(name=name)
                     | ast.Name(id=name, ctx=ast.Load())
                     | ast.Constant(value=str(name))
-                ) if name in gone:
-                    dropped.add(node.lineno)
-        lines = self.files[INIT].splitlines(keepends=True)
-        return b"".join(line for number, line in enumerate(lines, 1) if number not in dropped)
+                ):
+                    names.append((name, node.lineno))
+        return imports, names
 
 
 def _imported(module: bytes, names: bytes) -> list[str]:

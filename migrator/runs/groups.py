@@ -51,13 +51,16 @@ def divide(files: Sequence[Path], worker: Worker) -> list[Group]:
     own = {path.resolve(): path for path in files}
     code = [real for real, path in own.items() if kinds.kind(path) is None]
     found.join_all(code)
-    together: dict[object, list[Path]] = defaultdict(list)
+    together: dict[object, list[Path]] = defaultdict(list)  # the files without links
     for real, path in own.items():
         if kinds.kind(path) is None:
-            together[found.of(real.parent)].append(path)
+            together[found.of(real.parent)].append(real)
         else:  # what is said of it depends on every program of its project
-            together["settings", worker.project(real).root].append(path)
-    return [Group(group, sum(map(found.work, group))) for group in together.values()]
+            together["settings", worker.project(real).root].append(real)
+    return [
+        Group([own[real] for real in group], sum(map(found.work, group)))
+        for group in together.values()
+    ]
 
 
 def part_of(files: Sequence[Path], worker: Worker, number: int, count: int) -> list[Path]:
@@ -83,6 +86,7 @@ class _Division:
         self._whole: set[Path] = set()  # packages: with all that is below them
         self._work: dict[Path, int] = {}
         self._listed: dict[Path, int] = {}  # how many folders deep
+        self._above: set[Path] = set()  # folders of whose files those above were taken
 
     def of(self, folder: Path) -> Path:
         """What stands for the group that a folder is in."""
@@ -91,8 +95,8 @@ class _Division:
             self._joined[at] = at = self._joined[self._joined[at]]
         return at
 
-    def work(self, path: Path) -> int:
-        return self._work.get(path.resolve(), 0)
+    def work(self, real: Path) -> int:
+        return self._work.get(real, 0)
 
     def join_all(self, code: Iterable[Path]) -> None:
         """Join what some files, those beside and above them, and what these import, may mean."""
@@ -107,7 +111,8 @@ class _Division:
             if path.parent not in projects:
                 projects[path.parent] = self._worker.project(path)
             project = projects[path.parent].of(path)
-            if path.parent not in self._listed:
+            if path.parent not in self._listed and path.parent not in self._above:
+                self._above.add(path.parent)  # the same for all files of a folder
                 queue += project.modules_above()
             for folder, is_package in self._meant(path, project):
                 self._joined[self.of(path.parent)] = self.of(folder)

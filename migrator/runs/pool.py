@@ -93,9 +93,11 @@ def _batches(groups: Iterable[Group], most: int) -> list[Sequence[Path]]:
 
 
 def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
-    found = list(parts)
+    place = {path: number for number, path in enumerate(files)}
+    found = sorted(parts, key=lambda part: place[part.files[0].path])  # not as they were done
     by_path = {file.path: file for part in found for file in part.files}
-    return Migrated([by_path[path] for path in files], joined(part.uses for part in found))
+    uses = sorted(joined(p.uses for p in found).items(), key=lambda item: place[item[1].file])
+    return Migrated([by_path[path] for path in files], dict(uses))
 
 
 def _noted(found: tuple[FileReport, Witness | None] | Migrated) -> None:

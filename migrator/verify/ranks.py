@@ -79,7 +79,7 @@ def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
     if facts is None:
         return False
     classes = LibraryClasses(facts.names, project)
-    calls = (node.func for node in facts.names.order if isinstance(node, ast.Call))
+    calls = (node.func for node in facts.names.all(ast.Call))
     made = map(classes.made_by, calls)
     return any(each is not None and each.kind in _JOINING for each in made)
 

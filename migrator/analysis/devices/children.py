@@ -75,7 +75,8 @@ class Children:
         self._device = {
             c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
         }
-        self._device |= {node for node in names.order if self._is_migrated(node)}
+        said = (*names.all(ast.Constant), *names.all(ast.Attribute))
+        self._device |= {node for node in said if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
         """Children and threads that use the device, and memory of it that is shared."""

@@ -55,7 +55,7 @@ def roles(
                         yield from followed(*names.uses(name, names.scope_of(target)))
                     case ast.Attribute(value=ast.Name() as owner, attr=name):
                         known = names.owner_class(owner) is not None
-                        read = (n for n in names.order if isinstance(n, ast.Attribute))
+                        read = names.all(ast.Attribute)
                         yield from (
                             followed(
                                 *(n for n in read if n.attr == name and isinstance(n.ctx, ast.Load))

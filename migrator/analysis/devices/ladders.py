@@ -32,9 +32,9 @@ def ladders(names: Names, flow: Flow) -> set[ast.If]:
     """Where the ladders of a file begin."""
     found: set[ast.If] = set()
     later: set[ast.AST] = set()
-    questions = [n for n in names.order if isinstance(n, ast.Attribute) and n.attr in _ASKED]
-    for node in names.order if len(questions) > 1 else ():
-        if isinstance(node, ast.If) and node not in later:
+    questions = [n for n in names.all(ast.Attribute) if n.attr in _ASKED]
+    for node in names.all(ast.If) if len(questions) > 1 else ():
+        if node not in later:
             later.update(_branches(node)[1:])
             picked = ladder(names, flow, node)
             if picked is not None:

@@ -80,7 +80,7 @@ class ProjectFacts(ProgramFacts):
                     if there.resolve(module if module.strip(".") else module + ".") == self.path:
                         taken.update(alias.name for alias in statement.names)
             if facts is not None and stem in facts.names.by_id:  # utils.autocast
-                taken.update(n.attr for n in facts.names.order if isinstance(n, ast.Attribute))
+                taken.update(facts.names.by_attribute)
         return frozenset(taken)
 
     def compares_indices(self) -> bool:

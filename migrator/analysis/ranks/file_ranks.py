@@ -123,15 +123,16 @@ class Ranks:
     def take_part(self) -> bool:
         """Whether the file has to do with ranks."""
         known = (GROUP, WRAPPER, SAMPLER, *SPAWNS)
-        return any(name.startswith(known) for _, name in self.names.meant) or any(
-            environment(self.names, node) for node in self.names.order
+        names = self.names
+        asked = (*names.all(ast.Subscript), *names.all(ast.Call), *names.all(ast.Compare))
+        return any(name.startswith(known) for _, name in names.meant) or any(
+            environment(names, node) for node in asked
         )
 
     @cached_property
     def ask_other_launcher(self) -> bool:
         """Whether the file asks Slurm or MPI for its place among the ranks."""
-        texts = (node for node in self.names.order if isinstance(node, ast.Constant))
-        nodes = (*(node for node, _ in self.names.meant), *texts)
+        nodes = (*(node for node, _ in self.names.meant), *self.names.all(ast.Constant))
         return any(asks_other_launcher(self.names, node) for node in nodes)
 
     @cached_property

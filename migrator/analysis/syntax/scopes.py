@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
+Node = TypeVar("Node", bound=ast.AST)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -241,9 +243,20 @@ class Scopes:
     def by_attribute(self) -> dict[str, list[ast.Attribute]]:
         """The attributes that are said in the file, by their name, in its order."""
         found: dict[str, list[ast.Attribute]] = {}
+        for node in self.all(ast.Attribute):
+            found.setdefault(node.attr, []).append(node)
+        return found
+
+    def all(self, kind: type[Node]) -> Sequence[Node]:
+        """The nodes of one class, in source order."""
+        found: Sequence[Node] = self._by_class.get(kind, ())  # type: ignore[assignment]
+        return found
+
+    @cached_property
+    def _by_class(self) -> dict[type[ast.AST], list[ast.AST]]:
+        found: dict[type[ast.AST], list[ast.AST]] = {}
         for node in self.order:
-            if isinstance(node, ast.Attribute):
-                found.setdefault(node.attr, []).append(node)
+            found.setdefault(type(node), []).append(node)
         return found
 
     def scope_of(self, node: ast.AST) -> Scope:

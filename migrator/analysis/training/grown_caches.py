@@ -56,7 +56,7 @@ class GrownCaches:
 @once_in
 def grown_caches(names: Names, tree: ast.Module) -> list[GrownCaches]:
     """Those of a file that are known."""
-    if not any(isinstance(n, ast.Call) and _is_join(names, n) for n in names.order):
+    if not any(_is_join(names, call) for call in names.all(ast.Call)):
         return []
     if not stops_gradients(names):
         return []  # a cache that stays would keep the graphs of all texts

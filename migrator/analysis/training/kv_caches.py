@@ -79,9 +79,10 @@ class Pass:
 @once_in
 def kv_passes(names: Names, tree: ast.Module) -> list[Pass]:
     """The functions of a file between a position and its caches; none if one has another form."""
-    if not any(isinstance(n, ast.Slice) and isinstance(n.upper, ast.BinOp) for n in names.order):
-        return []
-    found = [made for f in _methods(tree) if (made := _pass(names, f)) is not None]
+    summed = [n for n in names.all(ast.Slice) if isinstance(n.upper, ast.BinOp)]
+    holding = {names.function(node) for node in summed}
+    methods = (f for f in _methods(tree) if f in holding)
+    found = [made for f in methods if (made := _pass(names, f)) is not None]
     writes = [made for made in found if any(map(_is_write, made.at))]
     given = {made.start.arg for made in writes}
     found = [made for made in found if made.start.arg in given]

@@ -122,17 +122,12 @@ def _identifiers(node: ast.AST) -> tuple[str, ...]:
 
 def stops_gradients(names: Names) -> bool:
     """True for code that switches gradients off, for a block or for a function."""
-    for node in names.order:
-        match node:
-            case ast.With(items=items) | ast.AsyncWith(items=items):
-                given = [item.context_expr for item in items]
-            case ast.FunctionDef(decorator_list=given) | ast.AsyncFunctionDef(decorator_list=given):
-                pass
-            case _:
-                continue
-        if any(_stops_gradients(names, part) for part in given):
-            return True
-    return False
+    blocks: list[ast.With | ast.AsyncWith] = [*names.all(ast.With), *names.all(ast.AsyncWith)]
+    given = [item.context_expr for block in blocks for item in block.items]
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [*names.all(ast.FunctionDef)]
+    functions += names.all(ast.AsyncFunctionDef)
+    given += [decorator for function in functions for decorator in function.decorator_list]
+    return any(_stops_gradients(names, part) for part in given)
 
 
 _NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad",
@@ -148,11 +143,10 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
     Loops of `forward` are parts of a model.
     """
     found: dict[ast.AST, None] = {}
-    for node in names.order if stops_gradients(names) else ():
-        if isinstance(node, ast.Call) and is_model(flow, node.func):
-            loop = _loop_of(names, node)
-            if loop is not None and not _runs_over_models(loop, node):
-                found.setdefault(loop)
+    for call in names.all(ast.Call) if stops_gradients(names) else ():
+        loop = _loop_of(names, call)
+        if loop is not None and is_model(flow, call.func) and not _runs_over_models(loop, call):
+            found.setdefault(loop)
     for loop in found:
         if isinstance(loop, ast.For | ast.While) and not trains(loop):
             yield loop

@@ -53,25 +53,23 @@ class Window:
 
 def window(hot: Hot, node: ast.Subscript) -> Window | None:
     """A subscript as a model's window, if it is one in a loop that changes its bounds."""
-    call, loop = hot.names.parents.get(node), hot.loop(node)
-    if loop is None or not isinstance(call, ast.Call) or node not in call.args:
-        return None
-    if not hot.is_model(call.func):
-        return None
-    match keys(node):
-        case [ast.Slice(None, None, None), ast.Slice(ast.expr() as begin, ast.expr() as end, None)]:
-            names = {n.id for n in ast.walk(end) if isinstance(n, ast.Name)}
-            if names & _changing(loop):
-                return Window(node, call, loop, begin, end)
+    match keys(node), hot.names.parents.get(node):
+        case (
+            [ast.Slice(None, None, None), ast.Slice(ast.expr() as begin, ast.expr() as end, None)],
+            ast.Call(args=given) as call,
+        ) if node in given:
+            loop = hot.loop(node)
+            if loop is not None and hot.is_model(call.func):
+                names = {n.id for n in ast.walk(end) if isinstance(n, ast.Name)}
+                return Window(node, call, loop, begin, end) if names & _changing(loop) else None
     return None
 
 
 def windows(hot: Hot) -> Iterator[Window]:
     """Those of a file whose model is given one number with them."""
-    for node in hot.names.order:
-        if isinstance(node, ast.Subscript) and (told := window(hot, node)) is not None:
-            if len(told.numbers) == 1:
-                yield told
+    for node in hot.names.all(ast.Subscript):
+        if (told := window(hot, node)) is not None and len(told.numbers) == 1:
+            yield told
 
 
 def _changing(loop: Loop) -> set[str]:

@@ -115,7 +115,7 @@ class Evidence:
     @cached_property
     def _tensors(self) -> set[tuple[ast.AST | None, str | None]]:
         """Values with an attribute that only a tensor has."""
-        found = (n for n in self.names.order if isinstance(n, ast.Attribute))
+        found = self.names.all(ast.Attribute)
         return {self._place(n.value) for n in found if n.attr in _OF_TENSORS and dotted(n.value)}
 
     def _definition(self, callee: ast.expr) -> tuple[Evidence, ast.AST | None]:

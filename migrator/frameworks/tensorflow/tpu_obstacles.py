@@ -151,7 +151,7 @@ def losses_of_parts(names: Names) -> list[ast.expr]:
 
 def has_strategy(names: Names) -> bool:
     """Whether a file speaks of a strategy itself: then it is written for several devices."""
-    speaks = (names.qualified(n) or "" for n in names.order if isinstance(n, ast.Attribute))
+    speaks = (names.qualified(n) or "" for n in names.all(ast.Attribute))
     return any(is_own_strategy(name) or name.endswith(_ASKS) for name in speaks)
 
 

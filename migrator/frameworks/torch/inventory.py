@@ -118,9 +118,9 @@ def _generation(
     passes = kv_passes(names, names.tree)
     if passes:
         yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)
-    if passes or (project is not None and project.writes_caches()):
-        for told in windows(Hot(names, flow)):
-            yield "cache", "position", told.node
+    told = [*windows(Hot(names, flow))]
+    if told and (passes or (project is not None and project.writes_caches())):
+        yield from (("cache", "position", each.node) for each in told)
 
 
 def _of_expression(

@@ -237,8 +237,8 @@ def _modules(names: Names) -> Iterator[str]:
             yield statement.module or ""
         else:
             yield from (alias.name for alias in statement.names)
-    for node in names.order:  # import_module("accelerate")
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    for node in names.all(ast.Constant):  # import_module("accelerate")
+        if isinstance(node.value, str):
             yield node.value if node.value in LIBRARIES else ""
 
 
