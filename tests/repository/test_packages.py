@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -61,4 +62,6 @@ def test_a_runtime(project: Path, clone: Path) -> None:
 def test_all_have_the_same_version() -> None:
     for path in (REPOSITORY / "pyproject.toml", *RUNTIMES):
         assert tomllib.loads(path.read_text("utf-8"))["project"]["version"] == migrator.__version__
+    extension = json.loads((REPOSITORY / "editors/vscode/package.json").read_text("utf-8"))
+    assert extension["version"] == migrator.__version__
     assert f"\n## {migrator.__version__}" in (REPOSITORY / "CHANGELOG.md").read_text("utf-8")

@@ -15,7 +15,7 @@ from helpers import REPOSITORY, git
 LONGEST_FILE = 400  # lines
 LONGEST_FUNCTION = 60
 PAGE = (".js", ".css", ".j2")  # of the HTML report
-ROOMS = ("benchmarks", "docs", "golden", "migrator", "reference_apps", "rules", "tests")
+ROOMS = ("benchmarks", "docs", "editors", "golden", "migrator", "reference_apps", "rules", "tests")
 TOP_LEVEL = {
     *ROOMS, ".ci", ".gitignore", ".pre-commit-hooks.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
     "LICENSE", "README.md", "SECURITY.md", "action.yml", "mkdocs.yml", "pyproject.toml", "uv.lock",
