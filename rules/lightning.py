@@ -89,15 +89,11 @@ scaling is needed; it has 8 bits of significand instead of 11.""",
 
 @DEVICE.on("trainer", "lightning")
 def made(ctx: Context, found: Construct) -> Decision:
-    if (why := ctx.words.strangers.get("lightning")) is not None:
-        return Report(why, effort=Effort.HOURS)
     return Keep("takes the TPU that set-up shows it")
 
 
 @DEVICE.on("lightning", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
-    if "lightning" in ctx.words.strangers:
-        return Keep("what the Trainer is told of GPUs stays")
     return _named(ctx, found.value)
 
 
@@ -108,8 +104,6 @@ def elsewhere(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "gpus")
 def gpus(ctx: Context, found: Construct) -> Decision:
-    if "lightning" in ctx.words.strangers:
-        return Keep("what the Trainer is told of GPUs stays")
     call = ctx.names.parents.get(found.node)
     if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
         return Report('was removed from Lightning; write "accelerator": "tpu", "devices": 1')
@@ -124,6 +118,8 @@ def gpus(ctx: Context, found: Construct) -> Decision:
 @DEVICE.on("lightning", "devices", "num_nodes")
 def several(ctx: Context, found: Construct) -> Decision:
     number = values(found.value)
+    if ctx.words.device_names:
+        return Report("set-up shows Lightning one TPU: on a TPU it has to be devices=1")
     if ... in number:
         return Report("is decided at run time: as many as torchrun starts, and 1 without it")
     if found.key == "devices" and number in ([-1], ["-1"]):

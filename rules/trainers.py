@@ -126,9 +126,6 @@ Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Tr
 
 @TRAINER.on("trainer", "accelerator", "trainer")
 def trainer(ctx: Context, found: Construct) -> Decision:
-    why = ctx.words.strangers.get(found.key)
-    if why is not None and isinstance(found.node, ast.Call):
-        return Report(why, effort=Effort.HOURS)
     return Keep("takes the device that set-up shows it")
 
 

@@ -103,7 +103,6 @@ class Words:
     # For messages.
     profiler: str = "its own profiler"  # the profiler of the device
     float64: str = "float64 is slow"  # what happens with it
-    strangers: Mapping[str, str] = field(default_factory=dict)  # trainers that do not know it: why
     accelerate_off: str = ""  # the variable that always keeps accelerate from using it
 
     @property

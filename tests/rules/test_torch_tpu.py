@@ -354,9 +354,11 @@ def test_tensor_types_are_those_of_any_accelerator() -> None:
     assert "Tensor = tpu_runtime.FloatTensor\nx = tpu_runtime.cast(y, Tensor)" in text
 
 
-def test_trainers_that_do_not_know_it_are_named() -> None:
-    source = "import torch\nimport lightning as L\ntrainer = L.Trainer(accelerator='gpu')\n"
-    assert reported(run(source, TPU)) == ["L.Trainer(accelerator='gpu')"]
+def test_trainers_take_whichever_accelerator_there_is() -> None:
+    text = tpu("import lightning as L\ntrainer = L.Trainer(accelerator='gpu', devices=1)\n")
+    assert "L.Trainer(accelerator='auto', devices=1)" in text
+    source = "import lightning as L\ntrainer = L.Trainer(accelerator='gpu', devices=4)\n"
+    assert len(reported(run(source, TPU))) == 1  # set-up shows it one TPU
     source = "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator()\n"
     assert not reported(run(source, TPU))  # set-up tells it
 

@@ -117,6 +117,25 @@ def test_tensor_types_make_tensors_of_the_device(name: str) -> None:
     assert tpu_runtime.cast(torch.ones(2, dtype=torch.int64), kind).dtype is kind.dtype
 
 
+def test_an_optimizer_that_was_made_before_the_move_trains() -> None:
+    found = []
+    for device in ("cpu", "tpu"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 4))
+        model[1].weight.hint = "kept"
+        tied = model[0].weight
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        model.to(device)
+        assert model[0].weight is tied and model[1].weight.hint == "kept"
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4, device=device)).square().sum().backward()
+            optimizer.step()
+        found.append([p.detach().cpu() for p in model.cpu().parameters()])
+        assert model[0].weight is tied
+    torch.testing.assert_close(found[1], found[0])
+
+
 PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a slice between": lambda i: (i, slice(None), i.flip(0)),
     "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),

@@ -4,9 +4,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-_OURS = (
-    "torch", "torchax", "torch_xla", "torch_tpu", "jax", "jaxlib", __name__.partition(".")[0],
-)  # fmt: skip
+_OURS = ("torch", "torchax", "torch_xla", "torch_tpu", "jax", "jaxlib", __package__)
 
 Functions = dict[tuple[str, str], Any]
 

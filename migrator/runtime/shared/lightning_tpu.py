@@ -14,10 +14,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .device import DEVICE_TYPE
-from .distributed import DistributedDataParallel, join
 from .imported import when_imported
 
 NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
+
+OfRanks = Callable[[Any], Any]  # of the strategy that it is made of
 
 # How it is imported: as a package of its own, and as a part of `lightning`.
 _FABRIC = ("lightning.fabric", "lightning_fabric")
@@ -84,36 +85,6 @@ def _strategy(base: Any, boundary: Callable[[], None]) -> Any:
     return TpuStrategy
 
 
-def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Stock has the model call its `training_step`, which is no forward pass to compile."""
-    return model.run(getattr(module, name), *args, **kwargs)
-
-
-def _ranks(base: Any, compiles: bool) -> Any:
-    """The strategy "ddp" with ranks of this target."""
-
-    class TpuRanksStrategy(base):  # type: ignore[misc]
-        strategy_name = "ddp"
-
-        def setup_environment(self) -> None:
-            join()
-            super().setup_environment()
-
-        def _setup_model(self, module: Any) -> Any:
-            if compiles:
-                self._forward_redirection = _redirect
-            return DistributedDataParallel(module, **self._ddp_kwargs)
-
-        setup_module = _setup_model  # Fabric's name for it
-
-        def pre_backward(self, *_: Any) -> None:
-            """Stock prepares torch's own exchange."""
-
-        post_backward = pre_backward
-
-    return TpuRanksStrategy
-
-
 def _precision(connector: Any, flag: str) -> Any:
     """The plugin for a precision, as for a GPU; bfloat16 takes the place of float16."""
     if flag.endswith("-mixed"):
@@ -127,11 +98,15 @@ def _precision(connector: Any, flag: str) -> Any:
     raise ValueError(f'a TPU has no precision="{flag}"')
 
 
-def _connect(boundary: Callable[[], None], compiles: bool, name: str, module: Any) -> None:
+def _connect(
+    boundary: Callable[[], None], of_ranks: OfRanks | None, name: str, module: Any
+) -> None:
     """Let a connector, which reads the arguments of Trainer or Fabric, choose what is made here."""
     registry = vars(module).get("StrategyRegistry") or module.STRATEGY_REGISTRY
     one = module.SingleDeviceXLAStrategy = _strategy(module.SingleDeviceStrategy, boundary)
-    ranks = module.XLAStrategy = _ranks(_strategy(type(registry.get("ddp")), boundary), compiles)
+    ranks = of_ranks(_strategy(type(registry.get("ddp")), boundary)) if of_ranks else None
+    if ranks is not None:
+        module.XLAStrategy = ranks
     module.XLAPrecision = functools.partial(_precision, module)
     connector = getattr(module, name)
     fall_back = connector._check_strategy_and_fallback
@@ -154,6 +129,8 @@ def _connect(boundary: Callable[[], None], compiles: bool, name: str, module: An
             )
         if started == 1:
             return one(device=self._parallel_devices[0])
+        if ranks is None:
+            raise ValueError(f"Lightning trains on one TPU here: start one process, not {started}")
         stock = registry.get(flag) if isinstance(flag, str) else flag
         return ranks(timeout=stock._timeout, **stock._ddp_kwargs)
 
@@ -165,15 +142,15 @@ def _is_plain(strategy: str) -> bool:
     return strategy.startswith(("ddp", "dp", "single_device", "xla")) and "fsdp" not in strategy
 
 
-def install(boundary: Callable[[], None], compiles: bool) -> None:
+def install(boundary: Callable[[], None], of_ranks: OfRanks | None = None) -> None:
     """Mend Lightning; ``boundary`` ends what is traced of a step, where that has to be said.
 
-    ``compiles``: a model that is called is compiled as a whole.
+    ``of_ranks`` makes the strategy "ddp" with ranks of this target; None: it has one device.
     """
     for fabric, trainer in zip(_FABRIC, _TRAINER, strict=True):
         when_imported(f"{fabric}.accelerators.xla", _make_available)
         when_imported(f"{trainer}.accelerators.xla", _without_stats)
-        connect = functools.partial(_connect, boundary, compiles)
+        connect = functools.partial(_connect, boundary, of_ranks)
         when_imported(f"{fabric}.connector", functools.partial(connect, "_Connector"))
         inner = f"{trainer}.trainer.connectors.accelerator_connector"
         when_imported(inner, functools.partial(connect, "_AcceleratorConnector"))

@@ -53,7 +53,4 @@ WORDS = Words(
     compiles=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",
-    strangers={
-        "lightning": "Lightning does not know TorchTPU yet: it takes a GPU, and else the CPU",
-    },
 )

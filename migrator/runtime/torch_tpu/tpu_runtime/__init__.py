@@ -17,10 +17,11 @@ from . import (
     imported_names,
     lists_apart,
     normalization,
+    parameters,
     pooling,
     writes,
 )
-from .device import get_device_name, get_device_properties, is_bf16_supported
+from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
 from .launching import launch, optimizer_step
 from .loaders import DeviceLoader
 from .tensor_types import (
@@ -80,6 +81,8 @@ def setup(precision: str = "highest") -> None:
     before = imported_names.of_torch()
     for concern in _CONCERNS:
         concern.install()
+    if is_loaded():
+        parameters.install()
     imported_names.renew(before)
 
 

@@ -26,7 +26,7 @@ class DeviceProperties:
 
 def __getattr__(name: str) -> str:
     if name == "DEVICE_TYPE":
-        return accelerator().type
+        return "tpu" if is_loaded() else "cuda" if torch.cuda.is_available() else "cpu"
     raise AttributeError(name)
 
 

@@ -1,7 +1,11 @@
-"""What trains for a program: accelerate 1.15 knows no torch_tpu, and would stay on the CPU."""
+"""What trains for a program: accelerate 1.15 and Lightning 2.6 know no torch_tpu.
+
+They would stay on the CPU.
+"""
 
 import os
 
+from . import lightning_tpu
 from .device import is_loaded
 
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
@@ -10,3 +14,4 @@ _DEVICE = "ACCELERATE_TORCH_DEVICE"
 def install() -> None:
     if is_loaded():
         os.environ.setdefault(_DEVICE, "tpu")
+        lightning_tpu.install(lambda: None)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch_xla
 
-from . import generation, lightning_tpu
+from . import generation, lightning_ranks, lightning_tpu
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel, join
 from .imported import when_imported
@@ -121,7 +121,7 @@ def install() -> None:
     when_imported("accelerate.utils.other", _tells_tensors_apart)
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
-    lightning_tpu.install(torch_xla.sync, compiles=False)
+    lightning_tpu.install(torch_xla.sync, functools.partial(lightning_ranks.of_ranks, False))
     generation.install(
         generation.Target(
             hurried=lambda *_: contextlib.nullcontext(),

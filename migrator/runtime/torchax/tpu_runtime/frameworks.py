@@ -13,7 +13,7 @@ from torch.overrides import _get_current_function_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 
-from . import generation, lightning_tpu
+from . import generation, lightning_ranks, lightning_tpu
 from .amp import autocast
 from .calls import natively
 from .compiled import EAGER
@@ -119,5 +119,6 @@ def install(env: Environment) -> None:
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
-    lightning_tpu.install(lambda: None, not os.environ.get(EAGER))
+    compiles = not os.environ.get(EAGER)
+    lightning_tpu.install(lambda: None, functools.partial(lightning_ranks.of_ranks, compiles))
     generation.install(_generation(env))

@@ -1,0 +1,40 @@
+"""Lightning's ranks, which torchrun has started: they train as by its strategy "ddp"."""
+
+from typing import Any
+
+from .distributed import DistributedDataParallel, join
+
+NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
+
+
+def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Stock has the model call its `training_step`, which is no forward pass to compile."""
+    return model.run(getattr(module, name), *args, **kwargs)
+
+
+def of_ranks(compiles: bool, base: Any) -> Any:
+    """The strategy "ddp" with ranks of this target.
+
+    ``compiles``: a model that is called is compiled as a whole.
+    """
+
+    class TpuRanksStrategy(base):  # type: ignore[misc]
+        strategy_name = "ddp"
+
+        def setup_environment(self) -> None:
+            join()
+            super().setup_environment()
+
+        def _setup_model(self, module: Any) -> Any:
+            if compiles:
+                self._forward_redirection = _redirect
+            return DistributedDataParallel(module, **self._ddp_kwargs)
+
+        setup_module = _setup_model  # Fabric's name for it
+
+        def pre_backward(self, *_: Any) -> None:
+            """Stock prepares torch's own exchange."""
+
+        post_backward = pre_backward
+
+    return TpuRanksStrategy

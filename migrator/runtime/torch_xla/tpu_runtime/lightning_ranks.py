@@ -1,0 +1,1 @@
+../../shared/lightning_ranks.py
