@@ -81,16 +81,25 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
     lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
     if "setup" in asked:
         lacks |= any(word.encode() in source for word in _foreign_set_ups(target))
-    if not others and not lacks:
-        return None
+    if not lacks and (not others or _is_own(source, target) or (not asked and b"cuda" in source)):
+        return None  # a branch for the other device, at most
     try:
         tree = ast.parse(python.decode(source).text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    used = accelerators.put_on(tree, others)
+    used = accelerators.put_on(tree, others, asks=bool(asked))
     if used is None and lacks:
         return others[0] if others else ""
     return used
+
+
+def _is_own(source: bytes, target: Target) -> bool:
+    """Whether code names the target's own device."""
+    traces, by_torch = target.traces, bool(target.words.device_names)
+    named = (traces.library, "torch.accelerator" if by_torch else "")
+    if any(name and name.encode() in source for name in named):
+        return True
+    return any(_quotes(name.encode(), source) for name in traces.devices)
 
 
 def _is_offered(name: str) -> bool:

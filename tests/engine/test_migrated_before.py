@@ -170,3 +170,17 @@ def test_a_question_put_before_that_for_cuda_goes() -> None:
     between = migrated(source, "torchax")
     assert between.count("if ") == 3
     assert migrated(between, "torch_xla") == migrated(source, "torch_xla")
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("if x.device.type == \"xla\":\n    x = pad(x)\n", "torchax"),
+        ("if x.device.type == \"cuda\":\n    f(x)\nelif x.device.type == \"xla\":\n    g(x)\n",
+         "torchax"),
+        ("x = x.cuda()\ny = x.to(\"cpu\") if x.device.type == \"xla\" else x\n", "torch_tpu"),
+        ("z = y.cuda()\nif on_tpu:\n    x = x.to(\"xla\")\n", "torch_tpu"),
+    ],
+)  # fmt: skip
+def test_a_branch_for_another_target_stays(source: str, target: str) -> None:
+    assert '"xla"' in migrated(f"import torch\n{source}", target)

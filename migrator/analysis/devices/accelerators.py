@@ -224,11 +224,14 @@ def _places(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def put_on(tree: ast.AST, devices: Collection[str]) -> str | None:
-    """The first of some names of devices that code puts something on, asks for, or joins by."""
+def put_on(tree: ast.AST, devices: Collection[str], asks: bool) -> str | None:
+    """The first of some names of devices that code puts something on, or joins by.
+
+    ``asks``: or whose type it asks for.
+    """
     for node in ast.walk(tree):
         match node:
-            case ast.Compare(left=ast.Attribute(attr="type"), comparators=[value]):
+            case ast.Compare(left=ast.Attribute(attr="type"), comparators=[value]) if asks:
                 values: list[ast.expr] = [value]
             case ast.Call() if (back_end := group_by(node)) is not None:
                 values = [back_end]
