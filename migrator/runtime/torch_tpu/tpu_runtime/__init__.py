@@ -15,9 +15,9 @@ from . import (
     fast_paths,
     frameworks,
     imported_names,
+    kept_parameters,
     lists_apart,
     normalization,
-    parameters,
     pooling,
     writes,
 )
@@ -82,7 +82,7 @@ def setup(precision: str = "highest") -> None:
     for concern in _CONCERNS:
         concern.install()
     if is_loaded():
-        parameters.install()
+        kept_parameters.install()
     imported_names.renew(before)
 
 

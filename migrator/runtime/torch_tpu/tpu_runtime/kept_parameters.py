@@ -1,0 +1,1 @@
+../../shared/kept_parameters.py
