@@ -35,13 +35,19 @@ class Lines:
         return self._lines.get(timeout=60)
 
 
+def _heed_ctrl_c() -> None:
+    """What a shell starts in the background ignores it, and so do all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def watching(root: Path, *options: str) -> Iterator[Lines]:
     """The command, once it has looked at everything; Ctrl-C ends it."""
     command = [sys.executable, "-m", "migrator", ".", *TO, "--watch", *options]
     process = subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=_heed_ctrl_c,
+    )  # fmt: skip
     try:
         lines = Lines(process)
         while "Ctrl-C ends it" not in lines.next():
