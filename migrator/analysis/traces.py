@@ -37,6 +37,11 @@ def foreign_libraries(own: str) -> tuple[str, ...]:
     return tuple(library for library in LIBRARIES if library != own)
 
 
+def quotes(name: str, source: bytes) -> bool:
+    """Whether code has this string."""
+    return any(mark + name.encode() + mark in source for mark in (b"'", b'"'))
+
+
 @cache
 def foreign_devices(own: tuple[str, ...]) -> frozenset[str]:
     """The names of other targets' devices than these."""

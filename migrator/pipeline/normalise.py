@@ -72,11 +72,8 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
 
     What names only what this target's runtime has, too, is code of this target.
     """
-    others = [
-        name
-        for name in traces.foreign_devices(target.traces.devices)
-        if _quotes(name.encode(), source)
-    ]
+    foreign_devices = traces.foreign_devices(target.traces.devices)
+    others = [name for name in foreign_devices if traces.quotes(name, source)]
     asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)}
     lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
     if "setup" in asked:
@@ -95,20 +92,16 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
 
 def _is_own(source: bytes, target: Target) -> bool:
     """Whether code names the target's own device."""
-    traces, by_torch = target.traces, bool(target.words.device_names)
-    named = (traces.library, "torch.accelerator" if by_torch else "")
+    own, by_torch = target.traces, bool(target.words.device_names)
+    named = (own.library, "torch.accelerator" if by_torch else "")
     if any(name and name.encode() in source for name in named):
         return True
-    return any(_quotes(name.encode(), source) for name in traces.devices)
+    return any(traces.quotes(name, source) for name in own.devices)
 
 
 def _is_offered(name: str) -> bool:
     """Whether the runtime of any target has a name."""
-    return any(other.offers(name) or portable(other).offers(name) for other in targets().values())
-
-
-def _quotes(name: bytes, source: bytes) -> bool:
-    return b'"%b"' % name in source or b"'%b'" % name in source
+    return any(portable(other).offers(name) for other in targets().values())
 
 
 def _foreign_set_ups(target: Target) -> frozenset[str]:

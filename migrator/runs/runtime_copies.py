@@ -10,6 +10,7 @@ from pathlib import Path
 from migrator.analysis import needs
 from migrator.analysis.needs import MOST
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.traces import quotes
 from migrator.errors import UsageError
 from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover, project_root
@@ -113,14 +114,15 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
         if not at.resolve().is_relative_to(project_root(at.parent.resolve())):
             report.errors.append(f"{at}: is a link that leads out of the project; not written")
             continue
-        if there not in (None, target.label):
-            _refuse_use(at, there, report, worker)
+        other = there if there != target.label else None  # that is replaced
+        if other is not None:
+            _refuse_use(at, other, report, worker)
         needed = use.needs if (use.is_entered or there) and not target.asks_runtime else None
-        inside = disk.list(at) if there in (None, target.label) else frozenset()
+        inside = frozenset() if other else disk.list(at)
         for name, content in bundle(target).of(needed, inside).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:
                 files[at / name] = content
-        if there not in (None, target.label):
+        if other is not None:
             report.obsolete |= _replaced(at, files)
     return files
 
@@ -139,8 +141,7 @@ def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
 
 
 def _names_device(source: bytes, target: Target) -> bool:
-    name = target.words.device.encode()
-    return not target.words.device_names and any(q + name + q in source for q in (b"'", b'"'))
+    return not target.words.device_names and quotes(target.words.device, source)
 
 
 def _replaced(at: Path, files: Mapping[Path, bytes]) -> dict[Path, bytes]:

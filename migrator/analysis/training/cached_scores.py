@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names, argument, dotted
-from migrator.analysis.training.positions import keys
 
 _MINUS_INFINITY = ("-torch.inf", "float('-inf')", "-float('inf')", "-math.inf", "-np.inf")
 _SOFTMAX = ("torch.softmax", "torch.nn.functional.softmax")
@@ -26,21 +25,17 @@ class CachedScores:
         self._behind = [n for n in self._nodes if getattr(n, "lineno", 0) > end]
         self._held = {*self._derived()}  # names that may be a cache, or a view of one
 
-    @staticmethod
-    def keys(node: ast.Subscript) -> list[ast.expr]:
-        return keys(node)
-
     # ---- names -----------------------------------------------------------------------------------
 
     def _derived(self) -> Iterator[str]:
         found: set[str] = set()
         while True:
             new = {
-                target
+                name.id
                 for node in self._behind
                 if isinstance(node, ast.Assign)
-                for target, value in _pairs(node)
-                if self._is_view(value, found)
+                for name, value in assigned(node)
+                if isinstance(name, ast.Name) and self._is_view(value, found)
             } - found
             if not new:
                 return
@@ -65,12 +60,13 @@ class CachedScores:
         return isinstance(node, ast.Name) and len(self._stores(node.id)) == 1
 
     def _stores(self, name: str) -> list[ast.Name]:
-        return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name
-                and not isinstance(n.ctx, ast.Load)]  # fmt: skip
+        return [n for n in self._named(name) if not isinstance(n.ctx, ast.Load)]
 
     def _loads(self, name: str) -> list[ast.Name]:
-        return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name
-                and isinstance(n.ctx, ast.Load)]  # fmt: skip
+        return [n for n in self._named(name) if isinstance(n.ctx, ast.Load)]
+
+    def _named(self, name: str) -> list[ast.Name]:
+        return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name]
 
     def is_told_alike(self, statement: ast.stmt, choice: ast.If) -> bool:
         """Whether one runs where the other does: always, or if `use_cache`, `self.use_cache`."""
@@ -285,14 +281,14 @@ class CachedScores:
         return False
 
 
-def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
-    match node:
+def assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of a plain assignment, `a = x` or `a, b = x, y`; none of another."""
+    match statement:
         case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if len(targets) == len(values):
-            for target, value in zip(targets, values, strict=True):
-                if isinstance(target, ast.Name):
-                    yield target.id, value
-        case ast.Assign([ast.Name(name)], value):
-            yield name, value
+            return list(zip(targets, values, strict=True))
+        case ast.Assign([ast.Name() | ast.Attribute() as target], value):
+            return [(target, value)]
+    return []
 
 
 def _unscaled(node: ast.expr) -> ast.expr:

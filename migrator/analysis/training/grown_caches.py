@@ -23,8 +23,9 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.syntax.once import once_in
-from migrator.analysis.training.cached_scores import CachedScores
+from migrator.analysis.training.cached_scores import CachedScores, assigned
 from migrator.analysis.training.loops import stops_gradients
+from migrator.analysis.training.positions import keys
 from migrator.analysis.training.token_counters import Counter, token_counters
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
@@ -116,13 +117,10 @@ def _read(
 def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     """The targets and values of plain assignments; of anything else a name that nothing has."""
     for statement in body:
-        match statement:
-            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)) if len(targets) == len(values):
-                yield from zip(map(ast.unparse, targets), values, strict=True)
-            case ast.Assign([ast.Attribute() as target], value):
-                yield ast.unparse(target), value
-            case _:
-                yield "", ast.Constant(None)
+        found = assigned(statement)
+        yield from ((ast.unparse(target), value) for target, value in found)
+        if not found:
+            yield "", ast.Constant(None)
 
 
 def _joined(names: Names, statement: ast.stmt) -> tuple[Grown, int] | None:
@@ -218,7 +216,7 @@ def _hidden(
     statement = names.statement(node)
     if not isinstance(statement, ast.Assign) or not scores.is_told_alike(statement, choice):
         return None
-    (rows, *columns) = scores.keys(node)
+    (rows, *columns) = keys(node)
     if not isinstance(rows, ast.Slice) or rows.lower is None or rows.upper is None:
         return None
     if len(columns) != 1 or not scores.is_up_to_length(columns[0]):

@@ -1,7 +1,6 @@
 """Elsewhere: the GPU program that a program for torch_xla stands for."""
 
 import ast
-from collections.abc import Callable
 
 from migrator.analysis.syntax.names import argument, dotted
 from migrator.analysis.syntax.spelling import of_torch
@@ -10,7 +9,7 @@ from migrator.edits import Delete, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .gpu_ranks import together
-from .spelling import GROUP, MP, XM, XR, is_at_home, is_constant
+from .spelling import GROUP, STARTS, XM, XR, Converters, is_at_home, is_constant
 
 CONVERTED = Rule(
     code="XLA002",
@@ -85,8 +84,7 @@ branches stay.""",
 
 # ---- elsewhere: what it stands for ---------------------------------------------------------------
 
-_Converter = Callable[[Context, Construct, ast.Call], Decision]
-_CONVERTERS: dict[str, _Converter] = {}
+CONVERTERS = Converters()
 # The same function with the same arguments.
 _SAME = {
     "torch_xla.utils.checkpoint.checkpoint": "torch.utils.checkpoint.checkpoint",
@@ -124,14 +122,6 @@ _ADVICE = {
 }
 
 
-def converts(*keys: str) -> Callable[[_Converter], _Converter]:
-    def register(converter: _Converter) -> _Converter:
-        _CONVERTERS.update(dict.fromkeys(keys, converter))
-        return converter
-
-    return register
-
-
 @CONVERTED.on("name", "torch_xla.*")
 def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if is_at_home(ctx):
@@ -155,8 +145,8 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
         as_gpu_program = ctx.for_others and found.key in STARTS and isinstance(decision, Rewrite)
         if decision is not None and not as_gpu_program:
             return decision
-        if found.key in _CONVERTERS:
-            return _CONVERTERS[found.key](ctx, found, call)
+        if found.key in CONVERTERS:
+            return CONVERTERS[found.key](ctx, found, call)
     for key, advice in _ADVICE.items():
         if found.key == key or found.key.startswith(f"{key}."):
             return Report(advice)
@@ -192,7 +182,7 @@ def _gone(ctx: Context, call: ast.Call) -> Decision:
     return Report("what it returns is used; put it on a line of its own")
 
 
-@converts(f"{XM}mark_step", "torch_xla.sync")
+@CONVERTERS.on(f"{XM}mark_step", "torch_xla.sync")
 def _sync(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if is_constant(argument(call, 0, "wait"), None, False):
         return _gone(ctx, call)
@@ -200,7 +190,7 @@ def _sync(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, word)], requires)
 
 
-@converts("torch_xla.step")
+@CONVERTERS.on("torch_xla.step")
 def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     item = ctx.parent(call)
     block = ctx.parent(item) if item is not None else None
@@ -209,7 +199,7 @@ def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Report("steps are compiled without it")
 
 
-@converts(*_NOTHING)
+@CONVERTERS.on(*_NOTHING)
 def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return _gone(ctx, call)
 
@@ -219,7 +209,7 @@ def _is_of_ranks(ctx: Context) -> bool:
     return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.is_entry)
 
 
-@converts(f"{XM}optimizer_step")
+@CONVERTERS.on(f"{XM}optimizer_step")
 def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     optimizer = argument(call, 0, "optimizer")
     arguments = argument(call, 2, "optimizer_args")
@@ -234,7 +224,7 @@ def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, f"{{optimizer}}.step({given})", holes)])
 
 
-@converts(*_RANK, *_WORLD)
+@CONVERTERS.on(*_RANK, *_WORLD)
 def _number(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     is_rank = found.key in _RANK
     if not has_ranks(ctx):
@@ -244,7 +234,7 @@ def _number(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, word)], requires)
 
 
-@converts(f"{XM}is_master_ordinal")
+@CONVERTERS.on(f"{XM}is_master_ordinal")
 def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if has_ranks(ctx):
         word, requires = of_torch(ctx.names, "torch.distributed.get_rank() == 0")
@@ -257,7 +247,7 @@ def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, "True")])
 
 
-@converts(f"{XM}master_print")
+@CONVERTERS.on(f"{XM}master_print")
 def _print(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     drop = [k for k in call.keywords if k.arg in ("local", "fd")]
     file = argument(call, None, "fd")
@@ -265,7 +255,7 @@ def _print(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([EditCall(call, function="print", drop=drop, put=put)])
 
 
-@converts(f"{XM}save")
+@CONVERTERS.on(f"{XM}save")
 def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if any(k.arg in ("data", "file_or_path") for k in call.keywords):
         return Report("name the arguments of torch.save: obj and f")
@@ -274,7 +264,7 @@ def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([EditCall(call, function=word, drop=drop)], requires)
 
 
-@converts(f"{XM}mesh_reduce")
+@CONVERTERS.on(f"{XM}mesh_reduce")
 def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
     if data is None or reduce is None:
@@ -283,7 +273,7 @@ def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
 
 
-@converts(f"{XM}all_reduce")
+@CONVERTERS.on(f"{XM}all_reduce")
 def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     given, scale = argument(call, 1, "inputs"), argument(call, 2, "scale")
     if given is None or argument(call, 3, "groups") is not None:
@@ -312,7 +302,7 @@ def _is_share(ctx: Context, scale: ast.expr) -> bool:
     return False
 
 
-@converts(f"{XM}add_step_closure")
+@CONVERTERS.on(f"{XM}add_step_closure")
 def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     function, given = argument(call, 0, "closure"), argument(call, 1, "args")
     if function is None or not dotted(function) or not isinstance(ctx.parent(call), ast.Expr):
@@ -328,7 +318,7 @@ def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, f"{{function}}({arguments})", holes)])
 
 
-@converts(f"{XM}set_rng_state", "torch_xla.manual_seed")
+@CONVERTERS.on(f"{XM}set_rng_state", "torch_xla.manual_seed")
 def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     seed = argument(call, 0, "seed")
     if seed is None:
@@ -337,7 +327,7 @@ def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, f"{word}({{seed}})", {"seed": seed})], requires)
 
 
-@converts(f"{XM}is_xla_tensor")
+@CONVERTERS.on(f"{XM}is_xla_tensor")
 def _is_on_device(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     tensor = argument(call, 0, "tensor")
     if not isinstance(tensor, ast.Name | ast.Attribute | ast.Subscript):
@@ -345,7 +335,7 @@ def _is_on_device(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, "{tensor}.is_cuda", {"tensor": tensor})])
 
 
-@converts("torch_xla.amp.autocast")
+@CONVERTERS.on("torch_xla.amp.autocast")
 def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     device = argument(call, 0, "device")
     if device is None or len(call.args) > 1:
@@ -359,6 +349,3 @@ def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     ]
     first = ctx.quoted("cuda", call)
     return Rewrite([EditCall(call, function=word, drop=drop, first=first, put=put)], requires)
-
-
-STARTS = (f"{MP}spawn", "torch_xla.launch")

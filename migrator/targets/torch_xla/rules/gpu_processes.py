@@ -8,11 +8,11 @@ from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.rule import Context, Decision, Report, Rewrite
 
-from .gpu_code import STARTS, converts
-from .spelling import GROUP, MP, PL, is_constant
+from .gpu_code import CONVERTERS
+from .spelling import GROUP, MP, PL, STARTS, is_constant
 
 
-@converts(*STARTS)
+@CONVERTERS.on(*STARTS)
 def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
     is_spawn = found.key.endswith("spawn")
@@ -34,7 +34,7 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite(edits, requires)
 
 
-@converts(f"{MP}MpModelWrapper")
+@CONVERTERS.on(f"{MP}MpModelWrapper")
 def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     model = argument(call, 0, "model")
     if model is None:
@@ -42,7 +42,7 @@ def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, "{model}", {"model": model})])
 
 
-@converts(f"{MP}MpSerialExecutor")
+@CONVERTERS.on(f"{MP}MpSerialExecutor")
 def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """Its `run` calls a function; there is nobody to wait for."""
     edits: list[Edit] = []
@@ -62,7 +62,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Delete(statement), *edits])
 
 
-@converts(f"{PL}ParallelLoader", f"{PL}MpDeviceLoader")
+@CONVERTERS.on(f"{PL}ParallelLoader", f"{PL}MpDeviceLoader")
 def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     loader = argument(call, 0, "loader", "cpu_loader")
     target = ctx.words.device_loader

@@ -1,7 +1,6 @@
 """Elsewhere, where ranks stay ranks: what torch_xla's processes do together."""
 
 import ast
-from collections.abc import Callable
 
 from migrator.analysis.syntax.names import argument
 from migrator.analysis.syntax.spelling import of_torch
@@ -9,10 +8,9 @@ from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace, Wrap
 from migrator.rule import Context, Decision, Report, Rewrite
 
-from .spelling import MP, XM, XR, is_constant
+from .spelling import MP, STARTS, XM, XR, Converters, is_constant
 
-Converter = Callable[[Context, Construct, ast.Call], Decision]
-CONVERTERS: dict[str, Converter] = {}
+_CONVERTERS = Converters()
 # What a process does with others, or what they have in common, in ways that no rewrite keeps.
 _ADVICE = {
     f"{XM}reduce_gradients": "averages gradients; call {step} in the place of both",
@@ -28,8 +26,8 @@ _ADVICE = {
 
 def together(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     """What becomes of a call in a program of ranks; None where it is that of a single process."""
-    if found.key in CONVERTERS:
-        return CONVERTERS[found.key](ctx, found, call)
+    if found.key in _CONVERTERS:
+        return _CONVERTERS[found.key](ctx, found, call)
     advice = _ADVICE.get(found.key)
     if advice is None:
         return None
@@ -37,15 +35,7 @@ def together(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     return Report(advice.format(step=step.code if step else "an optimizer's step"))
 
 
-def _converts(*keys: str) -> Callable[[Converter], Converter]:
-    def register(converter: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(keys, converter))
-        return converter
-
-    return register
-
-
-@_converts(f"{MP}spawn", "torch_xla.launch")
+@_CONVERTERS.on(*STARTS)
 def _start(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     word, is_spawn = ctx.runtime("launch"), found.key.endswith("spawn")
     if word is None:
@@ -62,7 +52,7 @@ def _start(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     )
 
 
-@_converts(f"{XM}optimizer_step")
+@_CONVERTERS.on(f"{XM}optimizer_step")
 def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     word = ctx.runtime("optimizer_step")
     if word is None:
@@ -83,7 +73,7 @@ def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 _OTHERWISE = ("local", "global_master", "sync", "data", "file_or_path")
 
 
-@_converts(f"{XM}master_print", f"{XM}save")
+@_CONVERTERS.on(f"{XM}master_print", f"{XM}save")
 def _by_the_first(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """Done by rank 0 alone."""
     statement = ctx.names.statement(call)
@@ -109,7 +99,7 @@ def _by_the_first(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite(edits, (*requires, *needed))
 
 
-@_converts(f"{XM}rendezvous")
+@_CONVERTERS.on(f"{XM}rendezvous")
 def _wait(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if not ctx.is_statement(call) or argument(call, 1, "payload") is not None:
         return Report("exchanges what it is given: torch.distributed.all_gather_object does so")
@@ -117,7 +107,7 @@ def _wait(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, word)], requires)
 
 
-@_converts(f"{XM}all_reduce")
+@_CONVERTERS.on(f"{XM}all_reduce")
 def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     kind, given = argument(call, 0, "reduce_type"), argument(call, 1, "inputs")
     sums = isinstance(kind, ast.Constant) and kind.value == "sum"

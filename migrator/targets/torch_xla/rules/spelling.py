@@ -1,8 +1,10 @@
 """Names of torch_xla's modules, and what its rules share."""
 
 import ast
+from collections.abc import Callable
 
-from migrator.rule import Context
+from migrator.construct import Construct
+from migrator.rule import Context, Decision
 
 from ..traces import TRACES
 
@@ -11,6 +13,20 @@ XR = "torch_xla.runtime."
 MP = "torch_xla.distributed.xla_multiprocessing."
 PL = "torch_xla.distributed.parallel_loader."
 GROUP = "torch.distributed.init_process_group"
+STARTS = (f"{MP}spawn", "torch_xla.launch")
+
+Converter = Callable[[Context, Construct, ast.Call], Decision]
+
+
+class Converters(dict[str, Converter]):
+    """What decides about calls, by the names of what they call."""
+
+    def on(self, *keys: str) -> Callable[[Converter], Converter]:
+        def register(converter: Converter) -> Converter:
+            self.update(dict.fromkeys(keys, converter))
+            return converter
+
+        return register
 
 
 def is_at_home(ctx: Context) -> bool:
