@@ -3,6 +3,7 @@
 import ast
 import copy
 
+from migrator.analysis.syntax.names import argument
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.frameworks.tensorflow.making import Making
@@ -30,7 +31,8 @@ LOOP = Rule(
 is joined. Variables are made before the first step, since a strategy can make none in one. A
 smaller last batch is not divided equally, so that on several cores the last, smaller batch of an
 epoch is left out. Batches have to be multiples of the number of cores. Evaluation stays as it is,
-on one device, and so do its metrics. Without a TPU the program computes what it did.""",
+on one device, and so do its metrics. A step without `tf.function` gets one where Python does
+nothing in it. Without a TPU the program computes what it did.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/tutorials/distribute/custom_training",),
     examples=(
@@ -115,14 +117,14 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
         return held
     step = next(s for s in divided(ctx.names) if s.function is found.node)
     name = f"distributed_{step.function.name}"
-    if name in ctx.names.by_id:
+    if name in ctx.names.by_id or name in ctx.names.by_attribute:
         return Report(f"would be called by {name}, which is taken")
     if not Making(ctx.names, ctx.project).runs():
         return Report(
             "trains what is made elsewhere: make it in this script, in a strategy's scope"
         )
     strategy = strategy_name(ctx)
-    edits: list[Edit] = [Delete(step.decorator)]
+    edits: list[Edit] = [Delete(step.decorator)] if step.decorator is not None else []
     blanks = ["", ""] if step.function.col_offset == 0 else [""]
     caller = "\n".join(_caller(ctx, step, name, strategy))
     edits.append(Insert(ctx.names.tree, step.function, [*blanks, caller]))
@@ -133,11 +135,14 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
         edits.append(Replace(size, code, {"size": size}))
     made: set[ast.AST] = set()
     for loop in step.loops:
-        edits.append(Replace(loop.call.func, name))
-        template = f"{strategy}.experimental_distribute_dataset({{data}})"
+        called = loop.call.func
+        if isinstance(called, ast.Attribute):
+            edits.append(Replace(called, f"{{owner}}.{name}", {"owner": called.value}))
+        else:
+            edits.append(Replace(called, name))
         if loop.data not in made:
             made.add(loop.data)
-            edits.append(Replace(loop.data, template, {"data": loop.data}))
+            edits.append(_distributed(ctx, loop, strategy))
         outermost = loop.outermost(ctx.names)
         if outermost not in made:
             made.add(outermost)
@@ -148,14 +153,30 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
                 made.add(call)
                 edits.append(EditCall(call, put={"drop_remainder": f"{strategy}.{REPLICAS} > 1"}))
     note = "each core gets its part of a batch; on several, a smaller last batch is left out"
+    if step.decorator is None:
+        note += "; tf.function compiles the step, where Python ran it"
     return Rewrite(edits, ctx.module("tensorflow")[1], note=note)
+
+
+def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
+    """What a loop goes through: each batch divided, and counted by itself if it was counted."""
+    template = f"{strategy}.experimental_distribute_dataset({{data}})"
+    if loop.counted is None:
+        return Replace(loop.data, template, {"data": loop.data})
+    spelled, _ = ctx.module("tensorflow")
+    start = argument(loop.counted, 0, "start")
+    first = "" if start is None else "{start}"
+    holes = {"data": loop.data} | ({} if start is None else {"start": start})
+    return Replace(loop.counted, f"zip({spelled}.data.Dataset.counter({first}), {template})", holes)
 
 
 def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
     """The function that runs a step on all replicas."""
     spelled, _ = ctx.module("tensorflow")
     shared, own = step.shared(), step.function.name
-    lines = [f"@{spelled}.function", f"def {name}({', '.join(step.parameters)}):"]
+    taken = [step.own, *step.parameters] if step.own else step.parameters
+    lines = [f"@{spelled}.function", f"def {name}({', '.join(taken)}):"]
+    own = f"{step.own}.{own}" if step.own else own
     if shared != step.parameters:
         lines += [f"    def on_replica({', '.join(shared)}):",
                   f"        return {own}({', '.join(step.parameters)})", ""]  # fmt: skip
@@ -184,12 +205,13 @@ def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
     for model, call in unbuilt(ctx.names, step, loop):
         assert call is not None  # else it is an obstacle
         assert isinstance(call.args[0], ast.Name)
+        called = _outside(model, given)
         part = given[call.args[0].id]
         assert isinstance(part, ast.Name)
         spec = f"{ast.unparse(loop.data)}.element_spec{loop.parts[part.id]}"
         rest = "".join(f", {ast.unparse(k)}" for k in call.keywords)
         shown = f"{spelled}.keras.Input(batch_shape={spec}.shape, dtype={spec}.dtype)"
-        lines.append(f"    {model}({shown}{rest})")
+        lines.append(f"    {called}({shown}{rest})")
     for each in applied(ctx.names, step.function):
         assert isinstance(each, Applied)
         optimizer, variables = (_outside(part, given) for part in (each.optimizer, each.variables))

@@ -113,6 +113,18 @@ def test_a_step_runs_on_all_cores_and_its_loss_is_that_of_the_batch() -> None:
             "    optimizer.build(model.trainable_variables)\n",
         ),
         (".batch(SIZE)", ".batch(SIZE, True)", ".batch(SIZE, True)\n"),
+        (  # what counts the batches is no part of them
+            "for x, y in data:",
+            "for step, (x, y) in data.take(3).enumerate(start=1):",
+            " in zip(tf.data.Dataset.counter(1), "
+            "strategy.experimental_distribute_dataset(data.take(3))):\n",
+        ),
+        (  # a step that no tf.function compiles has to be compiled
+            "@tf.function\n",
+            "",
+            "@tf.function\ndef distributed_train_step(x, y):\n"
+            "    loss = strategy.run(train_step, args=(x, y))\n",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_step_needs_on_several_cores(old: str, new: str, part: str) -> None:
@@ -135,10 +147,130 @@ def test_models_that_a_step_is_given_are_not_divided() -> None:
     assert "    optimizer.build(model.trainable_variables)\n" in text
 
 
+OBJECT = """import tensorflow as tf
+from tensorflow import keras
+
+
+class Trainer:
+    def __init__(self, data, model, loss_of):
+        self.data, self.model, self.loss_of = data, model, loss_of
+        self.optimizer = keras.optimizers.SGD(0.1)
+        self.mean = keras.metrics.Mean()
+
+    @tf.function
+    def step(self, x, y):
+        with tf.GradientTape() as tape:
+            loss = self.loss_of(y, self.model(x, training=True))
+        gradients = tape.gradient(loss, self.model.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables))
+        self.mean(loss)
+
+    def train(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.data:
+                self.step(x, y)
+            print(float(self.mean.result()))
+
+
+def main():
+    data = tf.data.Dataset.from_tensor_slices((a, b)).batch(32)
+    net = keras.Sequential([keras.layers.Dense(4)])
+    trainer = Trainer(data, net, loss_of=keras.losses.MeanSquaredError())
+    trainer.train(2)
+
+
+main()
+"""
+
+
+def test_a_step_may_be_a_method_of_the_one_object_that_trains() -> None:
+    result = run(OBJECT, TARGET, entry=True)
+    assert not [d.message for d in result.diagnostics if d.outcome == "reported"]
+    text = result.source.decode()
+    for part in (
+        "        self.mean(loss * tf.distribute.get_strategy().num_replicas_in_sync)\n\n"
+        "    @tf.function\n    def distributed_step(self, x, y):\n"
+        "        strategy.run(self.step, args=(x, y))\n",
+        "        with strategy.scope():\n"
+        "            self.model(tf.keras.Input(batch_shape=self.data.element_spec[0].shape, "
+        "dtype=self.data.element_spec[0].dtype), training=True)\n"
+        "            self.optimizer.build(self.model.trainable_variables)\n"
+        "        for epoch in range(epochs):\n"
+        "            for x, y in strategy.experimental_distribute_dataset(self.data):\n"
+        "                self.distributed_step(x, y)\n",
+        "    with strategy.scope():\n"
+        "        net = keras.Sequential([keras.layers.Dense(4)])\n"
+        "        trainer = Trainer(data, net, loss_of=keras.losses.MeanSquaredError())\n"
+        "    trainer.train(2)\n",
+        ".batch(32, drop_remainder=strategy.num_replicas_in_sync > 1)\n",
+    ):
+        assert part in text, text
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("@tf.function\n", "", "outside of a function that tf.function compiles"),
+        ("trainer.train(2)", "Trainer(data, net, None).train(2)", "not make one object"),
+        ("trainer.train(2)", "trainer.model = a\n    trainer.train(2)", "is made where"),
+        ("trainer.train(2)", "for x, y in data:\n        a.step(x, y)", "called otherwise"),
+        (
+            "            print(",
+            "            self.other = keras.metrics.Mean()\n"
+            "            self.other.update_state(1.0)\n            print(",
+            "outside of the class",
+        ),
+        ("self.mean = keras.metrics.Mean()", "self.mean = keras.metrics.Sum()", "an average"),
+        (", net, loss", ", nets[0], loss", "is made where that is not seen"),
+    ],
+)  # fmt: skip
+def test_objects_of_which_something_else_is_done_stay(old: str, new: str, said: str) -> None:
+    assert old in OBJECT
+    source = OBJECT.replace(old, new)
+    result = run(source, TARGET, entry=True)
+    assert result.source.decode() == source
+    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
+    assert any(said in message for message in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    return loss", "    print(loss)\n    return loss", "done by Python each time"),
+        ("    return loss", "    if x.shape:\n        pass\n    return loss", "done by Python"),
+        ("    return loss", "    seen.append(1)\n    return loss", "done by Python"),
+        ("    return loss", "    count[0] = 1\n    return loss", "done by Python"),
+        ("training=True))", "training=True)) + np.ones(2).mean()", "done by Python"),
+        (
+            "    with tf.GradientTape",
+            "    x += tf.random.normal([SIZE, 8])\n    with tf.GradientTape",
+            "draws other numbers",
+        ),
+        (
+            "    mean.update_state(loss)\n    return loss",
+            "    return loss, gradients",
+            "not seen to be an average",
+        ),
+        ("keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])", "Net()", "by Python"),
+    ],
+)  # fmt: skip
+def test_what_a_graph_would_do_once_keeps_a_step_without_one(old: str, new: str, said: str) -> None:
+    source = changed(("@tf.function\n", ""), (old, new))
+    if "Net()" in source:
+        source = source.replace(
+            "SIZE = 32\n",
+            "SIZE = 32\n\n\nclass Net(keras.Model):\n    def __init__(self):\n"
+            "        super().__init__()\n        self.inner = keras.layers.Dense(4)\n\n"
+            "    def call(self, x):\n        print(x)\n        return self.inner(x)\n\n\n",
+        )
+    result = run(source, TARGET, entry=True)
+    assert result.source.decode() == source
+    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
+    assert any(said in message for message in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
         ("loss_of(y,", "tf.reduce_sum(y -", "divide the loss by"),
         (
             "    optimizer.apply",

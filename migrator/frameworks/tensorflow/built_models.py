@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from migrator.analysis.syntax.names import Names
+from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import keras_name
 
 _MODELS = ("keras.Model", "keras.models.Model")
@@ -16,7 +17,7 @@ _DEPTH = 6
 
 def is_built(names: Names, model: ast.expr, depth: int = 0) -> bool:
     """Whether a model, by its name or by the call that makes it, is seen to have its variables."""
-    value = names.only_value(model)
+    value = value_of(names, model)
     if not isinstance(value, ast.Call) or depth > _DEPTH:
         return False
     name = keras_name(names, value.func)

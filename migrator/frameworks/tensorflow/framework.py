@@ -20,7 +20,7 @@ from migrator.frameworks.tensorflow.keras_names import (
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
 from migrator.frameworks.tensorflow.replica_losses import terms
-from migrator.frameworks.tensorflow.replica_steps import scaled
+from migrator.frameworks.tensorflow.replica_metrics import scaled
 from migrator.frameworks.tensorflow.tpu_obstacles import (
     divided,
     losses_of_parts,

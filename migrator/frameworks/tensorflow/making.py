@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from migrator.analysis.syntax.names import DEFINITIONS, Names
 from migrator.analysis.syntax.scripts import starts_a_cell
 from migrator.frameworks.tensorflow.keras_names import in_keras
-from migrator.frameworks.tensorflow.replica_steps import host_metrics, makers
+from migrator.frameworks.tensorflow.replica_metrics import host_metrics
+from migrator.frameworks.tensorflow.replica_steps import makers
 from migrator.frameworks.tensorflow.traced import is_part
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Binding, Names, argument
+from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
 from migrator.frameworks.tensorflow.traced import is_part
 
@@ -45,7 +46,7 @@ def trainings(names: Names) -> Iterator[Training]:
         if not isinstance(node, ast.With):
             continue
         for item in node.items:
-            if _is_tape(names, item) and isinstance(item.optional_vars, ast.Name):
+            if is_tape(names, item) and isinstance(item.optional_vars, ast.Name):
                 function = names.function(node)
                 assert not isinstance(function, ast.AsyncFunctionDef)
                 for use in names.loads(item.optional_vars):
@@ -54,7 +55,8 @@ def trainings(names: Names) -> Iterator[Training]:
                         yield Training(node, loss, function)
 
 
-def _is_tape(names: Names, item: ast.withitem) -> bool:
+def is_tape(names: Names, item: ast.withitem) -> bool:
+    """Whether a `with` records what is differentiated."""
     call = item.context_expr
     return isinstance(call, ast.Call) and names.qualified(call.func) == "tensorflow.GradientTape"
 
@@ -219,7 +221,7 @@ def is_loss(names: Names, called: ast.expr) -> bool:
         case ast.Call():
             return _makes_loss(names, called)
         case ast.Name():
-            value = names.only_value(called)
+            value = value_of(names, called)
             return isinstance(value, ast.Call) and _makes_loss(names, value)
         case ast.Attribute(value=ast.Name() as owner, attr=name):
             held = names.owner_class(owner)
@@ -234,6 +236,8 @@ def _holds_loss(names: Names, value: ast.expr | None) -> bool:
         return _makes_loss(names, value)
     if not isinstance(value, ast.Name):
         return False
+    if isinstance(held := value_of(names, value), ast.Call):
+        return _makes_loss(names, held)
     given = [
         keyword.value
         for node in names.order

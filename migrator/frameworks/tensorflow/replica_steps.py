@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names, argument
 from migrator.analysis.syntax.once import once_in
+from migrator.frameworks.tensorflow import replica_metrics
 from migrator.frameworks.tensorflow.built_models import is_built
-from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
+from migrator.frameworks.tensorflow.eager_steps import python_in
+from migrator.frameworks.tensorflow.held import value_of
+from migrator.frameworks.tensorflow.keras_names import in_keras
 from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind, trainings
-from migrator.frameworks.tensorflow.traced import is_part
-from migrator.frameworks.tensorflow.training_loops import Loop, Step, Unfit, steps
+from migrator.frameworks.tensorflow.traced import called_by
+from migrator.frameworks.tensorflow.training_loops import NO_FUNCTION, Loop, Step, Unfit, steps
 
 ADDED_UP = (
     "before they are added up over the cores: add them up by "
@@ -32,9 +35,6 @@ _RETURNED = (
     "returns what is not seen to be an average over a batch: return the loss alone, and join all "
     "else by strategy.reduce"
 )
-_MEASURED = (
-    "is given what is not seen to be an average over a batch, nor one value for each example"
-)
 _WHOLE = (
     "is as large as a whole batch, of which each core has a part: divide it by "
     "tf.distribute.get_strategy().num_replicas_in_sync"
@@ -50,8 +50,6 @@ _ASSIGNS = (
 _METHODS = {"assign": _ASSIGNS, "assign_add": _ASSIGNS, "assign_sub": _ASSIGNS}
 _SHAPED = ("tensorflow.random.", "tensorflow.ones", "tensorflow.zeros", "tensorflow.fill",
            "keras.random.", "keras.ops.ones", "keras.ops.zeros")  # fmt: skip
-_TWICE = "is updated in a step and outside of it: make a metric of its own for each"
-_OF_METRICS = ("update_state", "result", "reset_state", "reset_states", "name")
 _TRAINED = ("trainable_variables", "trainable_weights")
 
 
@@ -62,46 +60,6 @@ class Applied:
     call: ast.Call
     optimizer: ast.expr
     variables: ast.expr
-
-
-@dataclass(frozen=True)
-class Metric:
-    """An update of a metric."""
-
-    call: ast.Call
-    made: ast.Call
-    value: ast.expr | None  # the only one that it is given
-
-    def is_of(self, name: str, names: Names) -> bool:
-        return keras_name(names, self.made.func) == f"keras.metrics.{name}"
-
-
-# ---- what runs on each replica -------------------------------------------------------------------
-
-
-def functions(names: Names, step: Step) -> list[ast.FunctionDef]:
-    """The step, and the functions of its file that it calls, by themselves or by each other."""
-    return called_by(names, step.function)
-
-
-@once_in
-def called_by(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """A function, and those of its file that it calls, by themselves or by each other."""
-    found, queue = [first], [first]
-    parts = [c for c in names.class_attributes if is_part(names, c)]
-    while queue:
-        for call in (n for n in ast.walk(queue.pop()) if isinstance(n, ast.Call)):
-            called: list[ast.AST] = []
-            if isinstance(call.func, ast.Name):
-                called = [bound.node for bound in names.lookup(call.func)]
-            elif isinstance(call.func, ast.Attribute):
-                name = call.func.attr
-                called = [s for c in parts for s in c.body if getattr(s, "name", "") == name]
-            for function in called:
-                if isinstance(function, ast.FunctionDef) and function not in found:
-                    found.append(function)
-                    queue.append(function)
-    return found
 
 
 def applied(names: Names, function: ast.FunctionDef) -> Iterator[Applied | Unfit]:
@@ -135,35 +93,49 @@ def _is_known_outside(names: Names, step: Step, node: ast.expr) -> bool:
     return not any(n.id in own and not _is_parameter(names, n) for n in inner)
 
 
-def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[str, ast.Call | None]]:
+def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[ast.expr, ast.Call | None]]:
     """The models that may have no variables before the first step, and the call that makes them."""
     given = step.given(loop)
     for each in applied(names, step.function):
         for model in _models(each.variables) if isinstance(each, Applied) else ():
-            outside = given.get(model.id, model) if _is_parameter(names, model) else model
-            if is_built(names, outside):
+            if is_built(names, _outside(names, model, given)):
                 continue
             calls = (
                 node for node in ast.walk(step.function)
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-                and node.func.id == model.id and node.args
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == ast.unparse(model)
+                and node.args
                 and isinstance(node.args[0], ast.Name) and node.args[0].id in step.shared()
                 and _is_parameter(names, node.args[0])
                 and all(isinstance(k.value, ast.Constant) for k in node.keywords)
             )  # fmt: skip
-            yield ast.unparse(outside), next(calls, None)
+            yield model, next(calls, None)
 
 
-def trained(names: Names, step: Step) -> Iterator[tuple[ast.Name, ast.expr]]:
+def trained(names: Names, step: Step) -> Iterator[tuple[ast.expr, ast.expr]]:
     """The models and optimizers that a step trains, and what makes each: itself if unseen."""
     given = step.given(step.loops[0])
     for each in applied(names, step.function):
         if isinstance(each, Unfit):
             continue
-        optimizers = [each.optimizer] if isinstance(each.optimizer, ast.Name) else []
-        for name in (*_models(each.variables), *optimizers):
-            outside = given.get(name.id, name) if _is_parameter(names, name) else name
-            yield name, names.only_value(outside)
+        optimizers = [each.optimizer] if _is_held(names, each.optimizer) else []
+        for model in (*_models(each.variables), *optimizers):
+            yield model, value_of(names, _outside(names, model, given))
+
+
+def _outside(names: Names, node: ast.expr, given: dict[str, ast.expr]) -> ast.expr:
+    """What a step has by a parameter, as its caller has it."""
+    is_given = isinstance(node, ast.Name) and _is_parameter(names, node)
+    return given.get(node.id, node) if is_given and isinstance(node, ast.Name) else node
+
+
+def _is_held(names: Names, node: ast.expr) -> bool:
+    """Whether it is a name, or an attribute of `self`."""
+    match node:
+        case ast.Name():
+            return True
+        case ast.Attribute(value=ast.Name() as owner):
+            return names.owner_class(owner) is not None
+    return False
 
 
 def makers(names: Names) -> set[ast.Call]:
@@ -178,9 +150,9 @@ def _makers(names: Names, tree: ast.AST) -> set[ast.Call]:
     return {value for value in made if isinstance(value, ast.Call)}
 
 
-def _models(variables: ast.expr) -> Iterator[ast.Name]:
+def _models(variables: ast.expr) -> Iterator[ast.expr]:
     match variables:
-        case ast.Attribute(value=ast.Name() as model, attr=name) if name in _TRAINED:
+        case ast.Attribute(value=model, attr=name) if name in _TRAINED:
             yield model
         case ast.BinOp(op=ast.Add(), left=left, right=right):
             yield from _models(left)
@@ -192,47 +164,6 @@ def _is_parameter(names: Names, name: ast.Name) -> bool:
     return len(found) == 1 and found[0].kind == "param"
 
 
-# ---- what is measured ----------------------------------------------------------------------------
-
-
-def updates(names: Names, function: ast.AST) -> Iterator[Metric]:
-    """Updates of metrics whose making is seen."""
-    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        owner = call.func
-        if isinstance(owner, ast.Attribute):
-            if owner.attr != "update_state":
-                continue
-            owner = owner.value
-        made = metric(names, owner)
-        if made is not None:
-            alone = call.args[0] if len(call.args) == 1 and not call.keywords else None
-            yield Metric(call, made, alone)
-
-
-def metric(names: Names, owner: ast.expr) -> ast.Call | None:
-    """The call that makes a metric, which a name or an attribute of a model holds."""
-    values: list[ast.expr | None] = []
-    match owner:
-        case ast.Name():
-            values = [names.only_value(owner)]
-        case ast.Attribute(value=ast.Name() as held, attr=name):
-            kept = names.owner_class(held)
-            values = names.class_attributes.get(kept, {}).get(name, []) if kept else []
-    match values:
-        case [ast.Call() as made]:
-            known = keras_name(names, made.func)
-            return made if known.startswith("keras.metrics.") else None
-    return None
-
-
-def scaled(names: Names, function: ast.AST) -> Iterator[ast.expr]:
-    """Losses that are divided among the replicas, where a metric averages them."""
-    for each in updates(names, function):
-        if each.value is not None and each.is_of("Mean", names):
-            if kind(names, each.value) == SHARED:
-                yield each.value
-
-
 # ---- what is as large as a batch -----------------------------------------------------------------
 
 
@@ -242,7 +173,7 @@ def whole_sizes(names: Names, step: Step) -> Iterator[ast.expr | Unfit]:
     own = {s.id for s in sizes if isinstance(s, ast.Name)}
     numbers = {v.value for s in sizes if s is not None
                if isinstance(v := names.only_value(s), ast.Constant)}  # fmt: skip
-    for function in functions(names, step):
+    for function in called_by(names, step.function):
         known: set[ast.AST] = set()
         for node in ast.walk(function):
             if not isinstance(node, ast.Call):
@@ -299,11 +230,15 @@ def unfit(names: Names, step: Step) -> Iterator[Unfit]:
             yield Unfit(training.loss, "the loss", SUMMED)
     places = [*applied(names, step.function)]
     yield from (each for each in places if isinstance(each, Unfit))
-    for name, value in trained(names, step):
+    for part, value in trained(names, step):
         if not isinstance(value, ast.Call):
-            yield Unfit(name, name.id, _UNSEEN)
+            yield Unfit(part, ast.unparse(part), _UNSEEN)
     if not places:
-        yield Unfit(step.function, step.function.name, _GRADIENTS)
+        yield Unfit(
+            step.function, step.function.name, _GRADIENTS if step.decorator else NO_FUNCTION
+        )
+    elif step.decorator is None:
+        yield from python_in(names, step)
     for each in places:
         if isinstance(each, Applied) and not all(
             _is_known_outside(names, step, part) for part in (each.optimizer, each.variables)
@@ -312,29 +247,15 @@ def unfit(names: Names, step: Step) -> Iterator[Unfit]:
     for loop in step.loops:
         for model, call in unbuilt(names, step, loop):
             if call is None:
-                yield Unfit(step.function, model, _UNBUILT)
+                yield Unfit(step.function, ast.unparse(model), _UNBUILT)
     yield from (size for size in whole_sizes(names, step) if isinstance(size, Unfit))
     joined = results(names, step)
     if isinstance(joined, Unfit):
         yield joined
-    for function in functions(names, step):
-        yield from _of_metrics(names, function)
+    yield from replica_metrics.given(names, step)
+    for function in called_by(names, step.function):
+        yield from replica_metrics.unfit_in(names, function)
         yield from _misplaced(names, function)
-
-
-def _of_metrics(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
-    seen = set()
-    for each in updates(names, function):
-        seen.add(each.call.func)
-        if each.value is None and not each.is_of("Mean", names):
-            continue
-        known = kind(names, each.value) if each.value is not None else ""
-        if not each.is_of("Mean", names) or known not in (SHARED, MEAN, NUMBER):
-            yield Unfit(each.call, ast.unparse(each.call.func), _MEASURED)
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and node not in seen:
-            if node.attr in ("update_state", "result") and names.call_of(node) is not None:
-                yield Unfit(node, ast.unparse(node), _MEASURED)
 
 
 def _misplaced(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
@@ -358,42 +279,3 @@ def is_shared_out(names: Names, loss: ast.expr) -> bool:
     """Whether a loss is one of all replicas, or will be as its name is divided."""
     known = kind(names, loss)
     return (known == MEAN and isinstance(loss, ast.Name)) or known in (SHARED, NUMBER)
-
-
-def also_on_host(names: Names, inside: list[ast.FunctionDef]) -> Iterator[Unfit]:
-    """Metrics updated on replicas and elsewhere, where one of a strategy counts wrongly."""
-    of_replicas = {m.made for f in inside for m in updates(names, f)}
-    for each in updates(names, names.tree):
-        if each.made in of_replicas and names.function(each.call) not in inside:
-            yield Unfit(each.call, ast.unparse(each.call.func), _TWICE)
-
-
-def host_metrics(names: Names) -> set[ast.Call]:
-    """The calls that make metrics which nothing but code outside of all steps updates."""
-    return _host_metrics(names, names.tree)
-
-
-@once_in
-def _host_metrics(names: Names, tree: ast.AST) -> set[ast.Call]:
-    inside = {f for s in steps(names) if isinstance(s, Step) for f in functions(names, s)}
-    found: set[ast.Call] = set()
-    others: set[ast.Call] = set()
-    for each in updates(names, tree):
-        owner = each.call.func
-        owner = owner.value if isinstance(owner, ast.Attribute) else owner
-        uses = (
-            [*names.uses(owner.id, names.scope_of(each.made))]
-            if isinstance(owner, ast.Name)
-            else []
-        )
-        alone = bool(uses) and all(_is_of_host(names, use) for use in uses)
-        of_steps = names.function(each.call) in inside or names.enclosing_class(each.call)
-        (found if alone and not of_steps else others).add(each.made)
-    return found - others
-
-
-def _is_of_host(names: Names, use: ast.expr) -> bool:
-    above = names.parents.get(use)
-    return names.call_of(use) is not None or (
-        isinstance(above, ast.Attribute) and above.attr in _OF_METRICS
-    )

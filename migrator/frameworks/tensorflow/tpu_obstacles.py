@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once_in
-from migrator.frameworks.tensorflow import replica_losses, replica_steps, training_loops
+from migrator.frameworks.tensorflow import (
+    replica_losses,
+    replica_metrics,
+    replica_steps,
+    training_loops,
+)
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_name
-from migrator.frameworks.tensorflow.traced import is_part
+from migrator.frameworks.tensorflow.traced import called_by, is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
 _ONE = "is of TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
@@ -51,7 +56,7 @@ def tpu_obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
 def obstacles_elsewhere(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
     """The same in a file that is not the script that is started."""
     loops: dict[ast.AST, tuple[str, str]] = {
-        step.decorator: (step.function.name, _ELSEWHERE) for step in divided(names)
+        step.decorator or step.function: (step.function.name, _ELSEWHERE) for step in divided(names)
     }
     return {**tpu_obstacles(names), **loops}
 
@@ -102,8 +107,8 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
     inside: list[ast.FunctionDef] = []
     for step in divided(names):
         found += replica_steps.unfit(names, step)
-        inside += replica_steps.functions(names, step)
-    found += replica_steps.also_on_host(names, inside)
+        inside += called_by(names, step.function)
+    found += replica_metrics.also_on_host(names, inside)
     yield from ((each.node, each.name, each.reason) for each in found)
 
 
@@ -133,11 +138,11 @@ def replica_functions(names: Names) -> list[ast.FunctionDef]:
     """The functions that run on each core: steps of models, steps of loops, what these call."""
     if has_strategy(names):
         return []
-    found = [f for step in divided(names) for f in replica_steps.functions(names, step)]
+    found = [f for step in divided(names) for f in called_by(names, step.function)]
     for owner in names.class_attributes:
         for method in owner.body if is_part(names, owner) else ():
             if isinstance(method, ast.FunctionDef) and method.name in ("train_step", "test_step"):
-                found += replica_steps.called_by(names, method)
+                found += called_by(names, method)
     return list(dict.fromkeys(found))
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow.keras_names import keras_name
 
 # Classes whose methods compute within a model; callbacks and data sets stay on the host.
@@ -123,3 +124,25 @@ def _called(names: Names, function: ast.AST) -> Iterator[ast.AST]:
                     for statement in kind.body if kind is not None else ():
                         if isinstance(statement, ast.FunctionDef) and statement.name == name:
                             yield statement
+
+
+@once_in
+def called_by(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """A function, and those of its file that it calls, by themselves or by each other."""
+    found, queue = [first], [first]
+    parts = [c for c in names.class_attributes if is_part(names, c)]
+    while queue:
+        for call in (n for n in ast.walk(queue.pop()) if isinstance(n, ast.Call)):
+            called: list[ast.AST] = []
+            if isinstance(call.func, ast.Name):
+                called = [bound.node for bound in names.lookup(call.func)]
+            elif isinstance(call.func, ast.Attribute):
+                name, owner = call.func.attr, call.func.value
+                own = names.owner_class(owner) if isinstance(owner, ast.Name) else None
+                classes = parts if own is None or own in parts else [own]
+                called = [s for c in classes for s in c.body if getattr(s, "name", "") == name]
+            for function in called:
+                if isinstance(function, ast.FunctionDef) and function not in found:
+                    found.append(function)
+                    queue.append(function)
+    return found

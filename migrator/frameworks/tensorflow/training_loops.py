@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Binding, Names, argument, parameters
 from migrator.analysis.syntax.once import once_in
+from migrator.frameworks.tensorflow.held import class_of, only_made, value_of
 from migrator.frameworks.tensorflow.replica_losses import Training, trainings
 
 _LOOPS = (ast.For, ast.While)
+_AROUND_STEPS = (ast.Module, ast.FunctionDef, ast.ClassDef)
 # Methods of data sets behind which the elements are still the batches that `batch` has made.
 _AS_BATCHED = frozenset({
     "cache", "filter", "map", "prefetch", "repeat", "shuffle", "skip", "take", "with_options",
@@ -30,6 +32,7 @@ class Loop:
     call: ast.Call
     statement: ast.For
     data: ast.expr  # what it goes through
+    counted: ast.Call | None  # `data.enumerate(…)`, by which it does
     batched: tuple[ast.Call, ...]  # the calls that make its batches
     parts: dict[str, str]  # by the names of the loop: where they are in an element
 
@@ -49,17 +52,24 @@ class Step:
 
     training: Training
     function: ast.FunctionDef
-    decorator: ast.expr
+    decorator: ast.expr | None  # tf.function
     loops: tuple[Loop, ...]
+    own: str  # `self`, of a method
 
     @property
     def parameters(self) -> list[str]:
-        return [parameter.arg for parameter, _ in parameters(self.function.args)]
+        """Those that a call gives something for."""
+        found = [parameter.arg for parameter, _ in parameters(self.function.args)]
+        return found[1:] if self.own else found
 
     def given(self, loop: Loop) -> dict[str, ast.expr]:
-        """What a call gives for each parameter."""
+        """What a call gives for each parameter, also for `self`."""
         by_place = dict(zip(self.parameters, loop.call.args, strict=False))
-        return by_place | {k.arg: k.value for k in loop.call.keywords if k.arg}
+        found = by_place | {k.arg: k.value for k in loop.call.keywords if k.arg}
+        match loop.call.func:
+            case ast.Attribute(value=owner) if self.own:
+                found[self.own] = owner
+        return found
 
     def shared(self) -> list[str]:
         """The parameters that are parts of a batch."""
@@ -82,7 +92,7 @@ class Unfit:
 
 
 Found = Step | Unfit
-_NO_FUNCTION = (
+NO_FUNCTION = (
     "trains outside of a function that tf.function compiles: move what is done with a batch into "
     "one, and call it in a loop over the data set; then strategy.run can call it on each core "
     "(https://www.tensorflow.org/tutorials/distribute/custom_training)"
@@ -96,6 +106,10 @@ _DATA = (
     "strategy.experimental_distribute_dataset yourself"
 )
 _REST = "is a part of a batch, and each core has its own: use it in the step alone"
+_OBJECTS = (
+    "is a method of {0}, of which this script does not make one object, by {0}(…): what a step "
+    "trains is not seen"
+)
 _SMALLER = "asks for a smaller last batch, which is not divided equally: drop_remainder=True"
 
 
@@ -111,35 +125,57 @@ def _steps(names: Names, tree: ast.AST) -> list[Found]:
         if training.is_of_fit(names):
             continue
         step = training.function
-        if step is None or not isinstance(names.parents.get(step), ast.Module | ast.FunctionDef):
-            found[training.tape] = Unfit(training.tape, "tf.GradientTape", _NO_FUNCTION)
+        if step is None or not isinstance(names.parents.get(step), _AROUND_STEPS):
+            found[training.tape] = Unfit(training.tape, "tf.GradientTape", NO_FUNCTION)
         elif step not in found:
             found[step] = _step(names, training, step)
     return list(found.values())
 
 
 def _step(names: Names, training: Training, function: ast.FunctionDef) -> Found:
-    decorator = next(iter(function.decorator_list), None)
     plain = function.args
     if plain.vararg or plain.kwarg or plain.defaults or plain.kw_defaults or plain.posonlyargs:
         return Unfit(function, function.name, "has other parameters than plain ones")
-    if len(function.decorator_list) != 1 or not _compiles(names, decorator):
-        return Unfit(training.tape, "tf.GradientTape", _NO_FUNCTION)
-    assert decorator is not None
+    decorator = next(iter(function.decorator_list), None)
+    if len(function.decorator_list) > 1 or (decorator and not _compiles(names, decorator)):
+        return Unfit(training.tape, "tf.GradientTape", NO_FUNCTION)
+    owner = names.parents.get(function)
+    is_method = isinstance(owner, ast.ClassDef)
+    if isinstance(owner, ast.ClassDef) and (only_made(names, owner) is None or not plain.args):
+        return Unfit(function, function.name, _OBJECTS.format(owner.name))
     loops = []
-    for use in names.uses(function.name, names.scope_of(function)):
-        loop = _loop(names, use)
+    for use in _uses(names, function):
+        loop = _loop(names, use) if _is_own(names, use, owner) else None
+        if loop is None:
+            return Unfit(use, function.name, _ELSEWHERE)
         if isinstance(loop, Unfit):
             return loop
         loops.append(loop)
     if not loops:
-        return Unfit(function, function.name, _ELSEWHERE)
-    step = Step(training, function, decorator, tuple(loops))
+        return Unfit(function, function.name, _ELSEWHERE if decorator else NO_FUNCTION)
+    own = plain.args[0].arg if is_method else ""
+    step = Step(training, function, decorator, tuple(loops), own)
     shared = {tuple(_id(step.given(loop).get(p)) in loop.parts for p in step.parameters)
               for loop in loops}  # fmt: skip
     if len(shared) > 1 or not step.shared():
         return Unfit(loops[0].call, function.name, _ELSEWHERE)
     return step
+
+
+def _uses(names: Names, function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """Where a step is named: by its own name, or as a method."""
+    if isinstance(names.parents.get(function), ast.ClassDef):
+        yield from names.by_attribute.get(function.name, ())
+    else:
+        yield from names.uses(function.name, names.scope_of(function))
+
+
+def _is_own(names: Names, use: ast.expr, owner: ast.AST | None) -> bool:
+    """Whether a method is one of the only object of its class; functions are nobody's."""
+    held = use.value if isinstance(use, ast.Attribute) else None
+    if not isinstance(owner, ast.ClassDef):
+        return True
+    return isinstance(held, ast.Name) and class_of(names, held) is owner
 
 
 def _compiles(names: Names, decorator: ast.expr | None) -> bool:
@@ -150,7 +186,7 @@ def _compiles(names: Names, decorator: ast.expr | None) -> bool:
 def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
     """The loop over a data set that calls a step by this name."""
     call = names.call_of(use)
-    name = _id(use)
+    name = ast.unparse(use)
     inner = None if call is None else next(_fors(names, call), None)
     if call is None or inner is None or any(isinstance(a, ast.Starred) for a in call.args):
         return Unfit(use, name, _ELSEWHERE)
@@ -164,6 +200,12 @@ def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
                 return Unfit(use, name, _ELSEWHERE)
             target = target.elts[1]
         data = data.args[0]
+    counted = None
+    match data:
+        case ast.Call(func=ast.Attribute(value=inside, attr="enumerate")):
+            if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+                return Unfit(use, name, _ELSEWHERE)
+            counted, data, target = data, inside, target.elts[1]
     parts = _parts(target)
     batched = _batched(names, data)
     if not batched:
@@ -172,7 +214,7 @@ def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
         last = argument(made, _BATCHES[_method(made)], "drop_remainder")
         if last is not None and not (isinstance(last, ast.Constant) and last.value is True):
             return Unfit(made, ".batch", _SMALLER)
-    loop = Loop(call, inner, data, batched, parts)
+    loop = Loop(call, inner, data, counted, batched, parts)
     other = _other_use(names, loop)
     return loop if other is None else Unfit(other, other.id, _REST)
 
@@ -213,7 +255,9 @@ def _is_given(names: Names, node: ast.Name, loop: Loop) -> bool:
     """Whether a name is given to another call of the same step."""
     call = names.parents.get(node)
     return (
-        isinstance(call, ast.Call) and node in call.args and _id(call.func) == _id(loop.call.func)
+        isinstance(call, ast.Call)
+        and node in call.args
+        and ast.unparse(call.func) == ast.unparse(loop.call.func)
     )
 
 
@@ -229,6 +273,8 @@ def _batched(names: Names, data: ast.expr, depth: int = 0) -> tuple[ast.Call, ..
             values = _values(names, data)
             found = [_batched(names, value, depth + 1) for value in values]
             return tuple(dict.fromkeys(c for f in found for c in f)) if all(found) else ()
+        case ast.Attribute() if (held := value_of(names, data)) is not data:
+            return _batched(names, held, depth + 1)
         case ast.Call(func=ast.Attribute(attr="zip"), args=[ast.Tuple(elts=several)]):
             found = [_batched(names, each, depth + 1) for each in several]
             return tuple(c for f in found for c in f) if all(found) else ()
@@ -263,10 +309,12 @@ def _given_for(names: Names, parameter: Binding) -> list[ast.expr]:
     function = names.parents.get(parameter.node)
     if not isinstance(function, ast.FunctionDef) or not isinstance(parameter.node, ast.arg):
         return []
+    owner = names.parents.get(function)
     place = [a.arg for a in function.args.args].index(parameter.node.arg)
+    place -= isinstance(owner, ast.ClassDef)
     found = []
-    for use in names.uses(function.name, names.scope_of(function)):
-        call = names.call_of(use)
+    for use in _uses(names, function):
+        call = names.call_of(use) if _is_own(names, use, owner) else None
         given = argument(call, place, parameter.node.arg) if call is not None else None
         if given is None:
             return []
