@@ -5,7 +5,7 @@ import ast
 from migrator.analysis.syntax.names import Names, argument
 from migrator.construct import Construct
 from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.frameworks.tensorflow.tpu_obstacles import divided, replica_functions
+from migrator.frameworks.tensorflow.tpu_obstacles import replica_functions
 from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
 from migrator.rule import Context, Decision, Example, Rule, advice
 
@@ -34,65 +34,6 @@ runs on one back end, or train with SGD where the numbers have to agree.""",
 
             model = keras.Sequential([keras.layers.Embedding(1000, 8), keras.layers.LSTM(8)])
             model.compile("sgd", "mse")
-            """,
-        ),
-    ),
-)
-REMAINDER = Rule(
-    code="KER051",
-    name="last-batch",
-    summary="a last, smaller batch of each epoch is compiled for on its own",
-    why="""A TPU runs programs of one shape. The last batch, where it is smaller, is another one,
-and cannot be divided over several devices: `drop_remainder=True` leaves it out in training. In an
-evaluation, choose a batch size that divides the data, or nothing is measured of what is left out.
-""",
-    framework="tensorflow",
-    references=("https://www.tensorflow.org/guide/tpu",),
-    examples=(
-        Example(
-            """
-            import keras
-            import tensorflow as tf
-
-            data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).batch(64)
-            """,
-        ),
-        Example(
-            """
-            import keras
-            import tensorflow as tf
-
-            data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000)
-            data = data.batch(64, drop_remainder=True)
-            """,
-        ),
-    ),
-)
-HOST = Rule(
-    code="KER052",
-    name="host-function",
-    summary="Python functions and lengths of their own in a data set's elements",
-    why="""`py_function` and `numpy_function` run on the host, one at a time, in the process that
-made them: a data set of a TPU on another machine cannot call them, and a model on a TPU never.
-`padded_batch` gives each batch a length of its own, for each of which a program is compiled: pad to
-one length, or to a few (`bucket_by_sequence_length`).""",
-    framework="tensorflow",
-    references=("https://www.tensorflow.org/guide/data_performance",),
-    examples=(
-        Example(
-            """
-            import keras
-            import tensorflow as tf
-
-            data = data.map(lambda x: tf.py_function(read, [x], tf.float32))
-            """,
-        ),
-        Example(
-            """
-            import keras
-            import tensorflow as tf
-
-            data = data.map(lambda x: tf.io.decode_png(tf.io.read_file(x)), tf.data.AUTOTUNE)
             """,
         ),
     ),
@@ -196,68 +137,6 @@ def _squaring(names: Names) -> str:
                 if isinstance(given, ast.Constant) and str(given.value).lower() in _SQUARES:
                     return str(given.value)
     return ""
-
-
-@REMAINDER.on("advice", "batch()")
-def remainder(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    if argument(found.node, 1, "drop_remainder") is not None or not _is_data(ctx, found.node):
-        return None
-    if ctx.words.strategy is not None and found.node in _of_loops(ctx):
-        return None
-    return advice(
-        "the last batch may be smaller: it is compiled for on its own, and cannot be divided over "
-        "several devices; in training, drop_remainder=True leaves it out"
-    )
-
-
-def _of_loops(ctx: Context) -> list[ast.Call]:
-    """What makes the batches of training loops, in which nothing smaller is divided."""
-    return [call for step in divided(ctx.names) for loop in step.loops for call in loop.batched]
-
-
-def _is_data(ctx: Context, call: ast.Call) -> bool:
-    """Whether a method is called of a data set of TensorFlow's."""
-    at: ast.expr = call
-    for _ in range(_LONG):
-        if (ctx.names.qualified(at) or "").startswith("tensorflow.data."):
-            return True
-        match at:
-            case ast.Call(func=inner) | ast.Attribute(value=inner):
-                at = inner
-            case ast.Name():
-                at = ctx.names.only_value(at)
-                if isinstance(at, ast.Name):
-                    return False
-            case _:
-                return False
-    return False
-
-
-_LONG = 60  # links of a chain of methods
-
-
-@HOST.on("advice", "py_function()", "numpy_function()")
-def hosted(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    name = ctx.names.qualified(found.node.func) or ""
-    if not name.startswith("tensorflow."):
-        return None
-    return advice(
-        "runs on the host, one call at a time, and only where data is prepared: operations of "
-        "TensorFlow's run beside each other, and on a TPU"
-    )
-
-
-@HOST.on("advice", "padded_batch()")
-def padded(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    if argument(found.node, 1, "padded_shapes") is not None:
-        return None
-    return advice(
-        "each batch has a length of its own, and a program is compiled for each: give "
-        "padded_shapes, or bucket_by_sequence_length with pad_to_bucket_boundary"
-    )
 
 
 @EXECUTION.on("advice", "compile()")

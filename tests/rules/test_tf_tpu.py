@@ -225,6 +225,11 @@ MASKED = "def loss_of(y, p):\n    return tf.reduce_mean({})\n\n\n"
         (MASKED.format("p[tf.where(y)]") + "m.compile('sgd', loss_of)\n", "KER054", [5]),
         (MASKED.format("tf.where(y > 0, p, 0)") + "m.compile('sgd', loss_of)\n", "KER054", []),
         (MASKED.format("tf.boolean_mask(p, y > 0)") + "d = d.map(loss_of)\n", "KER054", []),
+        ("d = tf.data.TextLineDataset('a.txt')\nm.fit(d)\n", "KER055", [5]),
+        ("p = 'gs://b/a'\nd = tf.data.TFRecordDataset(p)\nm.fit(d)\n", "KER055", []),
+        ("d = tf.data.Dataset.range(9).batch(3, True)\nm.fit(d)\n", "KER057", [5]),
+        ("n = 192\nm.fit(x, batch_size=n)\n", "KER057", []),
+        ("m.fit(x, batch_size=60)\n", "KER057", [5]),
     ],
 )
 def test_advice_for_programs_on_tpus(source: str, code: str, lines: list[int]) -> None:
@@ -234,6 +239,25 @@ def test_advice_for_programs_on_tpus(source: str, code: str, lines: list[int]) -
     assert [d.range.line for d in result.diagnostics if d.code == code] == lines
     elsewhere = run(head + (source + net if where else net + source), "keras_jax", entry=True)
     assert not [d for d in elsewhere.diagnostics if d.code == code]
+
+
+@pytest.mark.parametrize("target", [TARGET, "keras_jax"])
+@pytest.mark.parametrize(
+    ("made", "steps", "lines"),
+    [
+        (".batch(64)", ", steps_per_epoch=9", [6]),
+        (".batch(64)", "", []),
+        (".batch(64)", ", steps_per_epoch=None", []),
+        (".repeat().batch(64)", ", steps_per_epoch=9", []),
+    ],
+)
+def test_counted_epochs_need_data_without_end(
+    target: str, made: str, steps: str, lines: list[int]
+) -> None:
+    net = "m = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])\n"
+    source = f"{HEAD}{net}d = tf.data.Dataset.from_tensor_slices(x){made}\nm.fit(d{steps})\n"
+    result = run(source, target, entry=True)
+    assert [d.range.line for d in result.diagnostics if d.code == "KER056"] == lines
 
 
 @pytest.mark.parametrize("rule", rules_of("KER"), ids=lambda rule: rule.code)
