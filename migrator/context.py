@@ -17,6 +17,7 @@ from migrator.analysis.devices.variable import DeviceVariable
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
+from migrator.analysis.setup_py import SETUP
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.hot import Hot
@@ -32,7 +33,6 @@ from migrator.edits import Edit, SetString, Spread
 from migrator.formats.embedded import is_embedded
 from migrator.frameworks import find_framework
 from migrator.frameworks.framework import Framework
-from migrator.frameworks.torch.setup_py import SETUP
 from migrator.options import Options
 from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process
 

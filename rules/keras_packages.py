@@ -8,13 +8,14 @@ from migrator.analysis.mentions import HIDES, without_comment
 from migrator.construct import Construct
 from migrator.formats.embedded import CONSTRAINT
 from migrator.formats.shell import Word
-from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, TENSORFLOW
+from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
 from migrator.requirements import alike, constraint, name_of, normal, on_tpu, pinned
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 from .commands import as_words, installed_by, mark, nvidia_smi
 from .launchers import container, slurm
 from .requirement_lists import packages_beside
+from .requirement_tables import of_conda
 
 PACKAGE = Rule(
     code="KER060",
@@ -89,6 +90,7 @@ named.""",
         ),
     ),
 )
+_NEEDS = ("keras", "tensorflow-", "tf-", "tflearn")  # of conda's, what asks for its tensorflow
 _BRINGS = "asks for `tensorflow`, whose files overwrite those of {}: install it with --no-deps"
 
 
@@ -164,6 +166,37 @@ def listed(ctx: Context, found: Construct) -> Decision:
     if name == "keras":
         return Report(f"the target takes {needed(ctx)['keras']}")
     return Keep("does not depend on the device")
+
+
+@PACKAGE.on("tensorflow package", "conda")
+def conda(ctx: Context, found: Construct) -> Decision:
+    name = of_conda(ctx.text(found))[0]
+    texts = [ctx.text(each) for each in ctx.constructs if each.key == "conda"]
+    listed = [of_conda(text)[0] for text in texts]
+    new = in_place_of_tensorflow(ctx, set())
+    wanted = ", ".join(f"`- {line}`" for line in new)
+    if name in OF_CONDA:
+        if back := [each for each in listed if each.startswith(_NEEDS) and each not in OF_CONDA]:
+            return Report(
+                f"conda has no build for TPUs, and {', '.join(back)} of conda's needs conda's "
+                f"tensorflow: move all of these to the list of pip, with {wanted} there"
+            )
+        if not TENSORFLOW.isdisjoint(each for each in _of_pip(ctx)):
+            return Report("pip installs it, too, and conda has no build for TPUs: remove it")
+        if listed.index(name) != next(n for n, each in enumerate(listed) if each in OF_CONDA):
+            return ctx.with_text(found, "", "pip has it for the target, conda has not")
+        return ctx.with_text(found, "\n".join(new), "pip has it for the target, conda has not")
+    if (refused := _refused(ctx, name)) is not None:
+        return refused
+    if name in needed(ctx):
+        return Report(f"the target takes {needed(ctx)[name]}, by pip: remove it here")
+    return Keep("does not depend on the device")
+
+
+def _of_pip(ctx: Context) -> set[str]:
+    """The packages that pip installs beside those of conda."""
+    found = (c for c in ctx.constructs if c.kind == "tensorflow package" and c.key == "package")
+    return {name_of(without_comment(ctx.text(each))) or "" for each in found}
 
 
 @PACKAGE.on("tensorflow package", "compiled")

@@ -3,9 +3,9 @@
 import ast
 from dataclasses import replace
 
+from migrator.analysis.setup_py import SETUP
 from migrator.construct import Construct
 from migrator.edits import EditCall
-from migrator.frameworks.torch.setup_py import SETUP
 from migrator.requirements import (
     asked_of,
     excludes,

@@ -144,10 +144,10 @@ _ALSO_OF_PIP = {
 @REQUIREMENT.on("requirement", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
-    name, version = _of_conda(text)
+    name, version = of_conda(text)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
-    listed = [_of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
+    listed = [of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
     others = [each for each, _ in listed]
     of_pip = packages_beside(ctx, found)
     brings_torch = [each for each in others if each in _OF_PIP]
@@ -196,7 +196,7 @@ def _for_pip(name: str, version: str) -> str:
     return f"{name}{'>=' if match[1] == '>=' else '=='}{match[2]}{'.*' * alike}"
 
 
-def _of_conda(text: str) -> tuple[str, str]:
+def of_conda(text: str) -> tuple[str, str]:
     """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
     match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
     return (normal(match[1]), match[2]) if match else ("", "")

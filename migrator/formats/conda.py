@@ -21,7 +21,7 @@ _ITEM = re.compile(
 )
 _PIP = re.compile(r"(?P<indent> *)-(?P<space> +)pip:[ \t]*(?:#.*)?\r?\n?")
 _NOTHING = re.compile(r"\s*(?:#.*)?\r?\n?")
-_PYTHON = re.compile(r"(?:[\w./-]+::)?(?:python|pip|pytorch|numpy|torchvision)\b")
+_PYTHON = re.compile(r"(?:[\w./-]+::)?(?:python|pip|pytorch|numpy|torchvision|tensorflow|keras)\b")
 
 
 def may_be_one(content: bytes) -> bool:

@@ -76,6 +76,45 @@ def test_what_has_no_counterpart_is_named(name: str, text: str, said: str) -> No
     assert len(reported) == 1 and said in reported[0]
 
 
+CONDA = "name: a\ndependencies:\n  - python=3.11\n{}  - numpy\n"
+
+
+def test_what_conda_installs_moves_to_the_list_of_pip() -> None:
+    before = CONDA.format("  - tensorflow-gpu=2.10  # fast\n  - tensorflow=2.10\n")
+    first, *others = (f"    - {line}" for line in TPU.splitlines())
+    listed = "".join(f"{line}\n" for line in (f"{first}  # fast", *others))
+    after = f"{CONDA.format('')}  - pip\n  - pip:\n{listed}"
+    assert migrated("environment.yml", before).source.decode() == after
+    assert migrated("environment.yml", after).source.decode() == after
+
+
+@pytest.mark.parametrize(
+    ("packages", "said"),
+    [
+        (("tensorflow-gpu", "tensorflow-datasets"), "move all of these to the list of pip"),
+        (("cudatoolkit=11.2",), "part of CUDA"),
+        (("keras=2.10",), "by pip: remove it here"),
+        (("tensorflow", "pip:\n    - tensorflow-cpu==2.19.1"), "conda has no build for TPUs"),
+    ],
+)
+def test_what_conda_cannot_give_is_named(packages: tuple[str, ...], said: str) -> None:
+    text = CONDA.format("".join(f"  - {each}\n" for each in packages))
+    found = [d for d in migrated("environment.yml", text).diagnostics if d.outcome == "reported"]
+    assert said in found[0].message
+
+
+def test_a_setup_py_is_told_what_the_target_takes() -> None:
+    text = (
+        "from setuptools import setup\n\nBASE = ['numpy', 'tensorflow-gpu>=2.4']\n"
+        "setup(name='a', install_requires=BASE, extras_require={'t': ['tensorflow-text']})\n"
+    )
+    result = migrated("setup.py", text)
+    assert result.source.decode() == text
+    found = [(d.range.line, d.message) for d in result.diagnostics if d.outcome == "reported"]
+    assert [line for line, _ in found] == [3, 4]
+    assert "tensorflow-tpu==2.19.1" in found[0][1] and "--no-deps" in found[1][1]
+
+
 def test_commands_install_what_runs_on_a_tpu() -> None:
     before = (
         "#!/bin/sh\nexport TF_FORCE_GPU_ALLOW_GROWTH=true CUDA_VISIBLE_DEVICES=0,1\n"

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from migrator.analysis import mentions
+from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.formats.embedded import (
     CELL,
     COMMAND,
     COMPILED,
+    CONDA,
     CONSTRAINT,
     REQUIRED,
     REQUIREMENT,
@@ -30,7 +32,12 @@ BRINGS_TENSORFLOW = frozenset({
     "keras-hub", "keras-nlp", "tensorflow-hub", "tensorflow-text", "tf-keras",
     "tf-models-official",
 })  # fmt: skip
+# Of conda's, what is the distribution, or chooses one.
+OF_CONDA = frozenset({
+    "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-eigen", "tensorflow-mkl",
+})  # fmt: skip
 _PACKAGES = re.compile(r"tensorflow|tf[-_]nightly|keras|tf[-_]models|-cu\d\d|jax|libtpu", re.I)
+_OF_CUDA = re.compile(r"cudatoolkit|cudnn|nccl|cuda-", re.I)
 _INSTALLS = re.compile(
     r"(?<![\w.-])(?:pip[\d.]*(?:\s+-\S+)*\s+install|(?:uv|poetry|pdm)(?:\s+-\S+)*\s+add)\b"
 )
@@ -64,6 +71,8 @@ def _found(names: Names) -> Iterator[Construct]:
                 if function == COMPILED:
                     if _COMPILED.search(text):
                         yield Construct("tensorflow package", "compiled", node)
+                elif function == CONDA and (_PACKAGES.search(text) or _OF_CUDA.search(text)):
+                    yield Construct("tensorflow package", "conda", node)
                 elif function in REQUIRED and _PACKAGES.search(mentions.without_comment(text)):
                     own = function in (REQUIREMENT, CONSTRAINT)
                     key = "package" if own else "other"
@@ -75,6 +84,10 @@ def _found(names: Names) -> Iterator[Construct]:
             case ast.Call(args=[ast.Constant(value=str(text)) as node]):
                 if names.qualified(call.func) == "os.system" and (key := command(text)):
                     yield Construct("tensorflow command", key, node)
+            case ast.Call():
+                for _, said in required(names, call):
+                    if _PACKAGES.search(str(said.value)):
+                        yield Construct("tensorflow package", "other", said)
 
 
 def command(text: str) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.ladders import ladders
-from migrator.analysis.libraries import MODULES
+from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
+from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.training.grown_caches import grown_caches
@@ -29,7 +30,6 @@ from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.references import is_device_index, reference_of
-from migrator.frameworks.torch.setup_py import required
 from migrator.frameworks.torch.strings import VISIBLE, strings
 from migrator.frameworks.torch.told import told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
@@ -134,7 +134,9 @@ def _of_expression(
         case ast.Call():
             yield from _arguments(names, flow, node, vocabulary)
             yield from embedded(names, node, vocabulary)
-            yield from required(names, node)
+            for what, said in required(names, node):
+                if what == "python" or matters(str(said.value)):
+                    yield Construct("requirement", what, said)
             if _takes_module(names, flow, node):
                 yield Construct("name", "torch.get_device_module", node)
             if environment(names, node):

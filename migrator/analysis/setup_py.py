@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis.libraries import matters
 from migrator.analysis.syntax.names import Names
-from migrator.construct import Construct
 
 SETUP = ("setuptools.setup", "distutils.core.setup")
 
@@ -17,8 +15,8 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def required(names: Names, call: ast.Call) -> Iterator[Construct]:
-    """What setup.py says that has to be installed, and for which Pythons."""
+def required(names: Names, call: ast.Call) -> Iterator[tuple[str, ast.Constant]]:
+    """What setup.py says that has to be installed, and for which Pythons, by what it is."""
     if (names.qualified(call.func) or "") not in SETUP:
         return
     found: dict[ast.Constant, str] = {}
@@ -28,9 +26,7 @@ def required(names: Names, call: ast.Call) -> Iterator[Construct]:
                 listed = isinstance(names.parents[node], ast.List | ast.Tuple | ast.Set)
                 plainly = plainly and listed and "\n" not in str(node.value)
                 found.setdefault(node, key if plainly or key == "python" else "text")
-    for node, key in found.items():
-        if key == "python" or matters(str(node.value)):
-            yield Construct("requirement", key, node)
+    yield from ((key, node) for node, key in found.items())
 
 
 def _texts(
