@@ -86,7 +86,11 @@ def test_training_is_the_same_from_the_first_draw_to_the_last_weight(tmp_path: P
     result = verified(tmp_path, SCRIPT)
     assert result.passed, (result.error, result.problems, result.compiled.missing)
     kinds = {finding.kind for finding in result.compiled.findings}
-    assert kinds >= {"start", "loss", "metric", "weights", "end", "output", "file", "printed"}
+    assert kinds >= {
+        "start", "loss", "gradients", "metric", "weights", "end", "output", "file", "printed",
+    }  # fmt: skip
+    norms = [f for f in result.compiled.findings if f.kind == "gradients"]
+    assert len(norms) == 6 * 8 and all(f.is_number and f.want > 0 for f in norms)
     start = [f for f in result.compiled.findings if f.kind == "start"]
     exact = [f for f in start if "dense.kernel" not in f.place]  # each back end has a QR of its own
     assert len(exact) >= 9 and all(f.max_abs == 0 for f in exact)
@@ -97,7 +101,7 @@ def test_training_is_the_same_from_the_first_draw_to_the_last_weight(tmp_path: P
     ("old", "new", "kind"),
     [
         ('model.compile("adam"', 'model.compile("sgd"', "weights"),
-        ("layers.Dropout(0.3)", "layers.Dropout(0.4)", "loss"),
+        ("layers.Dropout(0.3)", "layers.Dropout(0.4)", "gradients"),
         ('os.environ["KERAS_BACKEND"] = "jax"', "pass", ""),
     ],
 )

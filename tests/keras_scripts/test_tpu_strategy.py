@@ -74,3 +74,4 @@ def test_a_strategy_trains_as_one_device_does(
     result = verified(tmp_path, HEAD + source, devices)
     assert result.passed, (result.error, result.problems, result.compiled.first)
     assert len(result.losses) == 6 and not result.compiled.missing
+    assert sum(f.kind == "gradients" for f in result.compiled.findings) >= 6 * 2

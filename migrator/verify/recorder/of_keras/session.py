@@ -19,6 +19,8 @@ import process
 import randomness
 import rounding
 import tapes
+from at_work import AtWork
+from fits import Fits
 from imported import after_import
 from store import Store
 from tpus import Tpus
@@ -46,6 +48,7 @@ class Session:
         self.drawn = randomness.Drawn()
         self.back_end = ""
         self.tpus = Tpus()
+        self.tapes: tapes.Tapes | None = None
 
     def install(self, folders: Sequence[str]) -> None:
         """Replace what is to be seen, or to be the same in all runs, when Keras is imported."""
@@ -68,8 +71,10 @@ class Session:
             self.back_end = keras.backend.backend()
             randomness.install(keras, self.drawn)
             order.install(samples)
-            self.watch.install(keras)
-            tapes.Tapes(self.watch, seed).install(keras)
+            running = AtWork()
+            self.watch.install(keras, Fits(running))
+            self.tapes = tapes.Tapes(self.watch, running, seed)
+            self.tapes.install(keras)
             if spec["rounding"]:
                 rounding.Rounding(spec["rounding"]).install(keras)
 
@@ -82,8 +87,14 @@ class Session:
 
     def record(self, program: Callable[[], object]) -> int:
         """Run the program, and write what was seen, however it ends. Returns its exit code."""
+
+        def whole() -> None:
+            program()
+            if self.tapes is not None:
+                self.tapes.finish()
+
         before, began = process.there(self.root), time.time()
-        ended, code = process.outcome(program, self.root)
+        ended, code = process.outcome(whole, self.root)
         seconds = time.time() - began
         try:
             self.watch.finish()

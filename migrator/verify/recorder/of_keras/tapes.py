@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from at_work import AtWork
 from watch import Watch
 
 _RANDOM = {
@@ -31,10 +32,10 @@ class _Trained:
 class Tapes:
     """Watches tapes and optimizers, but for those that Keras' own training uses."""
 
-    def __init__(self, watch: Watch, seed: int) -> None:
-        self.watch, self.seed = watch, seed
-        self.own = 0  # calls of Keras' own training, and of what XLA compiles, that are at work
+    def __init__(self, watch: Watch, at_work: AtWork, seed: int) -> None:
+        self.watch, self.at_work, self.seed = watch, at_work, seed
         self.depth = 0  # of compiled functions
+        self.unapplied = 0  # gradients of a step that nothing compiles
         self.told: defaultdict[int, deque[Any]] = defaultdict(deque)  # by replica
         self.drawn: defaultdict[int, int] = defaultdict(int)
 
@@ -58,49 +59,63 @@ class Tapes:
 
     def _as_own(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
-            self.own += 1
+            self.at_work.training += 1
             try:
                 return method(*args, **kwargs)
             finally:
-                self.own -= 1
+                self.at_work.training -= 1
 
         return called
 
     def _watch_optimizers(self, base: Any) -> None:
-        build, tapes = base.build, self
+        build, apply, tapes = base.build, base.apply, self
+
+        def applied(self: Any, *args: Any, **kwargs: Any) -> Any:
+            found = apply(self, *args, **kwargs)
+            if not tapes.at_work.own and tapes._is_eager():
+                tapes.unapplied -= 1
+                if tapes.unapplied <= 0:  # its weights are those behind the step
+                    tapes._write()
+            return found
 
         def built(self: Any, variables: Any) -> None:
             build(self, variables)
-            if not tapes.own:
+            if not tapes.at_work.own:
                 with tapes.tf.init_scope():
                     trained = _Trained(list(variables))
                     tapes.watch.begin(trained, type(self).__name__)
 
-        base.build = built
+        base.build, base.apply = built, applied
 
     def _watch_tapes(self) -> None:
         base, tapes = self.tf.GradientTape, self
-        gradient = base.gradient
+        enter, gradient = base.__enter__, base.gradient
+
+        def entered(self: Any) -> Any:
+            if not tapes.at_work.own and tapes._is_eager():
+                tapes._write()
+            return enter(self)
 
         def differentiated(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             found = gradient(self, target, sources, *args, **kwargs)
             named = isinstance(sources, list | tuple) and all(hasattr(s, "path") for s in sources)
-            if not tapes.own and named and getattr(target, "shape", None) == ():
+            if not tapes.at_work.own and named and getattr(target, "shape", None) == ():
                 tapes._tell(target, list(sources), list(found))
             return found
 
-        base.gradient = differentiated
+        base.__enter__, base.gradient = entered, differentiated
 
     def _watch_functions(self, kind: Any) -> None:
         call, tapes = kind.__call__, self
 
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-            compiled = bool(self._jit_compile)  # XLA leaves no way to tell of anything
-            tapes.depth, tapes.own = tapes.depth + 1, tapes.own + compiled
+            compiled = bool(self._jit_compile)
+            tapes.depth, tapes.at_work.compiled = tapes.depth + 1, tapes.at_work.compiled + compiled
             try:
                 return call(self, *args, **kwargs)
             finally:
-                tapes.depth, tapes.own = tapes.depth - 1, tapes.own - compiled
+                tapes.depth -= 1
+                tapes.at_work.compiled -= compiled
                 if not tapes.depth:
                     tapes._write()
 
@@ -118,8 +133,11 @@ class Tapes:
 
         dense = [tf.cast(tf.convert_to_tensor(gradient), tf.float32) for _, gradient in pairs]
         tf.numpy_function(take, [replica, tf.cast(loss, tf.float32), *dense], [])
-        if tf.executing_eagerly() and not self.depth:
-            self._write()
+        self.unapplied += self._is_eager()
+
+    def _is_eager(self) -> bool:
+        """Whether a step runs as Python does."""
+        return not self.depth and bool(self.tf.executing_eagerly())
 
     def _replica(self) -> tuple[Any, int]:
         context = self.tf.distribute.get_replica_context()
@@ -129,9 +147,14 @@ class Tapes:
 
     # ---- what is kept ------------------------------------------------------------------------
 
+    def finish(self) -> None:
+        """The program has ended: what was told last is kept."""
+        if hasattr(self, "tf"):
+            self._write()
+
     def _write(self) -> None:
         """Keep what all replicas have told of, on the thread of the program."""
-        watch, weighed = self.watch, False
+        watch, weighed, self.unapplied = self.watch, False, 0
         while self.told[0] and all(self.told[r] for r in range(self.told[0][0][0])):
             parts = [self.told[replica].popleft() for replica in range(self.told[0][0][0])]
             _, _, names, _ = parts[0]
@@ -157,7 +180,7 @@ class Tapes:
         def draw(shape: Any, *args: Any, **kwargs: Any) -> Any:
             graph = getattr(self.tf.compat.v1.get_default_graph(), "name", "")
             dtype = self.tf.as_dtype(kwargs.get("dtype", args[2] if len(args) > 2 else "float32"))
-            if self.own or graph.startswith("Dataset_") or not dtype.is_floating:
+            if self.at_work.own or graph.startswith("Dataset_") or not dtype.is_floating:
                 return own(shape, *args, **kwargs)
             first = kwargs.get(low, args[0] if args else 0.0)
             second = kwargs.get(high, args[1] if len(args) > 1 else None)

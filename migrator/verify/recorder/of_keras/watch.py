@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from events import Events
+from fits import Fits
 from order import Order
 from process import Finished
 from store import Store
@@ -28,16 +29,20 @@ class Watch(Events):
         self.taken: Counter[str] = Counter()
         self.shortened = False
 
-    def install(self, keras: Any) -> None:
+    def install(self, keras: Any, fits: Fits) -> None:
         """Add a callback to each call of `fit`, `evaluate` and `predict`."""
         watch, base = self, keras.callbacks.Callback
+        fits.install(keras)
 
         class Seen(base):  # type: ignore[misc, valid-type]
             def on_train_begin(self, logs: Any = None) -> None:
                 watch.order.begin()
+                fits.begin()
                 watch.begin(self.model)
 
             def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                for kind, norms in fits.taken():
+                    watch.event("gradients", kind, norms=norms)
                 watch.stepped(self.model, _of_all_replicas(self.model, logs or {}))
 
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
