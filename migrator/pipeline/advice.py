@@ -22,6 +22,7 @@ from migrator.pipeline.suppress import Suppressions
 from migrator.registry import Registry
 
 KIND = "advice"
+_FREQUENT = (ast.Constant, ast.arg, ast.keyword, ast.Expr, ast.Subscript, ast.Assign, ast.Tuple)
 _LINE = re.compile(r"\bline (\d+)\b(?! there)")
 
 
@@ -31,19 +32,23 @@ def advise(
     """Advice on one file that works on a device, about what no edit changes."""
     if plan.gate or not _works_on_device(context):
         return
-    handlers = {key: found for (kind, key), found in rules.exact.items() if kind == KIND}
+    enabled = context.options.enabled
+    handlers = {
+        key: [(rule, handler) for rule, handler in found if enabled(rule.code)]
+        for (kind, key), found in rules.exact.items()
+        if kind == KIND
+    }
+    without = {ast.Name, *(kind for kind in _FREQUENT if kind.__name__ not in handlers)}
     told = _told_lines(plan)
     rewritten = {r.construct.node for r in plan.rulings if isinstance(r.decision, Rewrite)}
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
-        if isinstance(node, ast.Name):
+        if type(node) in without:
             continue  # most nodes
         key = _key(node)
         if key not in handlers or node in plan.claimed or node in rewritten:
             continue
         for rule, handler in handlers[key]:
-            if not context.options.enabled(rule.code):
-                continue
             decision = handler(context, Construct(KIND, key, node))
             if not isinstance(decision, Keep):
                 continue

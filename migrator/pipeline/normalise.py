@@ -74,7 +74,8 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
     """
     foreign_devices = traces.foreign_devices(target.traces.devices)
     others = [name for name in foreign_devices if traces.quotes(name, source)]
-    asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)}
+    speaks = RUNTIME.encode() in source  # most files do not, and this is quicker
+    asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)} if speaks else set()
     lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
     if "setup" in asked:
         lacks |= any(word.encode() in source for word in _foreign_set_ups(target))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.search_path import may_be_added_to
 from migrator.files.discover import as_module
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds
@@ -21,12 +22,11 @@ from migrator.runs.worker import MAX_BYTES, Worker
 
 # As in `ImportGraph`: all words that may be modules, to the end of the line.
 _IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
-_RELATIVE = re.compile(rb"\bfrom[\s\\]+(\.+)[\s\\]*[A-Za-z_\x80-\xff]")
+_RELATIVE = re.compile(rb"from[\s\\]+(\.+)[\s\\]*[A-Za-z_\x80-\xff]")
 _FROM = re.compile(
     rb"[\s\\]*([\w\x80-\xff]+)[\w\x80-\xff.]*[\s\\]+import\b(?!.*\b(?:from|import)\b)", re.S
 )
 _WORD = re.compile(rb"(?<![\w.\x80-\xff])[A-Za-z_\x80-\xff][\w\x80-\xff]*")
-_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
 _EACH = 4_000  # bytes that take as long as what is done once for each file
 _DEEPEST = 12  # folders below one that are looked into: a link may lead back up
 
@@ -136,7 +136,7 @@ class _Division:
         heads = set(_heads(content))
         if not all(map(str.isascii, heads)):  # Python takes other letters for the same
             yield project.root, True
-        for base in project.bases() if _ADDS.search(content) else _bases(path, project.root):
+        for base in project.bases() if may_be_added_to(content) else _bases(path, project.root):
             names = self._disk.list(base)
             for head in heads & names:
                 yield base / head, True

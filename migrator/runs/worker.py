@@ -72,6 +72,7 @@ class Worker:
 
     def find_programs(self, files: Iterable[Path]) -> None:
         """Find out what the files of a run have in common: their imports, and their programs."""
+        in_one_process = not all(target.words.launches for target in self.targets)
         for path in files:
             if path.suffix != ".py":
                 continue
@@ -79,7 +80,7 @@ class Worker:
                 project = self.project(path)
                 content = project.cache.file(project.path).content
                 if len(content) < MAX_BYTES and self.may_concern(content):
-                    project.find_program()
+                    project.find_program(in_one_process=in_one_process)
 
     def may_concern(self, content: bytes) -> bool:
         """A cheap test: False for a file without a word of what is migrated."""

@@ -68,7 +68,7 @@ class Hook:
         ):
             os.environ.pop("COLUMNS", None)
             try:
-                code = start.main() or 0
+                code = start.run() or 0
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else 1
         texts = []

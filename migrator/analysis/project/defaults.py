@@ -12,7 +12,8 @@ from migrator.analysis.syntax.annotations import is_type, whole_type
 from migrator.analysis.syntax.names import Binding, argument, dotted, parameters
 
 if TYPE_CHECKING:
-    from migrator.analysis.project.reach import Place, Reach
+    from migrator.analysis.project.places import Place
+    from migrator.analysis.project.reach import Reach
 
 Values = frozenset[Any] | None  # None: anything
 _MANY, _DEEP = 6, 12

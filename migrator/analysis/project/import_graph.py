@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
 _IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
-_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
 _DEEPEST = 8  # folders below a file that are looked into: a link may lead back up
 
 
@@ -92,7 +91,7 @@ class ImportGraph:
         if known is None:
             known = self.cache.added[self.path] = [], []
             source = self.reader.read(self.path) or b""
-            facts = self.cache.facts(self.path) if _ADDS.search(source) else None
+            facts = self.cache.facts(self.path) if search_path.may_be_added_to(source) else None
             found = search_path.added(facts.names, self.path) if facts is not None else ()
             for _, last, folder in found:
                 for at in self._candidates(folder):

@@ -21,10 +21,11 @@ from migrator.analysis.ranks.vocabulary import RPC
 class ProgramFacts(ImportedValues, StartingPoints):
     """The ranks of the programs that one file is a part of."""
 
-    def find_program(self) -> None:
-        """Find out all that is asked of the programs of this file."""
+    def find_program(self, *, in_one_process: bool) -> None:
+        """Find out what will be asked of the programs of this file."""
         self.only_infers()
-        for path, ranks in self.distributed_program().items():
+        program = self.distributed_program()
+        for path, ranks in program.items() if in_one_process else ():
             self.obstacle(path, ranks)
 
     def distributed_program(self) -> dict[Path, Ranks]:
@@ -86,7 +87,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         if self.path not in self.cache.code_reaches:
             self.cache.code_reaches[self.path] = Reach(
                 [self.path, *self.reached()],
-                self.cache.file,
+                self.cache.places,
                 lambda path: path == self.path or self.of(path).is_started(),
                 lambda path, name: self.of(path).holds(name),
                 with_options=True,
@@ -101,7 +102,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         if asked not in self.cache.reaches:
             self.cache.reaches[asked] = Reach(
                 files,
-                self.cache.file,
+                self.cache.places,
                 lambda path: self.of(path).is_started(),
                 lambda path, name: self.of(path).holds(name),
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.project.file_facts import File, FileFacts
+from migrator.analysis.project.places import Places
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.ranks.file_ranks import Ranks
 
@@ -27,6 +28,7 @@ class ProjectCache:
         self.reader = reader
         self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
         self._files: dict[Path, File] = {}
+        self.places = Places(self.file)
         self.imports: dict[Path, list[Path]] = {}
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.bases: dict[Path, list[Path]] = {}

@@ -11,19 +11,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.defaults import Defaults, Values
 from migrator.analysis.project.name_index import NameIndex, unit
+from migrator.analysis.project.places import Place, Places
 from migrator.analysis.syntax.names import DEFINITIONS, dotted
 from migrator.analysis.syntax.once import once_in
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.file_facts import File
 
 _LARGEST, _DEEPEST = 4000, 120  # of what is asked: beyond, everything is reached
 # Bases outside of a project that call no method of their own accord, or these.
@@ -51,34 +47,13 @@ _TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """A file of a program."""
-
-    path: Path
-    file: File
-
-    @cached_property
-    def module(self) -> str:
-        return self.path.parent.name if self.path.stem == "__init__" else self.path.stem
-
-    @cached_property
-    def index(self) -> NameIndex:
-        """What it says of names; nothing where it is no Python."""
-        return self.file.name_index or NameIndex()
-
-    @property
-    def parents(self) -> Mapping[ast.AST, ast.AST]:
-        return self.index.parents
-
-
 class Reach:
     """What one program gets to, by the names in its files."""
 
     def __init__(
         self,
         files: Sequence[Path],
-        file: Callable[[Path], File],
+        places: Places,
         is_started: Callable[[Path], bool],
         holds: Callable[[Path, str], bool],
         with_options: bool = False,
@@ -87,8 +62,9 @@ class Reach:
 
         `with_options`: whatever options the program is started with.
         """
-        self.files = [Place(path, file(path)) for path in files]
-        self._by_path = {place.path: place for place in self.files}
+        self._places = places
+        self._by_path = {path: places.of(path) for path in files}
+        self._order = {place: number for number, place in enumerate(self._by_path.values())}
         self._is_started, self._holds = is_started, holds
         self.defaults, self._with_options = Defaults(self), with_options
         self._known: dict[Key, Any] = {}
@@ -97,7 +73,7 @@ class Reach:
         self._asking: list[Key] = []
         self._with_word: dict[str, list[Place]] = {}
         self._entries: dict[Place, bool] = {}
-        self._starred = [place for place in self.files if b"import *" in place.file.content]
+        self._starred = [place for place in self._order if place.may_bring_all]
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the program gets to a node of one of its files."""
@@ -166,7 +142,8 @@ class Reach:
     def with_word(self, name: str) -> list[Place]:
         """The files that hold a word."""
         if name not in self._with_word:
-            self._with_word[name] = [place for place in self.files if name in place.file.words]
+            found = self._places.with_word(name) & self._order.keys()
+            self._with_word[name] = sorted(found, key=self._order.__getitem__)
         return self._with_word[name]
 
     def sites(self, name: str, depth: int = 0) -> Iterator[tuple[Place, ast.AST | None]]:
@@ -287,10 +264,7 @@ class Reach:
         """Whether a module that has a name is used as a value: who gets it may ask for any name."""
         holders = {place}
         holders.update(p for p in self.with_word(name) if name in p.index.brought)
-        above = place.path.parents
-        holders.update(
-            p for p in self._starred if p.module == p.path.parent.name and p.path.parent in above
-        )
+        holders.update(p for p in self._starred if p.folder in place.above)
         return any(self.ask("module", module) for module in {p.module for p in holders})
 
     def _is_value(self, module: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ _SAME = ("str", "os.fspath", "pathlib.Path", "pathlib.PurePath", "os.path.abspat
 _SAME_METHODS = ("resolve", "absolute", "as_posix", "expanduser")
 _CONSTANTS = {"os.pardir": "..", "os.curdir": ".", "os.path.pardir": "..", "os.path.curdir": "."}
 _DEPTH = 6  # of names that are assigned from names
+_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
+
+
+def may_be_added_to(source: bytes) -> bool:
+    """A cheap answer: False for a file that adds no folder."""
+    return (b"sys" in source or b"site" in source) and _ADDS.search(source) is not None
 
 
 def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:

@@ -59,6 +59,7 @@ _CANONICAL = {
 }
 
 _AMP = ("torch.cuda.amp.", "torch.amp.")
+_REFERRING = frozenset({ast.Attribute, ast.Name})
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 
 
@@ -75,41 +76,63 @@ class Names(Scopes):
         self._starred = starred
         self._others: dict[str, str] = {}
         self._qualified: dict[ast.AST, str | None] = {}
+        self._meanings: dict[Scope, dict[str, str | None]] = {}
         self._uses: dict[str, dict[Scope | None, list[ast.Name]]] = {}
         self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
 
     def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
         """The same file, where it is known what other files bring; it is not walked again."""
+        if not self.star_imports and not any(
+            starred(module, last) for module, last in self._taken_from_others()
+        ):
+            return self  # they bring nothing that matters
         other = copy.copy(self)
-        other._starred, other._others, other._qualified = starred, {}, {}
+        other._starred, other._others = starred, {}
+        other._qualified, other._meanings = {}, {}
         other.__dict__.pop("meant", None)
         return other
+
+    def _taken_from_others(self) -> Iterator[tuple[str, str]]:
+        """Modules other than torch's, and names that are imported from them."""
+        bound = (
+            b for scope in self.scopes.values() for each in scope.bindings.values() for b in each
+        )
+        for binding in bound:
+            if isinstance(binding.node, ast.ImportFrom) and binding.kind == "import":
+                module, _, last = (binding.qualname or "").rpartition(".")
+                if module.partition(".")[0] != "torch":
+                    yield module or ".", last
 
     @cached_property
     def meant(self) -> list[tuple[ast.expr, str]]:
         """All names and attributes in the file that have a qualified name, with it, in order."""
-        referring = (node for node in self.order if isinstance(node, ast.Attribute | ast.Name))
+        referring = (node for node in self.order if type(node) in _REFERRING)
         found = ((node, self.qualified(node)) for node in referring)
-        return [(node, name) for node, name in found if name is not None]
+        return [(node, name) for node, name in found if name is not None]  # type: ignore[misc]
 
     def qualified(self, node: ast.AST) -> str | None:
         """`torch.cuda.amp.autocast` for any spelling of it, None for what no import explains."""
+        if type(node) is ast.Name:
+            return self._meaning(node)
         if node in self._qualified:
             return self._qualified[node]
-        self._qualified[node] = None  # a name defined by itself has no meaning
+        self._qualified[node] = None  # what is defined by itself has no meaning
         result: str | None = None
-        if isinstance(node, ast.Name):
-            result = self._qualified_name(node)
-        elif isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
-            result = f"{base}.{node.attr}" if base else None
+            result = _canonical(f"{base}.{node.attr}") if base else None
         elif isinstance(node, ast.Call | ast.Subscript):
-            result = self._named_by_text(node)
-        if result and "." in result:
-            head, _, last = result.rpartition(".")
-            result = _CANONICAL.get(result) or f"{_CANONICAL.get(head, head)}.{last}"
+            result = _canonical(self._named_by_text(node))
         self._qualified[node] = result
         return result
+
+    def _meaning(self, node: ast.Name) -> str | None:
+        """The qualified name of a name: the same wherever a scope has it."""
+        known = self._meanings.setdefault(self.scope_of(node), {})
+        if node.id not in known:
+            known[node.id] = None  # a name defined by itself has no meaning
+            known[node.id] = _canonical(self._qualified_name(node))
+        return known[node.id]
 
     def _named_by_text(self, node: ast.Call | ast.Subscript) -> str | None:
         """`getattr(torch, "cuda")`, `importlib.import_module("torch.cuda")`"""
@@ -353,6 +376,14 @@ class Names(Scopes):
                     uses.setdefault(at, []).append(node)
             self._uses[name] = uses
         yield from self._uses[name].get(scope, ())
+
+
+def _canonical(name: str | None) -> str | None:
+    """One spelling for what torch has under several."""
+    if not name or "." not in name:
+        return name
+    head, _, last = name.rpartition(".")
+    return _CANONICAL.get(name) or f"{_CANONICAL.get(head, head)}.{last}"
 
 
 def number(node: ast.expr) -> ast.expr:
