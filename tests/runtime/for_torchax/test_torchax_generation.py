@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import torchax
 import tpu_runtime as tpu
 
 from tests.runtime.generating import llama, moved, prompts
+from tests.runtime.support import agree, batch
 
 tpu.setup()
 
@@ -55,6 +57,66 @@ def test_between_the_calls_of_a_model_torchax_looks_at_nothing(
     count(type(env._function_mode), "__torch_function__")
     count(type(env._dispatch_mode), "__torch_dispatch__")
     assert looks(24) - looks(4) <= 2 * 20
+
+
+def test_what_a_model_is_given_is_taken_apart_for_the_first_tokens_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tpu_runtime.structures import Structure
+
+    model, given, stock = llama().to("jax"), moved(prompts(5)), Structure._look
+    seen: list[Any] = []
+
+    def look(self: Any, value: Any, *rest: Any) -> Any:
+        seen.append(value)
+        return stock(self, value, *rest)
+
+    def looks(new: int) -> int:
+        seen.clear()
+        model.generate(**given, min_new_tokens=new, max_new_tokens=new)
+        return len(seen)
+
+    looks(24)  # compiled
+    monkeypatch.setattr(Structure, "_look", look)
+    assert looks(24) == looks(4) > 0
+
+
+class Pages:
+    """What some models write to, and return."""
+
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.layers = [Page(keys)]
+
+
+class Page:
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.keys = keys
+
+
+class Writing(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, pages: Pages) -> tuple[torch.Tensor, Pages]:
+        pages.layers[0].keys.add_(x)
+        return self.layer(pages.layers[0].keys), pages
+
+
+def test_an_object_that_is_given_is_what_comes_back() -> None:
+    here = Writing()
+    there = copy.deepcopy(here).to("jax")
+    for text in range(2):
+        of_cpu, of_device = Pages(batch(9, 2, 4)), Pages(batch(9, 2, 4).to("jax"))
+        for number in range(3):
+            x = batch(3 * text + number, 2, 4)
+            with torch.no_grad():
+                found, pages = there(x.to("jax"), of_device)
+                expected = here(x, of_cpu)[0]
+            assert pages is of_device
+            agree(found, expected)
+            agree(of_device.layers[0].keys, of_cpu.layers[0].keys)
+    assert vars(there)["_tpu_runtime_parts"][" without gradients"].compilations == 1
 
 
 def test_who_watches_all_modules_may_look_at_what_they_are_given(

@@ -18,7 +18,7 @@ from torchax.tensor import Environment, Tensor
 from . import report, steady, views
 from .calls import natively
 from .compiling import compile_program
-from .functions import Call, Memory
+from .functions import Call, Memory, unique
 from .inside import FirstTime, NotCompilable, inside, is_inside
 from .numbers import Varying
 from .programs import Program
@@ -74,12 +74,15 @@ class Compiled:
         misfit = ""
         self._varying.note(args, kwargs)
         with natively():
+            known = steady.last_of(self)
+            if known is not None and (inputs := known.inputs_of(env, args, kwargs)) is not None:
+                return known.program.run(env, known.call, inputs)
             call = Call(self.memory, env, *self._varying.stand_ins(env, args, kwargs))
             for program in self._by_key.get(call.key, ()):
-                found = _fit(program, call)
+                found = self._fit(program, call)
                 if not isinstance(found, str):
                     self.programs.move_to_end(program)
-                    return program.run(env, call, found)
+                    return program.run(env, call, unique(found))
                 misfit = misfit or found
         return self._without_program(env, call, args, kwargs, misfit)
 
@@ -110,9 +113,20 @@ class Compiled:
             found = program.misfit(call)
             if not isinstance(found, str):
                 self._keep(program)
-                return program.run(env, call, found)
+                return program.run(env, call, unique(found))
         self._give_up(f"it changes {found} in a way that is not followed")
         return self.memory.function(*args, **kwargs)
+
+    def _fit(self, program: Program, call: Call) -> "list[Structure] | str":
+        """What a program takes in this call, or the name of what is not as it was."""
+        known = None if call.numbers else steady.surroundings(program)
+        if known is not None:
+            steady.note_call(self, program, call, known)
+            return [*known, call.structure]
+        found = program.misfit(call)
+        if not isinstance(found, str):
+            steady.note(program, found[:-1])
+        return found
 
     # ---- which calls are compiled ---------------------------------------------------------------
 
@@ -214,17 +228,6 @@ class Compiled:
     def _give_up(self, why: str) -> None:
         self.why_eager = self.record.why_eager = why
         warn(f"{self.name}() is not compiled as a whole, which is slower: {why}")
-
-
-def _fit(program: Program, call: Call) -> "list[Structure] | str":
-    """What a program takes in this call, or the name of what is not as it was."""
-    known = None if call.numbers else steady.surroundings(program)
-    if known is not None:
-        return [*known, call.structure]
-    found = program.misfit(call)
-    if not isinstance(found, str):
-        steady.note(program, found[:-1])
-    return found
 
 
 def warn(message: str) -> None:

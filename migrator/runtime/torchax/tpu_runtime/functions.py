@@ -79,16 +79,21 @@ class Call:
     ) -> None:
         self.numbers = numbers  # that stand for integers which change
         self.given = (args, kwargs)
-        self._mode = (
-            env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
-            jax.config.jax_default_matmul_precision,
-        )  # fmt: skip
+        self.mode = mode_of(env)
         self.look(memory, (args, kwargs))
 
     def look(self, memory: Memory, arguments: Any) -> None:
         """Take the arguments apart; what counts in them changes as more of the code is known."""
         self.structure = Structure(arguments, memory.names, memory.owned)
-        self.key = self.structure.key, self._mode
+        self.key = self.structure.key, self.mode
+
+
+def mode_of(env: Environment) -> tuple[Any, ...]:
+    """What a program depends on beside what it is given and what is around it."""
+    return (
+        env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
+        jax.config.jax_default_matmul_precision,
+    )  # fmt: skip
 
 
 def unique(structures: list[Structure]) -> list[torch.Tensor]:

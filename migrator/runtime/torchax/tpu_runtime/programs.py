@@ -149,9 +149,8 @@ class Program:
             for optimizer, parameter, name, number in self.slots
         ]
 
-    def run(self, env: Environment, call: Call, structures: list[Structure]) -> Any:
+    def run(self, env: Environment, call: Call, inputs: list[torch.Tensor]) -> Any:
         self.calls += 1
-        inputs = unique(structures)
         state, n = self.state, self.n_written
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
@@ -189,9 +188,9 @@ class Program:
 
             attach(env, self.backward, targets, values, run_again, made)
         old = [*inputs, *state]
-        result = self.result.build(made, old)
+        result = self.result.build(made, old, call.structure)
         for holder, name, template in self.stores:
-            put(holder, name, template.build(made, old))
+            put(holder, name, template.build(made, old, call.structure))
         return result
 
     def _waits(self, given: Any) -> bool:

@@ -7,27 +7,32 @@ is not looked at anew, which for a small model takes longer than to run it.
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torchax.tensor import Environment, Tensor
 
 from .calls import natively
+from .functions import Call, mode_of, unique
+from .structures import Structure
 
 if TYPE_CHECKING:
+    from .compiled import Compiled
     from .programs import Program
-    from .structures import Structure
 
-_now = threading.local()  # .fitting: the programs that fitted, with what stands at their places
+# .fitting: the programs that fitted, with what stands at their places; .calls: the last of each
+_now = threading.local()
 
 
 @contextlib.contextmanager
 def steady(is_steady: bool) -> Iterator[None]:
     """Nobody runs from here on but libraries, and what is compiled; or anybody may."""
-    before, _now.fitting = getattr(_now, "fitting", None), {} if is_steady else None
+    before = getattr(_now, "fitting", None), getattr(_now, "calls", None)
+    _now.fitting, _now.calls = ({}, {}) if is_steady else (None, None)
     try:
         yield
     finally:
-        _now.fitting = before
+        _now.fitting, _now.calls = before
 
 
 @contextlib.contextmanager
@@ -52,14 +57,80 @@ def there() -> Iterator[None]:
         yield
 
 
-def surroundings(program: "Program") -> "list[Structure] | None":
+def surroundings(program: "Program") -> list[Structure] | None:
     """What stands at the program's places, if that is known to be as it was."""
     fitting = getattr(_now, "fitting", None)
     return fitting.get(program) if fitting else None
 
 
-def note(program: "Program", found: "list[Structure]") -> None:
+def note(program: "Program", found: list[Structure]) -> None:
     """It fits, and these stand at its places."""
     fitting = getattr(_now, "fitting", None)
     if fitting is not None and not program.stores:
         fitting[program] = found
+
+
+_HOLDERS = dict, list, tuple
+
+
+class Known:
+    """A call of a program, as the next one may be: other tensors, and all else the same."""
+
+    def __init__(self, program: "Program", call: Call, around: list[Structure]) -> None:
+        self.program, self.call = program, call
+        self._inputs = unique([*around, call.structure])
+        inside = [x for _, _, given in call.structure.parts[1][2].parts for x in given.within()]
+        self.can_be_told = all(isinstance(holder, _HOLDERS) for holder, _, _ in inside)
+        self._inside = [(holder, name, part.value) for holder, name, part in inside]
+        holders = {id(holder): holder for holder, _, _ in inside if isinstance(holder, _HOLDERS)}
+        self._sizes = [(holder, len(holder)) for holder in holders.values()]
+
+    def inputs_of(
+        self, env: Environment, args: Any, kwargs: dict[str, Any]
+    ) -> list[torch.Tensor] | None:
+        """The tensors for the program if it fits another call, too."""
+        before = self.call.given[1]
+        if args or kwargs.keys() != before.keys() or mode_of(env) != self.call.mode:
+            return None
+        others: dict[int, torch.Tensor] = {}
+        for name, value in kwargs.items():
+            old = before[name]
+            if value is not old:
+                if id(value) in others or not _is_alike(value, old):
+                    return None
+                others[id(old)] = value
+        if any(len(holder) != size for holder, size in self._sizes):
+            return None
+        try:
+            if any(holder[name] is not value for holder, name, value in self._inside):
+                return None
+        except KeyError:
+            return None
+        inputs = [others.get(id(tensor), tensor) for tensor in self._inputs]
+        return inputs if len(set(map(id, inputs))) == len(inputs) else None
+
+
+def _is_alike(value: Any, other: Any) -> bool:
+    """Whether both are tensors of their own, of the same form."""
+    if not (type(value) is type(other) is Tensor):
+        return False
+    one, two = value.__dict__, other.__dict__
+    if one.get("_link") is not None or two.get("_link") is not None:
+        return False
+    array, known = one["_elem"], two["_elem"]
+    return array.shape == known.shape and array.dtype == known.dtype and not value.requires_grad
+
+
+def last_of(owner: "Compiled") -> Known | None:
+    """The last call, where nothing but what it was given may have changed."""
+    calls = getattr(_now, "calls", None)
+    return calls.get(owner) if calls else None
+
+
+def note_call(owner: "Compiled", program: "Program", call: Call, around: list[Structure]) -> None:
+    """It is called again, and nothing around it has changed."""
+    calls = getattr(_now, "calls", None)
+    if calls is not None and not call.given[0]:
+        known = Known(program, call, around)
+        if known.can_be_told:
+            calls[owner] = known

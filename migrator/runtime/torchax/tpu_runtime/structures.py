@@ -179,6 +179,26 @@ class Structure:
                 put(holder, name, value)
         return self.value
 
+    def objects(self, place: tuple[int, ...] = ()) -> Iterator[tuple[Any, tuple[int, ...]]]:
+        """The plain objects with tensors in the value, with their places: see `at`."""
+        if self.tensors and is_plain(self.value):
+            yield self.value, place
+        for number, (_, _, part) in enumerate(self.parts):
+            yield from part.objects((*place, number))
+
+    def within(self) -> Iterator[tuple[Any, Any, "Structure"]]:
+        """All parts of its parts: who holds each, by which name or number, what is there."""
+        for found in self.parts:
+            yield found
+            yield from found[2].within()
+
+    def at(self, place: tuple[int, ...]) -> Any:
+        """What stands at a place."""
+        part = self
+        for number in place:
+            part = part.parts[number][2]
+        return part.value
+
     def has_slots(self) -> bool:
         """Whether it is an object with attributes that count, and no dict of them."""
         return bool(self.held) and self.value is self.held[0] and not isinstance(self.key, Identity)

@@ -9,23 +9,37 @@ from torch.utils import _pytree as pytree
 
 from .inside import NotCompilable
 from .numbers import Number
-from .structures import SIMPLE, is_plain
+from .structures import SIMPLE, Structure, is_plain
 
 
 class Template:
     """A result of a trace, to be built from the arrays of a run."""
 
-    def __init__(self, value: Any, outgoing: Callable[[Any], tuple[str, Any]]) -> None:
+    def __init__(
+        self,
+        value: Any,
+        outgoing: Callable[[Any], tuple[str, Any]],
+        arguments: Structure | None = None,
+    ) -> None:
         leaves, self.spec = pytree.tree_flatten(value)
-        self.kinds = [self._kind(leaf, outgoing) for leaf in leaves]
+        objects = arguments.objects() if arguments is not None else ()
+        given = {id(each): place for each, place in objects}
+        self.kinds = [self._kind(leaf, outgoing, given) for leaf in leaves]
 
-    def _kind(self, leaf: Any, outgoing: Callable[[Any], tuple[str, Any]]) -> Any:
+    def _kind(
+        self,
+        leaf: Any,
+        outgoing: Callable[[Any], tuple[str, Any]],
+        given: dict[int, tuple[int, ...]],
+    ) -> Any:
         if isinstance(leaf, torch.Tensor):
             return outgoing(leaf)
         if type(leaf) is Number:
             raise NotCompilable("it returns a number that it is given")
         if isinstance(leaf, (*SIMPLE, type, torch.nn.Module)):
             return "constant", leaf
+        if id(leaf) in given:
+            return "given", given[id(leaf)]
         if is_plain(leaf):
             shell = copy.copy(leaf)
             inside = Template(dict(vars(leaf)), outgoing)
@@ -38,7 +52,7 @@ class Template:
         """Which parts are tensors."""
         return [kind in ("new", "alias", "old") for kind, _ in self.kinds]
 
-    def build(self, new: list[Any], old: list[torch.Tensor]) -> Any:
+    def build(self, new: list[Any], old: list[torch.Tensor], arguments: Structure) -> Any:
         leaves = []
         for kind, value in self.kinds:
             if kind == "new":
@@ -47,9 +61,11 @@ class Template:
                 leaves.append(new[value].detach())
             elif kind == "old":
                 leaves.append(old[value])
+            elif kind == "given":
+                leaves.append(arguments.at(value))
             elif kind == "object":
                 made = copy.copy(value[0])
-                vars(made).update(value[1].build(new, old))
+                vars(made).update(value[1].build(new, old, arguments))
                 leaves.append(made)
             else:
                 leaves.append(value)

@@ -176,7 +176,7 @@ class Trace(Outputs):
                     result = self.memory.function(*args, **kwargs)
                 with self._watched(moved, wrappers), natively():
                     self._wrappers = wrappers
-                    self.result = Template(result, self.outgoing)
+                    self.result = Template(result, self.outgoing, self.call.structure)
                     self.stores = self._stores(snapshot)
                 del result
                 of_inputs = []
