@@ -17,7 +17,6 @@ from migrator.analysis.devices.variable import DeviceVariable
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
-from migrator.analysis.setup_py import SETUP
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.hot import Hot
@@ -230,6 +229,13 @@ class Context:
         return self.project is not None and self.project.imports_gpu_code(self.framework)
 
     @cached_property
+    def is_without_device(self) -> bool:
+        """Whether this is a program that uses no device, whose code no other takes to one."""
+        if not self.is_entry or self.uses_device:
+            return False
+        return self.project is None or not self.project.is_imported_by_gpu_code()
+
+    @cached_property
     def is_native(self) -> bool:
         """Whether the code was written for the target itself: then only older spellings change."""
         imports = [i for i in self.names.imports if self.names.parents[i] is self.names.tree]
@@ -245,14 +251,6 @@ class Context:
             and RUNTIME not in libraries
             and not any(map(self.framework.uses_device, self.constructs))
         )
-
-    @cached_property
-    def is_build(self) -> bool:
-        """Whether this is a setup.py, which runs where a project is built, without the runtime."""
-        if not any(word in self.source.text for word in ("setuptools", "distutils")):
-            return False
-        calls = self.names.all(ast.Call)
-        return any(self.names.qualified(call.func) in SETUP for call in calls)
 
     @cached_property
     def effects(self) -> Effects:

@@ -172,7 +172,7 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
     if len(parts) < 2 or any(map(ctx.hot.is_on_host, parts)):
         return None
-    if ctx.hot.in_pass(call):
+    if ctx.hot.in_pass(call) or _in_hook(ctx, call):
         return (
             _cached(ctx, call, *parts) if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
         )
@@ -188,13 +188,25 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     return _INPUT if _is_given(ctx, loop, grown) else _COLLECTED
 
 
+def _in_hook(ctx: Context, node: ast.AST) -> bool:
+    """Whether a node is part of what runs behind the forward pass of a module."""
+    function = getattr(ctx.names.function(node), "name", None)
+    return function is not None and any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "register_forward_hook"
+        and call.args
+        and dotted(call.args[0]) == function
+        for call in ctx.names.all(ast.Call)
+    )
+
+
 def _is_cache(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> bool:
     """`self.cache_k = torch.cat([self.cache_k, k])`, `k = torch.cat([past[0], k])`"""
     held = past.value if isinstance(past, ast.Subscript) else past
     if not _CACHE.search((dotted(held) or "").rpartition(".")[2]):
         return False
     match ctx.names.statement(call):
-        case ast.Assign(targets=[target]) if dotted(target) == (dotted(past) or ""):
+        case ast.Assign(targets=[target]) if ast.unparse(target) == ast.unparse(past):
             return True
     return any(_KEYS.search((dotted(e) or "").rpartition(".")[2]) for e in (past, new))
 

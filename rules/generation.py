@@ -206,7 +206,7 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
     loop = token_loop(ctx.names, ctx.flow, around)
     assert loop is not None
     choice = _choice(ctx, loop) if loop.limit is not None or not _counts_places(ctx) else None
-    if buffer is None or choice is None or (ctx.is_entry and not ctx.uses_device):
+    if buffer is None or choice is None or ctx.is_without_device:
         return Keep("right as it stands")
     name = _new(ctx, "tokens", "token_buffer")
     tree, text = ctx.names.tree, loop.name

@@ -45,7 +45,7 @@ def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
     call = ctx.parent(found.node)
     assert isinstance(call, ast.Call)
-    if ctx.is_entry and not ctx.uses_device:
+    if ctx.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(found.node.value, ast.Constant):
         return Report("no sparse gradients on a TPU: it has to be False there")

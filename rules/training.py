@@ -156,7 +156,7 @@ def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     word = ctx.words.step_boundary
     if word is None:
         return Keep("runs round by round")
-    if ctx.is_entry and not ctx.uses_device:
+    if ctx.is_without_device:
         return Keep("nothing here uses a device")
     assert isinstance(found.node, ast.For | ast.While)
     end = end_of_round(ctx.names, ctx.flow, found.node)
@@ -286,7 +286,7 @@ def step(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.words.step_boundary
     if word is None:
         return None
-    if ctx.is_entry and not ctx.uses_device:
+    if ctx.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} behind its statement")

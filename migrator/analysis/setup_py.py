@@ -1,4 +1,4 @@
-"""What a setup.py says that has to be installed."""
+"""What is a setup.py, and what it says that has to be installed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ _ARGUMENTS = {
     "install_requires": "dependency", "extras_require": "dependency", "tests_require": "package",
     "setup_requires": "build", "python_requires": "python",
 }  # fmt: skip
+
+
+def builds(names: Names, text: str) -> bool:
+    """Whether it is a setup.py, which runs where a project is built, without the runtime."""
+    if not any(word in text for word in ("setuptools", "distutils")):
+        return False
+    return any(names.qualified(call.func) in SETUP for call in names.all(ast.Call))
 
 
 def required(names: Names, call: ast.Call) -> Iterator[tuple[str, ast.Constant]]:

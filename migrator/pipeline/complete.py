@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from migrator.analysis import traces
+from migrator.analysis.setup_py import builds
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.context import Context
@@ -45,7 +46,7 @@ def complete(
     result.modules = plan.requires(emptied)
     for rule, handler in (
         ()
-        if plan.gate or context.is_native or context.is_build
+        if plan.gate or context.is_native or builds(context.names, context.source.text)
         else rules.exact.get(("file", "setup"), ())
     ):
         decision = handler(context, Construct("file", "setup", context.names.tree))

@@ -11,6 +11,7 @@ from migrator.analysis import traces
 from migrator.analysis.devices.guards import Guards
 from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import place
+from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct
@@ -196,9 +197,9 @@ def _rule_on(
         ):
             decision = SUPPRESSED
         elif (
-            context.is_build
-            and isinstance(decision, Rewrite)
+            isinstance(decision, Rewrite)
             and context.framework.uses_device(construct)
+            and builds(context.names, context.source.text)
         ):
             decision = _OF_BUILD
         elif isinstance(decision, Rewrite):

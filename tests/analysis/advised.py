@@ -36,6 +36,8 @@ FOUND = {
         "while go():\n    x = model(x)\n    seen = torch.cat([seen, x])\n",
         in_forward("k = torch.cat([self.cache_k, x], dim=1)"),
         in_forward("self.cache = torch.cat([self.cache, x], dim=1)"),
+        "def keep(module, _, y):\n    cache[module] = torch.cat([cache[module], y], dim=1)\n"
+        "    return cache[module]\n\nmodel.key.register_forward_hook(keep)\n",
     ],
     "ADV003": [
         in_loop("total += loss.item()"),
@@ -126,6 +128,7 @@ LOOK_ALIKES = {
     "ADV002": [
         in_forward("for layer in self.layers:", "    x = torch.cat([x, layer(x)], 1)"),
         in_forward("x = torch.cat([x, self.skip], 1)"),
+        "def keep(module, y):\n    cache[module] = torch.cat([cache[module], y], dim=1)\n",
         "for i in range(9):\n    x = model(z)\n    x = torch.cat([x, z])\n",  # anew in each round
         "for i in range(9):\n    x = torch.cat([x, read(i)])\n",  # no model
         "for i in range(9):\n    model(x)\n    seen = np.concatenate([seen, x])\n",

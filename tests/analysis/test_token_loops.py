@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from pathlib import Path
 
 import pytest
 from helpers import TARGETS, run
 
 from migrator.diagnostics import Severity
+from tests.engine.projects import Files
+from tests.engine.projects import migrate as project
 
 HEAD = """import torch
 model = GPT().cuda()
@@ -48,6 +51,21 @@ def migrated(source: str, target: str = "torchax") -> str:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_form(target: str) -> None:
     assert migrated(FORM, target) == EDITED
+
+
+@pytest.mark.parametrize("importer", ["", "from chapter import generate\nprint(torch.ones(1))\n",
+                                      "from chapter import generate\nmodel.cuda()\n"])  # fmt: skip
+def test_a_program_without_a_device_is_edited_where_another_takes_it_to_one(
+    tmp_path: Path, importer: str
+) -> None:
+    """A chapter runs by itself on the CPU, and a later one imports it for a GPU."""
+    main = 'if __name__ == "__main__":\n    print(generate(GPT(), prompt, 9))\n'
+    files: Files = {
+        "chapter.py": f"import torch\n\n{FORM}\n{main}",
+        "train.py": f"import torch\n{importer}",
+    }
+    edited = project(tmp_path, files, "torch_xla", unsafe=True)["chapter.py"]
+    assert ("TokenBuffer" in edited) is ("torch_xla.sync()" in edited) is ("cuda" in importer)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,11 @@ class ImportGraph:
         sources = (self.reader.read(path) or b"" for path in self.reached())
         return any(framework.is_imported_in(s) and framework.has_tokens(s) for s in sources)
 
+    def is_imported_by_gpu_code(self) -> bool:
+        """Whether a program that imports this file, directly or not, uses a device."""
+        programs = ((path, *self.reached(path)) for path in self.importers())
+        return any(self.cache.uses_device(path) for program in programs for path in program)
+
     def importers(self) -> Iterator[Path]:
         """Files beside this one, above or below it that import it."""
         yield from self.importers_above()
