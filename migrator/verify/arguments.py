@@ -46,6 +46,7 @@ class Arguments:
     tolerances: tuple[str, ...]
     memory: float | None
     devices: int | None
+    shard: str | None
     measure: bool
     diff: bool
     portable: bool
@@ -74,6 +75,8 @@ class Arguments:
                 raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
         if self.quick and (not self.is_script or self.compile_for):
             raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
+        if self.shard and self.devices is None:
+            raise click.UsageError(f"--shard {self.shard} divides models: give --devices N, too")
         if self.is_script:
             self._check_script()
         else:
@@ -171,6 +174,6 @@ class Arguments:
         return Options(
             diff=self.diff, portable=self.portable, unsafe=self.unsafe, python=self.python,
             install=self.install, timeout=self.timeout, keep=self.keep, console=out,
-            compile_for=self.compile_for, devices=self.devices, measure=self.measure,
-            bisect=self.bisect,
+            compile_for=self.compile_for, devices=self.devices, shard=self.shard,
+            measure=self.measure, bisect=self.bisect,
         )  # fmt: skip

@@ -73,6 +73,11 @@ if TYPE_CHECKING:
 @options.memory("Of a script: what each run may allocate.")
 @options.devices("Run on N devices: virtual ones where there is no TPU.")
 @click.option(
+    "--shard",
+    type=click.Choice(["tp", "tp-row"]),
+    help="Migrate with --shard: models are divided over the N devices.",
+)
+@click.option(
     "--measure",
     is_flag=True,
     help="Also run the app's own measurements: minutes, best on a quiet machine.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from migrator import migrate_paths
 from migrator.report.console import show_diff
 from migrator.runs.run_report import Report
-from migrator.targets import Target
+from migrator.targets import RUNTIME, Target
 
 from .bisection import Bisection, locate
 from .bisection_sources import with_sources
@@ -38,6 +38,7 @@ _COMPILED = ("input", "output", "loss", "metric", "gradients", "weights", "end",
 _STEPWISE = ("start", "buffers", *_COMPILED)
 # Times what the original takes: until the other runs begin, and of what the script itself takes.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
+_DIVIDED = f"{RUNTIME}.shard(".encode()
 _SHORT = 30.0  # seconds: of a run that is shorter, most is compiling
 
 
@@ -194,6 +195,12 @@ class MigratedRuns:
         failed = [d.message for path, d in report.failures if path == self.script.file]
         if failed:
             raise VerifyError(f"{self.script.entry} could not be migrated: {failed[0]}")
+        divided = any(_DIVIDED in file.result.source for file in report.files)
+        if self.options.shard is not None and not divided:
+            raise VerifyError(
+                f"--shard {self.options.shard} divides no model: none is moved to the device whose "
+                "class is the project's, with repeated blocks of layers that are known"
+            )
 
     def record(
         self,

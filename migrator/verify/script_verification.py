@@ -62,7 +62,8 @@ def verify_against(
     )
     try:
         framework = find_framework(target.framework)
-        count = options.devices if framework.follows_operations else None  # else of no ranks
+        has_ranks = framework.follows_operations and options.shard is None
+        count = options.devices if has_ranks else None
         found = Script.find(script, args, module, count) if isinstance(script, Path) else script
         found = replace(found, framework=framework, environment=target.host.originals)
         if found.ranks is not None and options.bisect:
@@ -129,7 +130,8 @@ def _begun(
             traced = restored(script, known, work / "golden-code", options.keep)
             notes.append(_BISECTED if traced else _NOT_BISECTED)
     notes += notes_on(first, settings)
-    if options.devices is not None and not first.ranks and script.framework.follows_operations:
+    ran_once = not first.ranks and script.framework.follows_operations and options.shard is None
+    if options.devices is not None and ran_once:
         notes.append(
             f"none of {script.ranks.count} processes joined a process group: one is compared"
             if script.ranks is not None

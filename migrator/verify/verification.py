@@ -56,7 +56,8 @@ class Options:
     --portable, and have the program choose the target. ``unsafe``: migrate with --unsafe.
     ``compile_for``: compile all programs with
     products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
-    ``measure``: run the app's measurements, too. ``migrate``: another migration than tpu-migrate's.
+    ``shard``: migrate with --shard, else as an app says. ``measure``: run the app's measurements,
+    too. ``migrate``: another migration than tpu-migrate's.
     ``bisect``: where a script's numbers differ, find the operation.
     """
 
@@ -70,13 +71,15 @@ class Options:
     unsafe: bool = False
     compile_for: str | None = None
     devices: int | None = None
+    shard: str | None = None
     measure: bool = False
     migrate: Migration | None = None
     bisect: bool = False
 
     @property
     def config(self) -> Config:
-        return Config(portable=self.portable, unsafe=self.unsafe)
+        shard = self.shard or "replicated"
+        return Config(portable=self.portable, unsafe=self.unsafe, shard=shard)
 
 
 def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
@@ -204,7 +207,7 @@ class _Work:
     def _migrate(self) -> None:
         how = self.options
         divides = self.interpreter.target.offers("shard") and not how.portable
-        shard = self.app.shard if divides else "replicated"
+        shard = how.shard or (self.app.shard if divides else "replicated")
         migrate = how.migrate or partial(
             write_migrated_copy,
             config=replace(how.config, shard=shard, unsafe=how.unsafe or self.app.unsafe),

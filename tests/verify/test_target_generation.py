@@ -160,3 +160,81 @@ def test_a_cache_that_is_written_at_a_tensor_passes(
     assert result.migration is not None
     (file,) = result.migration.files
     assert "position = torch.tensor(previous" in file.result.source.decode()
+
+
+DIVIDED = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q_proj = nn.Linear(16, 16)
+        self.k_proj = nn.Linear(16, 16)
+        self.v_proj = nn.Linear(16, 16)
+        self.o_proj = nn.Linear(16, 16)
+        self.fc1 = nn.Linear(16, 32)
+        self.fc2 = nn.Linear(32, 16)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (4, 4)).transpose(1, 2)
+                   for f in (self.q_proj, self.k_proj, self.v_proj))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o_proj(y.transpose(1, 2).flatten(2))
+        return x + self.fc2(self.fc1(x).relu())
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(19, 16)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(16, 19)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+torch.manual_seed(0)
+model = GPT().cuda().eval()
+tokens = torch.tensor([[3, 5, 7], [2, 4, 6]]).cuda()
+with torch.no_grad():
+    for _ in range(4):
+        token = model(tokens)[:, -1].argmax(-1, keepdim=True)
+        tokens = torch.cat((tokens, token), dim=1)
+print(tokens.tolist())
+"""
+
+
+def divided(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> ScriptResult:
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    Path("t.py").write_text(script, encoding="utf-8")
+    options = Options(
+        python=Path(sys.executable), unsafe=True, devices=2, shard="tp", keep=folder / "kept"
+    )
+    settings = Settings(roundings=1)
+    return verify_against(Path("t.py"), [], find_target(TARGET), None, settings, options)
+
+
+def test_a_model_that_is_divided_makes_the_same_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = divided(tmp_path, monkeypatch, DIVIDED)
+    assert result.passed, result
+    assert "2 virtual devices" in result.device
+    assert not any("--devices changed nothing" in note for note in result.notes)
+    assert result.kept is not None
+    logs = [log.read_text() for log in result.kept.rglob("output.txt")]
+    assert any("GPT on 2 devices: 8 layers column, 4 layers replicated" in log for log in logs)
+
+
+def test_what_divides_no_model_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would pass on one device, and say nothing of several."""
+    result = divided(tmp_path, monkeypatch, GENERATING)
+    assert result.error is not None
+    assert result.error.startswith("--shard tp divides no model: ")

@@ -230,6 +230,7 @@ class TestScripts:
             (("tools/none.py", "--compile-for", "v6e-1"), "no such file"),
             (("tools/train.py", "--compile-for", "v9z"), "'v9z' is not one of 'v6e-1', "),
             (("tiny", "--", "--epochs", "3"), "go with a SCRIPT.py"),
+            (("tools/train.py", "--shard", "tp"), "--shard tp divides models: give --devices N"),
             (("tools/train.py", "--compile-for", "v6e-1", "--keep", "here"), "choose another"),
         ],
     )
