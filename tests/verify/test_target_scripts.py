@@ -209,6 +209,28 @@ for _ in range(8):
     assert "1.num_batches_tracked" in ends
 
 
+@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
+@pytest.mark.parametrize("cleared", ["None", "zeros"])
+def test_gradients_that_are_cleared_behind_a_compiled_step_are_none_that_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleared: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"""\
+import torch
+
+net = torch.nn.Linear(3, 1).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = net(torch.randn(6, 3).cuda()).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad({"" if cleared == "None" else "set_to_none=False"})
+"""
+    found = held(tmp_path, text, roundings=0)
+    assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
+    assert {f.kind for f in found.compiled.findings} >= {"loss", "end"}
+
+
 @pytest.fixture
 def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptResult]:
     """The same script for more steps."""

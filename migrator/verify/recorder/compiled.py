@@ -22,12 +22,22 @@ class Traced:
 
     happened: list[torch.Tensor | Optimizer | int | None] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)  # the results of the last call
+    used: list[tuple[torch.Tensor, Any]] = field(default_factory=list)  # parameters, gradients
+    cleared: bool = False  # by `zero_grad` behind the step
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer is about to use the gradients of its parameters."""
+        self.happened.append(optimizer)
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        self.used += [(p, _array_of(p.grad)) for p in parameters if p.grad is not None]
 
     def find(self, results: list[Any]) -> None:
         """Keep no tensor of the trace: numbers of results in their place; None for what stays."""
+        self.cleared = any(_array_of(p.grad) is not array for p, array in self.used)
+        self.used.clear()
         for place, what in enumerate(self.happened):
             if isinstance(what, torch.Tensor):
-                array = what.__dict__["_elem"]
+                array = _array_of(what)
                 same = (number for number, result in enumerate(results) if result is array)
                 self.happened[place] = next(same, None)
 
@@ -42,7 +52,12 @@ class Traced:
     @property
     def leaves_gradients(self) -> bool:
         """Whether gradients are afterwards what they were at the one step of an optimizer."""
-        return len(self.steps) == 1 and len(self.losses) <= 1
+        return len(self.steps) == 1 and len(self.losses) <= 1 and not self.cleared
+
+
+def _array_of(tensor: torch.Tensor | None) -> Any:
+    """The array that JAX traces for a tensor."""
+    return tensor.__dict__["_elem"] if tensor is not None else None
 
 
 def follow(watch: Watch) -> None:

@@ -190,7 +190,7 @@ class Watch(Events):
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if is_traced():
             if self.tracing is not None:
-                self.tracing.happened.append(optimizer)
+                self.tracing.stepped(optimizer)
             return None
         if self.paused:
             return None
