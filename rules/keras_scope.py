@@ -135,10 +135,23 @@ def set_up(ctx: Context, found: Construct) -> Decision | None:
     tops += [_top(ctx, call) for call in batches]
     first = min(tops, key=lambda s: s.lineno)
     anchor = last_import(ctx.names, {first})
-    lines = ["", word.code.replace("{name}", name), ""]
+    lines = [*_imported_below(ctx, anchor), "", word.code.replace("{name}", name), ""]
     edits: list[Edit] = [Insert(ctx.names.tree, anchor, lines)]
     edits += [Wrap(run[0], run, f"with {name}.scope():") for run in runs]
     return Rewrite(edits, word.requires)
+
+
+def _imported_below(ctx: Context, anchor: ast.stmt | None) -> list[str]:
+    """Imports of what makes the strategy, where the script has them further below."""
+    spelled, _ = ctx.module("tensorflow")
+    first = anchor.lineno if anchor is not None else 0
+    lines = []
+    for module, name in (("os", "os"), ("tensorflow", spelled)):
+        found = (b for b in ctx.names.top.bindings.get(name, ()) if b.kind == "import")
+        places = [_top(ctx, b.node).lineno for b in found if b.qualname == module]
+        if places and min(places) > first:
+            lines.append(f"import {module}" + (f" as {name}" if name != module else ""))
+    return lines
 
 
 def strategy_name(ctx: Context) -> str:

@@ -207,6 +207,14 @@ def test_what_gpus_need_goes() -> None:
     )
 
 
+def test_what_makes_the_strategy_is_imported_above_it() -> None:
+    below = "import os\nimport tensorflow as tf\nprint(os, tf)\nm.fit(x)\n"
+    net = "m = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])\n"
+    text = migrated(f"from tensorflow import keras\n{net}{below}", TARGET, entry=True)
+    head = "from tensorflow import keras\nimport os\nimport tensorflow as tf\n"
+    assert text == f"{head}{MADE}with strategy.scope():\n    {net}{below}"
+
+
 def test_a_program_for_another_back_end_stays() -> None:
     source = 'import os\n\nos.environ["KERAS_BACKEND"] = "jax"\nimport keras\n'
     assert reported_codes(run(source, TARGET)) == {"KER001"}
