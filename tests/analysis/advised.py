@@ -193,6 +193,8 @@ LOOK_ALIKES = {
         in_loop("if step % 9 == 0:", "    if torch.isnan(loss):", "        break"),
         "if model(x).sum() > 0:\n    go()\n",  # once
         "while True:\n    if model(read(input())).sum() > 0:\n        break\n",
+        "def default(val, d):\n    return d() if callable(d) else d\n"  # `d` is no discriminator
+        + in_forward("n = default(n, self.n)", "if n > 0:", "    x = -x"),
     ],
     "ADV008": [
         in_forward("x = x * torch.tensor([n, 2 * n], device=x.device)"),  # no buffer could hold it

@@ -185,7 +185,7 @@ class Tensors:
         qualified = self.names.qualified(function) or ""
         if qualified.startswith("torch."):
             return self._torch_call(node, qualified)
-        if self.is_model(function):
+        if self.is_model(function) and (node.args or node.keywords):  # `d()` is no discriminator
             return not isinstance(function, ast.Name) or function.id != "self"
         if hints.is_loss_name(last_word(node)) and not qualified.startswith(("numpy.", "math.")):
             return self.flow.called_definition(node) is None or self._returns_tensor(node)
