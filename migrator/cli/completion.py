@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the shells, and the command that sets it up."""
+"""Completion in bash, zsh, fish and PowerShell: the shells, and the command that sets it up."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from migrator.cli import COMPLETING
 _PROGRAM = "tpu-migrate"
 _SHELLS = {
     "bash": f'eval "$({_PROGRAM} completion bash)"      in ~/.bashrc',
-    "zsh": f'eval "$({_PROGRAM} completion zsh)"       in ~/.zshrc, behind compinit',
+    "zsh": f'eval "$({_PROGRAM} completion zsh)"       in ~/.zshrc, after compinit',
     "fish": f"{_PROGRAM} completion fish | source   in ~/.config/fish/config.fish",
+    "powershell": f"{_PROGRAM} completion powershell | Out-String | iex   in $PROFILE",
 }
 
 
@@ -54,6 +55,13 @@ class _Joined(ShellComplete):
 @add_completion_class
 class _Zsh(_Joined, ZshComplete):
     name = "zsh"
+
+
+_click_power_shell = get_completion_class("powershell")  # since click 8.5
+if _click_power_shell is None:
+    del _SHELLS["powershell"]
+else:
+    add_completion_class(type("_PowerShell", (_Joined, _click_power_shell), {}), "powershell")
 
 
 @add_completion_class

@@ -1,4 +1,4 @@
-"""Completion, as bash, zsh and fish give it to a user."""
+"""Completion, as bash, zsh, fish and PowerShell give it to a user."""
 
 from __future__ import annotations
 
@@ -128,6 +128,25 @@ def test_a_list_with_commas(ask: Ask) -> None:
 def test_an_equals_sign(ask: Ask) -> None:
     (word,) = ask("tpu-migrate train.py --target=torch_x")
     assert word.removeprefix("--target=") == "torch_xla"
+
+
+def test_power_shell_is_given_three_lines_for_each_offer(environment: dict[str, str]) -> None:
+    """What its script reads: kind, word, help. The script itself was never run in PowerShell."""
+    program = Path(environment["PATH"].partition(os.pathsep)[0]) / PROGRAM
+
+    def offered(line: str, at: int) -> str:
+        asked = {"COMP_WORDS": line, "COMP_CWORD": str(at)}
+        asked["_TPU_MIGRATE_COMPLETE"] = "powershell_complete"
+        return subprocess.check_output([program], env=environment | asked, text=True)
+
+    assert offered("tpu-migrate x --target=torch_x", 2).startswith("plain\n--target=torch_xla\n")
+    assert offered("tpu-migrate x -o m", 3) == "dir\nm\n_\n"
+    words = offered("tpu-migrate x --stati", 2).splitlines()
+    assert words[:2] == ["plain", "--statistics"] and "Count" in words[2]
+    script = subprocess.check_output(
+        [program, "completion", "powershell"], env=environment, text=True
+    )
+    assert "-CommandName tpu-migrate" in script and "'powershell_complete'" in script
 
 
 def typed(command: list[str], environment: dict[str, str], keys: list[tuple[str, str]]) -> str:

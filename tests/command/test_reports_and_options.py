@@ -132,7 +132,7 @@ def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
             [".", "--fix"],
             "no such option: --fix; tpu-migrate PATH --target TARGET rewrites in place",
         ),
-        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+        (["completion"], "Missing argument '{bash|zsh|fish|powershell}'. Choose from:"),
     ],
 )
 def test_words_of_other_tools_are_told_what_to_say(
