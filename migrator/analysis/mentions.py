@@ -76,7 +76,7 @@ def has_settings(content: bytes) -> bool:
 
 
 _SPEAKS_OF_GPUS = re.compile(
-    rb"cuda|CUDA_VISIBLE|(?i:gpu)|[nhx]ccl|nvidia|NVIDIA|torch|devices|\b(?:xpu|npu|mps)\b"
+    rb"cuda|CUDA_VISIBLE|(?i:gpu)|gcr\.io/kaggle-|[nhx]ccl|(?i:nvidia)|torch|devices|\b(?:xpu|npu|mps)\b"
     rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)"
 )
 _CONTAINER_SETTING = re.compile(
@@ -98,8 +98,14 @@ _HALF_OPTION = re.compile(
     r"(?<!\S)--(?:mixed_precision[ =]fp(?:16|8)|(?:fp16|fp16_full_eval|tf32)(?![\w-])"
     r"(?![ =](?i:false|0|no)\b))|ACCELERATE_MIXED_PRECISION=fp(?:16|8)"
 )
+# Which machine a Kaggle kernel asks for, and an image that no TPU has
+_KAGGLE = re.compile(
+    r""""(?:docker_image"\s*:\s*"gcr\.io/kaggle-|enable_gpu"\s*:\s*"?(?i:true)\b"""
+    r"""|enable_tpu"\s*:\s*"?(?i:false)\b|machine_shape"\s*:\s*"Nvidia)"""
+)
 # By what they say, those that say most first.
 _SETTINGS = {
+    "kaggle": _KAGGLE,
     "device": DEVICE_SETTING,
     "container": _CONTAINER_SETTING,
     "back end": _BACK_END,

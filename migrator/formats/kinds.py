@@ -8,6 +8,7 @@ from pathlib import Path
 from migrator.formats.embedded import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
 
 NOTEBOOK = ".ipynb"
+KAGGLE = "kernel-metadata.json"  # which machine a notebook gets there
 TOML = ("pyproject.toml", "Pipfile", "pixi.toml")
 INI = ("setup.cfg", "tox.ini")
 _SHELL = re.compile(
@@ -54,6 +55,8 @@ def lists_packages(path: Path) -> bool:
 
 def is_data(path: Path) -> bool:
     """JSON mostly is, which may be many files: only a name tells that it is a configuration."""
-    return path.suffix == ".json" and not any(
-        map(_CONFIGURATION.search, (path.stem, path.parent.name))
+    return (
+        path.suffix == ".json"
+        and path.name != KAGGLE
+        and not any(map(_CONFIGURATION.search, (path.stem, path.parent.name)))
     )

@@ -39,6 +39,14 @@ _MAGIC = re.compile(
 )
 _HELP = re.compile(r"(?P<indent>[ \t]*)(?P<text>[\w.]+\?{1,2})[ \t]*")
 
+# What Colab and Kaggle are asked for instead of a GPU; Kaggle's GPUs have images of their own.
+_MACHINES = (
+    {"accelerator": '"TPU"', "colab.gpuType": '"V5E1"'},
+    {"kaggle.accelerator": '"tpuV5e8"', "kaggle.isGpuEnabled": "false",
+     "kaggle.dockerImageVersionId": "null"},
+)  # fmt: skip
+_GPU = re.compile(r'"(?:gpu|nvidia\w*)"', re.IGNORECASE)
+
 # A line of a string as JSON has it.
 _RAW = re.compile(r"(?:[^\\]|\\[^n])*\\n|(?:[^\\]|\\[^n])+")
 
@@ -106,7 +114,7 @@ class Notebook:
 
     text: str
     cells: list[Cell]
-    metadata: dict[str, _Span] = field(default_factory=dict)  # strings in it, by their path
+    metadata: dict[str, _Span] = field(default_factory=dict)  # by their path: what is not nested
     for_tpu: bool = True  # whether other code needs another machine
 
     @property
@@ -173,7 +181,7 @@ class Notebook:
                 ending = cell.source[len(cell.source.rstrip("\n")) :]
                 sources[cell.number] = restored(code).rstrip("\n") + ending
         for_tpu = self.for_tpu and module != self.module
-        return self._text_with(sources, self._accelerator() if for_tpu else [])
+        return self._text_with(sources, list(self._machine()) if for_tpu else [])
 
     def with_sources(self, sources: Mapping[int, str]) -> str:
         """The file's text with other text in cells, by their numbers."""
@@ -191,12 +199,11 @@ class Notebook:
             at = span.end
         return "".join([*result, self.text[at:]])
 
-    def _accelerator(self) -> list[tuple[_Span, str]]:
-        span = self.metadata.get("accelerator")
-        if span is None or self.text[span.start : span.end] != '"GPU"':
-            return []
-        chip = self.metadata.get("colab.gpuType")
-        return [(span, '"TPU"'), *([(chip, '"V5E1"')] if chip is not None else [])]
+    def _machine(self) -> Iterator[tuple[_Span, str]]:
+        for values in _MACHINES:
+            known = [(self.metadata[n], value) for n, value in values.items() if n in self.metadata]
+            if any(_GPU.match(self.text, span.start) for span, _ in known):
+                yield from known
 
     def _as_json(self, span: _Span, source: str) -> str:
         """A cell's source as the file writes it: lines that stay are the same text."""
@@ -232,7 +239,7 @@ def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
         if value.get("nbformat") != 4:
             raise NotANotebook(f"notebook format {value.get('nbformat')}: only 4 is read")
         _check_language(value.get("metadata", {}))
-        metadata = dict(_strings(text, top["metadata"], ())) if "metadata" in top else {}
+        metadata = dict(_leaves(text, top["metadata"], ())) if "metadata" in top else {}
         cells = []
         for number, (_, span) in enumerate(_items(text, top["cells"].start), 1):
             if (cell := _cell(text, number, span)) is not None:
@@ -384,10 +391,10 @@ def _value(text: str, span: _Span) -> Any:
     return _decoder.raw_decode(text, span.start)[0]
 
 
-def _strings(text: str, span: _Span, path: tuple[str, ...]) -> Iterator[tuple[str, _Span]]:
-    """All strings in nested objects, by dotted paths."""
+def _leaves(text: str, span: _Span, path: tuple[str, ...]) -> Iterator[tuple[str, _Span]]:
+    """All values in nested objects that are none, by dotted paths."""
     for name, inner in _members(text, span.start):
         if text[inner.start] == "{":
-            yield from _strings(text, inner, (*path, name))
-        elif text[inner.start] == '"':
+            yield from _leaves(text, inner, (*path, name))
+        else:
             yield ".".join((*path, name)), inner

@@ -296,3 +296,37 @@ def test_large_data_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_data_is_no_configuration() -> None:
     assert not run('{"device": "cuda"}\n' * 10_000, path="config.json").changed
+
+
+PINNED = "gcr.io/kaggle-gpu-images/python@sha256:0123"
+
+
+@pytest.mark.parametrize(
+    ("asked", "after"),
+    [
+        ({"enable_gpu": "true", "docker_image": PINNED},
+         {"enable_gpu": False, "docker_image": None}),
+        ({"machine_shape": "NvidiaTeslaT4", "enable_tpu": False},
+         {"machine_shape": "TpuV5E8", "enable_tpu": True}),
+        ({"enable_tpu": True, "docker_image": PINNED}, {"enable_tpu": True, "docker_image": None}),
+        ({"enable_gpu": False, "enable_tpu": False, "docker_image": PINNED}, None),
+    ],
+)  # fmt: skip
+def test_a_kernel_of_kaggle_asks_for_a_tpu(
+    asked: dict[str, object], after: dict[str, object] | None, tmp_path: Path
+) -> None:
+    """In lines of its own or in one; the pinned image would be started in place of a TPU's."""
+    kernel = {"code_file": "a.py", "kernel_type": "script"}
+    file = tmp_path / "kernel-metadata.json"
+    (tmp_path / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
+    for indent in (2, None):
+        file.write_text(json.dumps({**kernel, **asked}, indent=indent))
+        result = migrate_paths([tmp_path], "torch_xla").files[-1].result
+        assert json.loads(result.source) == {**kernel, **(after or asked)}
+        codes = {d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN}
+        assert codes == ({"CFG002"} if after else set())
+
+
+def test_enable_gpu_in_other_files_is_reported() -> None:
+    result = run('{"enable_gpu": true}', path="config.json")
+    assert not result.changed and "mentions GPUs" in constructs(result)[0].message

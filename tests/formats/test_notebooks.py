@@ -125,9 +125,30 @@ def test_cells_of_a_shell_are_scripts(magic: str) -> None:
             {"accelerator": "TPU", "colab": {"gpuType": "V5E1", "toc": []}},
         ),
         ({"accelerator": "None"}, {"accelerator": "None"}),
+        (
+            {
+                "kaggle": {
+                    "accelerator": "nvidiaTeslaT4",
+                    "isGpuEnabled": True,
+                    "dockerImageVersionId": 31041,
+                    "language": "python",
+                }
+            },
+            {
+                "kaggle": {
+                    "accelerator": "tpuV5e8",
+                    "isGpuEnabled": False,
+                    "dockerImageVersionId": None,
+                    "language": "python",
+                }
+            },
+        ),
+        ({"kaggle": {"accelerator": "none", "dockerImageVersionId": 1}},) * 2,
     ],
 )
-def test_colab_is_asked_for_a_tpu(metadata: dict[str, Any], after: dict[str, Any]) -> None:
+def test_colab_and_kaggle_are_asked_for_a_tpu(
+    metadata: dict[str, Any], after: dict[str, Any]
+) -> None:
     result = run("import torch\nx = torch.ones(2).cuda()", **metadata)
     assert json.loads(result.source)["metadata"] == after
     assert run("import torch  # cuda", **metadata).changed is False
