@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from argparse import Namespace
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,15 @@ from migrator.runs.run_report import Report
 from migrator.runs.run_targets import chosen
 from migrator.targets import Target, names
 
+_NAME = MAGIC.removeprefix("%%")
+_CALL = f"get_ipython().run_cell_magic({_NAME!r}, "
+
 
 def register(shell: Any) -> None:
     """Add the magic to an IPython shell."""
-    shell.register_magic_function(Magic(shell).tpu_migrate, "cell", MAGIC.removeprefix("%%"))
+    magic = Magic(shell)
+    shell.register_magic_function(magic.tpu_migrate, "cell", _NAME)
+    shell.input_transformers_post.append(magic.awaited)
 
 
 class Magic:
@@ -36,11 +43,27 @@ class Magic:
         self._running: str | None = None  # the target whose runtime can be imported
         self._parser = MagicArgumentParser(MAGIC, description=self.tpu_migrate.__doc__)
         add = self._parser.add_argument
-        add("--target", choices=names(), help="needed once, if no configuration has it")
+        add("--target", choices=names(), help="needed once, unless it is configured")
         add("--unsafe", action="store_true", help="make edits that may change results, too")
         add("--diff", action="store_true", help="only show the diff")
 
-    def tpu_migrate(self, line: str, cell: str) -> None:
+    def awaited(self, lines: list[str]) -> list[str]:
+        """What IPython makes of a cell: its call of the magic is awaited, if the cell awaits."""
+        if not lines or not lines[0].startswith(_CALL):
+            return lines
+        call = ast.parse("".join(lines), mode="eval").body
+        assert isinstance(call, ast.Call)
+        if not self._awaits(ast.literal_eval(call.args[2])):
+            return lines
+        return [f"await {lines[0]}", *lines[1:]]
+
+    def _awaits(self, cell: str) -> bool:
+        asked: bool = self._shell.should_run_async(
+            cell, transformed_cell=self._shell.transform_cell(cell)
+        )
+        return asked
+
+    def tpu_migrate(self, line: str, cell: str) -> Awaitable[None] | None:
         """Show the migration of a cell, and run it in the notebook's namespace.
 
         %%tpu_migrate [--target TARGET] [--unsafe] [--diff]
@@ -55,11 +78,14 @@ class Magic:
             raise BadUse(str(error)) from None
         self._given = asked.target or self._given
         if asked.diff:
-            return
+            return self._run_async("") if self._awaits(cell) else None
         if migrated.set_up:
-            self._run(migrated.set_up)
+            _raise_error_of(self._shell.run_cell(migrated.set_up))
         self._cells.accept(migrated)
-        self._run(migrated.source)
+        if self._awaits(cell):
+            return self._run_async(migrated.source)
+        _raise_error_of(self._shell.run_cell(migrated.source))
+        return None
 
     def _migrated(self, asked: Namespace, cell: str) -> tuple[Migrated, Target]:
         config = load(Path.cwd()).with_overrides(
@@ -88,10 +114,14 @@ class Magic:
         sys.path.insert(0, str(target.runtime))
         self._running = target.name
 
-    def _run(self, source: str) -> None:
-        """Run code as a cell of its own; an error ends the cell with the magic, too."""
-        done = self._shell.run_cell(source)
-        error = done.error_before_exec or done.error_in_exec
-        if error is not None:
-            error._render_traceback_ = list  # it was shown
-            raise error
+    async def _run_async(self, source: str) -> None:
+        code = self._shell.transform_cell(source)
+        _raise_error_of(await self._shell.run_cell_async(source, transformed_cell=code))
+
+
+def _raise_error_of(done: Any) -> None:
+    """An error of a cell ends the cell with the magic, too."""
+    error = done.error_before_exec or done.error_in_exec
+    if error is not None:
+        error._render_traceback_ = list  # it was shown
+        raise error

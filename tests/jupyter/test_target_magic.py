@@ -98,3 +98,14 @@ def test_a_look_runs_nothing(kernel: Kernel) -> None:
     said, error = kernel.run(f"%%tpu_migrate --target {TARGET} --diff", "x = torch.ones(2).cuda()")
     assert "-x = torch.ones(2).cuda()" in said and error is None
     assert kernel.run("x")[1] == "NameError"
+
+
+def test_a_cell_may_await(kernel: Kernel) -> None:
+    """In the kernel's own loop, which runs while the cell does."""
+    kernel.run("%load_ext migrator", "import asyncio", "import torch")
+    cell = ("await asyncio.sleep(0)", "x = torch.ones(2).cuda()", "float(x.sum())")
+    said, error = kernel.run(f"%%tpu_migrate --target {TARGET} --diff", *cell)
+    assert "-x = torch.ones(2).cuda()" in said and error is None
+    said, error = kernel.run("%%tpu_migrate", *cell)
+    assert said.endswith("2.0") and error is None
+    assert kernel.run("%%tpu_migrate", "await asyncio.sleep(0)", "1 / 0")[1] == "ZeroDivisionError"

@@ -55,6 +55,7 @@ class Article(HTMLParser):
         self.elements: Counter[str] = Counter()
         self.ids: set[str] = set()
         self.loaded: list[str] = []
+        self.drawn: list[str] = []  # by a library that the theme loads from a server
         self.inside = False
         self.feed(text)
 
@@ -64,6 +65,8 @@ class Article(HTMLParser):
         if self.inside:
             self.elements[tag] += 1
             self.ids.add(values.get("id") or "")
+        if "mermaid" in (values.get("class") or "").split():
+            self.drawn.append(tag)
         if tag in ("script", "img", "link", "iframe"):
             self.loaded.append(values.get("src") or values.get("href") or "")
 
@@ -89,6 +92,7 @@ def test_pages_have_the_structure_that_they_have_in_the_repository(site: Path) -
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for page, article in articles(site):
         assert [url for url in article.loaded if "//" in url] == [], page
+        assert article.drawn == [], page
 
 
 def test_every_page_is_found_by_its_title(site: Path) -> None:
