@@ -46,21 +46,18 @@ REPORTED = {"torch_xla": ("lbfgs",)}  # TRN004: right, but a new program at ever
 
 HEAD = """# Training: the numbers of originals and migrated programs
 
-Made by `benchmarks/training_numbers.py`: GPU programs (`benchmarks/training/programs.py`), migrated
-by this tool, run for 10 steps on the CPU back end of each target (not on a TPU), from the same
-weights on the same batches as the original on CPU torch.
+`benchmarks/training_numbers.py` migrates GPU programs (`benchmarks/training/programs.py`) and runs
+them for 10 steps on the CPU back end of each target, with the weights and batches of the original
+on CPU torch. Nothing here ran on a TPU.
 
-*loss*: the largest relative difference of a step's loss. *parameters*: the largest difference in a
-tensor of the final state (parameters and buffers), relative to the largest value in it. Elements
-whose true gradient is 0 (biases of keys in attention; found as those that SGD in float64 leaves
-where they were) hold rounding noise that Adam and its like blow up to full steps, in the original
-too; they are compared by their effect, which is in the losses. (So would be a bias in front of
-BatchNorm; these programs have none there. `tests/runtime/test_training.py` shows what it does.)
+* **loss**: the largest relative difference of a step's loss.
+* **parameters**: the largest difference in a tensor of the final state (parameters and buffers),
+  relative to the largest value in it. Elements whose true gradient is 0, such as biases of
+  attention's keys, are left out: they hold rounding noise, which Adam scales up to full steps in
+  the original, too. Their effect is in the losses.
+* **torchax** compiles steps, **torchax eager** runs operator by operator (`TPU_RUNTIME_EAGER=1`).
 
-*torchax* is with compiled steps, *torchax eager* the same programs operator by operator
-(`TPU_RUNTIME_EAGER=1`).
-
-Muon rounds to bfloat16 five times within a step, by design, so its parameters agree to bfloat16.
+Muon rounds to bfloat16 five times within a step, so its parameters agree to bfloat16.
 """
 
 

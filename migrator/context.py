@@ -77,7 +77,7 @@ class Context:
 
     def lacks(self, what: str) -> Report:
         """A report that neither the words nor the runtime of the target have this."""
-        return Report(f"{self.target.name} has nothing in the place of {what}")
+        return Report(f"{self.target.name} has no counterpart for {what}")
 
     def quoted(self, value: str, near: ast.AST | None = None) -> str:
         """`value` as a string literal in the quotes that the code nearby uses."""

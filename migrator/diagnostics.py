@@ -37,7 +37,7 @@ class Safety(StrEnum):
 _SAFETIES = {
     Safety.SAFE: "same meaning, within the documented tolerance",
     Safety.UNSAFE: "may change results",
-    Safety.DISPLAY_ONLY: "not made, only said",
+    Safety.DISPLAY_ONLY: "not made, only shown",
 }
 
 

@@ -69,7 +69,7 @@ def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
                 for reason, diff in faults:
                     yield Failure(rule.code, number, target.name, reason, diff)
         if rule.code not in said:
-            yield Failure(rule.code, 1, "", f"{rule.code} says nothing of its first example")
+            yield Failure(rule.code, 1, "", f"{rule.code} does not apply to its first example")
 
 
 def _migrated(example: Example, source: bytes, target: Target) -> Result:
@@ -87,7 +87,7 @@ def _faults(example: Example, target: Target, result: Result) -> Iterator[tuple[
         yield "becomes something else", _diff(expected, after, "expected", "becomes")
     again = _migrated(example, result.source, target).source.decode()
     if again != after:
-        yield "a second run changes it again", _diff(after, again, "first run", "second run")
+        yield "a second run changes it", _diff(after, again, "first run", "second run")
     if Path(example.path).suffix != ".py":
         return
     lost = _comments(example.before) - _comments(after)

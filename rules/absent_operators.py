@@ -7,9 +7,9 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 ABSENT = Rule(
     code="TEN002",
     name="absent-operator",
-    summary="an operator that the target does not have, and that no runtime can compute elsewhere",
-    why="""Most operators that a target lacks the CPU computes in its place. What they return here
-is a tensor of a kind that the target has none of: sparse, or quantized.""",
+    summary="an operator that the target lacks, and that can't run on the CPU instead",
+    why="""Most operators that a target lacks run on the CPU instead. These return a kind of
+tensor that the target doesn't have: sparse, or quantized.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -35,4 +35,6 @@ def absent(ctx: Context, found: Construct) -> Decision:
     name = found.key.rpartition(".")[2]
     if name not in ctx.words.absent:
         return Keep("the target has it")
-    return Report(f"{ctx.target.name} has no {name}: do it on the CPU, or without such tensors")
+    return Report(
+        f"{ctx.target.name} has no {name}: compute it on the CPU, or without such tensors"
+    )

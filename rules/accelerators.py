@@ -19,8 +19,8 @@ LADDER = Rule(
     code="ACC001",
     name="device-ladder",
     summary="code that picks a device among several kinds looks for a TPU first",
-    why="""Code that asks for CUDA, then XPU, MPS or Vulkan, is meant to run on whatever is there. A
-question about the TPU is put first; the others stay. With `--portable` the runtime chooses the
+    why="""Code that asks for CUDA, then XPU, MPS or Vulkan, is meant to run on whatever is
+there. A check for a TPU goes first; the others stay. With `--portable` the runtime chooses the
 device, and the CUDA branch asks it.""",
     examples=(
         Example(
@@ -184,7 +184,7 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     available = ctx.runtime("is_available")
     if available is None:
         return ctx.lacks("torch.cuda.is_available")
-    reason = "for other hardware; the TPU is asked for above"
+    reason = "for other hardware; the check for a TPU comes first"
     if picked.has_tpu:
         return Keep(reason, leaves=picked.rungs)
     if ctx.flow.kind(picked.device) & Kind.DEVICE:
@@ -205,7 +205,9 @@ def other(ctx: Context, found: Construct) -> Decision:
     asks = ctx.source.code(found.node).endswith(("available", "is_built"))
     if asks or is_guarded(ctx.names, found.node):
         return Keep("asked for first, and missing on a TPU machine")
-    return Report(f"of another accelerator ({found.key}), which is missing on a TPU machine")
+    return Report(
+        f"belongs to another accelerator ({found.key}), which is missing on a TPU machine"
+    )
 
 
 @OTHER.on("name", "torch.version.hip", "torch.version.cuda")
@@ -221,7 +223,7 @@ def version(ctx: Context, found: Construct) -> Decision | None:
             return Keep(_NO_ROCM)
         case ast.UnaryOp(op=ast.Not()) | ast.Call(func=ast.Name(id="bool")):
             return Keep(_NO_ROCM)
-    return Keep("reached with ROCm only") if is_guarded(ctx.names, found.node) else Report(_NO_ROCM)
+    return Keep("reached only with ROCm") if is_guarded(ctx.names, found.node) else Report(_NO_ROCM)
 
 
 _NO_ROCM = "None on a TPU machine, as it is with CUDA"
@@ -251,12 +253,14 @@ def optimize(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
     if statement is not None and _does_nothing(ctx, statement):
         return Rewrite([Delete(statement)])
-    return Report("of Intel's extension: remove it; a dtype that it converts to is `.to(dtype)`")
+    return Report(
+        "belongs to Intel's extension: remove it; if it converts to a dtype, call `.to(dtype)`"
+    )
 
 
 @LIBRARY.on("name", "intel_extension_for_pytorch.*")
 def of_library(ctx: Context, found: Construct) -> Decision:
-    return Report("of Intel's extension, which is missing on a TPU machine")
+    return Report("belongs to Intel's extension, which is missing on a TPU machine")
 
 
 def _does_nothing(ctx: Context, statement: ast.stmt) -> bool:

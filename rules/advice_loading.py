@@ -23,12 +23,12 @@ FAMILY = Family("ADV", "Advice", 190)
 LAST = Rule(
     code="ADV004",
     name="last-partial-batch",
-    summary="a smaller last batch is another shape, so the step is compiled once more",
+    summary="a smaller last batch has a new shape, so the step is compiled again",
     safety=Safety.DISPLAY_ONLY,
-    why="""If the number of examples is not a multiple of the batch size, the last batch of an epoch
-is smaller. That is another shape, so the step is compiled a second time, which takes as long as the
-first. `drop_last=True` skips a few examples per epoch (different ones each time, if they are
-shuffled). Loaders for evaluation, which must not skip anything, and loaders with an explicit
+    why="""If the number of examples is not a multiple of the batch size, the last batch of an
+epoch is smaller. Its shape is new, so the step is compiled again, which takes as long as the
+first time. `drop_last=True` skips a few examples per epoch (different ones each time, if they
+are shuffled). Loaders for evaluation, which must not skip anything, and loaders with an explicit
 `drop_last` get no advice. Trainer has `dataloader_drop_last`.""",
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
@@ -97,7 +97,7 @@ def last_batch(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(size, ast.Constant) and size.value in (None, 1):
         return None
     return advice(
-        "a smaller last batch is another shape, so the step is compiled once more: "
+        "a smaller last batch has a new shape, so the step is compiled again: "
         "drop_last=True, if each epoch may skip a few examples",
     )
 
@@ -117,7 +117,7 @@ def last_batch_of_trainer(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(size, ast.Constant) and size.value == 1:
         return None
     return advice(
-        "a smaller last batch is another shape, so the step is compiled once more: "
+        "a smaller last batch has a new shape, so the step is compiled again: "
         "dataloader_drop_last=True, if each epoch may skip a few examples",
     )
 
@@ -132,8 +132,8 @@ def workers(ctx: Context, found: Construct) -> Decision | None:
     if not _is_for_training(ctx, call) or _is_in_memory(ctx, call):
         return None
     return advice(
-        "without num_workers each batch is read while the device waits: start with as many as the "
-        "host has cores to spare",
+        "without num_workers each batch is read while the device waits: start with one "
+        "for each core that the host can spare",
     )
 
 

@@ -12,10 +12,10 @@ PADDED = Rule(
     name="padded-to-the-longest",
     summary="texts padded to the longest of a batch have a new length in each batch",
     safety=Safety.DISPLAY_ONLY,
-    why="""Each length is another shape, for which the step is compiled again. With
-`padding="max_length"` and `max_length=`, all batches have one shape; with `pad_to_multiple_of=64`
-there are few shapes. Padding is masked and has no label, so the loss is the same up to rounding; it
-takes the time of the longer batch. Nothing is rewritten, because a program may use the lengths.""",
+    why="""For each new length the step is compiled again. With `padding="max_length"` and
+`max_length=`, all batches have one shape; with `pad_to_multiple_of=64` there are only a few.
+Padding is masked and has no label, so the loss is the same up to rounding; a longer batch takes
+longer. Nothing is rewritten, because a program may use the lengths.""",
     examples=(
         Example.moved(
             "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"
@@ -30,8 +30,8 @@ takes the time of the longer batch. Nothing is rewritten, because a program may 
 )
 
 _ADVICE = advice(
-    "each batch is as long as its longest text, another shape that is compiled again: "
-    'padding="max_length" gives one length, pad_to_multiple_of=64 few'
+    "each batch is as long as its longest text, and each new length is compiled again: "
+    'padding="max_length" gives one length, pad_to_multiple_of=64 only a few'
 )
 
 

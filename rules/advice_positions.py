@@ -23,15 +23,15 @@ POSITION = Rule(
     name="number-as-position",
     summary="a cache written and read at a Python number needs a program for each position",
     safety=Safety.DISPLAY_ONLY,
-    why="""A Python number is part of the compiled program: `cache[:, start : start + n]` is another
-program for each `start`, and `cache[:, : start + n]` has another shape each time. So torchax runs
-the model operator by operator, and torch_xla compiles for each token. If the position is a tensor,
-one program serves all: write the cache at it, read the cache at full length, and mask what is
-behind the position. A score of minus infinity has a weight of exactly zero, whatever finite number
-the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of positions; so is
-`torch.arange` on the CPU. `--unsafe` makes this change in the forms that TOK002 knows. In other
-forms the source doesn't show that a mask covers everything that is read. The documentation has a
-whole program.""",
+    why="""A Python number is part of the compiled program: `cache[:, start : start + n]` needs a
+program for each `start`, and `cache[:, : start + n]` has a new shape each time. So torchax runs
+the model operator by operator, and torch_xla compiles for each token. If the position is a
+tensor, one program serves all: write the cache at it, read the cache at full length, and mask
+what comes after the position. A score of minus infinity has a weight of exactly zero, whatever
+number the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of
+positions; so is `torch.arange` on the CPU. `--unsafe` makes this change in the forms that TOK002
+knows. In other forms the source doesn't show that a mask covers everything that is read. The
+documentation has a whole program.""",
     examples=(
         Example.moved(
             f"{_BEGIN}"
@@ -56,7 +56,7 @@ whole program.""",
     references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
 )
 
-_ANEW = "is another program at each position: "
+_ANEW = "needs a program for each position: "
 
 
 # ---- in a model ----------------------------------------------------------------------------------
@@ -85,8 +85,8 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
             whole = ast.unparse(with_key(node, place, None))
             end = ast.unparse(upper)
             return advice(
-                f"has another length at each position: read {whole}, and hide what is behind, for "
-                "one token by scores.masked_fill(torch.arange(scores.shape[-1], "
+                f"has another length at each position: read {whole}, and mask what comes after it, "
+                "for one token by scores.masked_fill(torch.arange(scores.shape[-1], "
                 f"device=scores.device) >= {end}, -torch.inf)"
             )
         if ast.dump(lower) not in (ast.dump(one), ast.dump(other)):

@@ -48,14 +48,14 @@ the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape,
 GROWING = Rule(
     code="ADV002",
     name="growing-shape",
-    summary="a tensor that grows in each round has a new shape in each round",
+    summary="a tensor that grows in each iteration has a new shape each time",
     safety=Safety.DISPLAY_ONLY,
     why="""Each length needs its own program: torch_xla compiles one per length, and torchax runs
 the model operator by operator, because no length comes twice. Allocate the full length once, and
-write at the position. A model with causal attention ignores what is behind a position; other models
-need a mask. Make the position a tensor: with a Python number, each position would be another
-program. The same works for a cache of keys and values. Pad inputs of many lengths to a few lengths.
-If you only collect results, append them to a list and join it once after the loop.""",
+write at the position. A model with causal attention ignores what comes after a position; other
+models need a mask. Make the position a tensor: with a Python number, each position would need a
+program. The same works for a cache of keys and values. Pad inputs of many lengths to a few
+lengths. If you only collect results, append them to a list and join it once after the loop.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\nfor _ in range(new_tokens):\n"
@@ -219,13 +219,13 @@ def _cached(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> Deci
     fused = any(ctx.names.qualified(n) == _SDPA for n in ast.walk(function or ctx.names.tree))
     if fused:
         seen = "torch.arange(key.shape[-2], device=key.device) <= at[:, None]"
-        hide = f"attn_mask={seen}, in the place of is_causal"
+        hide = f"attn_mask={seen}instead of is_causal"
     else:
         places = "torch.arange(scores.shape[-1], device=scores.device)"
         hide = f"scores.masked_fill({places} > at[:, None], -torch.inf)"
     return advice(
         f"{_NEW_LENGTH}allocate the full length once, write by {write}, with the positions of the "
-        f"new tokens in `at`, a tensor, and hide what is behind them by {hide}"
+        f"new tokens in `at`, a tensor, and mask what comes after them by {hide}"
     )
 
 

@@ -44,8 +44,8 @@ WIDE = Rule(
     why="""No TPU has 64-bit arithmetic. On torchax, JAX's 64-bit types are off: float64 becomes
 float32 on the device, with a warning, and moving an int64 value beyond 2³¹ raises an error
 (`JAX_ENABLE_X64=1` turns them on). On torch_xla float64 is kept and emulated, which is slow.
-Tensors on the CPU don't change. If you need the digits (the angles of a position embedding),
-compute them once on the CPU, in `__init__`, and register the result as a float32 buffer.""",
+Tensors on the CPU don't change. If you need the precision (the angles of a position embedding),
+compute once on the CPU, in `__init__`, and register the result as a float32 buffer.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
@@ -174,7 +174,8 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
         if not ctx.hot.is_hot(call):
             return None
     return advice(
-        f"{ctx.words.float64}: compute in float32, or do what needs the digits once on the CPU"
+        f"{ctx.words.float64}: compute in float32, or compute what needs the precision "
+        "once on the CPU"
     )
 
 

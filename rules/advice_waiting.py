@@ -13,13 +13,13 @@ _TROUBLE = "https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html"
 READ = Rule(
     code="ADV003",
     name="read-in-each-round",
-    summary="a value that is read in each round makes the program wait for the device",
+    summary="a value that is read in each iteration makes the program wait for the device",
     safety=Safety.DISPLAY_ONLY,
-    why="""Python prepares the next round while the device still computes this one, until a value is
-needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a forward pass,
-reading a value also prevents compiling the model as a whole. Sums and lists of tensors stay on the
-device without waiting. Read them after the loop, or every N rounds: a read under an `if` that
-counts rounds is fine.""",
+    why="""Python prepares the next iteration while the device still computes this one, until a
+value is needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a
+forward pass, reading a value also prevents compiling the model as a whole. Sums and lists of
+tensors stay on the device without waiting. Read them after the loop, or every N iterations: a
+read under an `if` that counts iterations is fine.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
@@ -40,9 +40,9 @@ BRANCH = Rule(
     safety=Safety.DISPLAY_ONLY,
     why="""`if x.max() > 1:` needs a value: the device must have computed it before Python can go
 on, and the model can't be compiled as a whole. `torch.clamp`, and `torch.where(condition, this,
-that)`, which computes both and chooses, stay on the device. Do checks (for NaN, for ranges) every N
-rounds, or only while debugging. Branches on `torch.all` and `torch.any` in a forward pass belong to
-TEN001, which rewrites some of them.""",
+that)`, which computes both and chooses, stay on the device. Do checks (for NaN, for ranges)
+every N iterations, or only while debugging. Branches on `torch.all` and `torch.any` in a forward
+pass belong to TEN001, which rewrites some of them.""",
     examples=(
         Example.moved(
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
@@ -61,13 +61,13 @@ TEN001, which rewrites some of them.""",
 # ---- reads ---------------------------------------------------------------------------------------
 
 _SUM = advice(
-    "waits for the device in each round: sum up on the device (loss.detach()), and read behind the "
-    "loop or every N rounds",
+    "waits for the device in each iteration: add up on the device (loss.detach()), and "
+    "read after the loop or every N iterations",
 )
-_PRINTED = advice("waits for the device in each round: print every N rounds")
+_PRINTED = advice("waits for the device in each iteration: print every N iterations")
 _COPIED = advice(
-    "copies to the host in each round, and waits for it: keep the tensors in a list, and copy them "
-    "after the loop, if they fit into the device's memory",
+    "copies to the host in each iteration, and waits for it: keep the tensors in a list, "
+    "and copy them after the loop, if they fit into the device's memory",
 )
 _IN_PASS = advice(
     "reads values in a forward pass, which waits for the device, so the model can't be compiled as "
@@ -173,7 +173,7 @@ _IN_MODEL = advice(
     "use torch.where",
 )
 _IN_LOOP = advice(
-    "waits for the device in each round: use torch.where, or ask every N rounds",
+    "waits for the device in each iteration: use torch.where, or check every N iterations",
 )
 _READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
 

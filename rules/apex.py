@@ -14,11 +14,11 @@ APEX = Rule(
     code="LIB005",
     name="apex",
     summary="apex's fused optimizers, norms and SyncBatchNorm become torch's own",
-    why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm are hand-made fusions of what
-torch.optim and torch.nn compute; XLA fuses by itself. Different defaults are written out: FusedAdam
-is AdamW without weight decay (unless `adam_w_mode=False`), where torch's AdamW decays by 0.01;
-FusedRMSNorm's eps is 1e-5. Arguments without a counterpart are reported. apex keeps the averages of
-16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes models,
+    why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm fuse by hand what torch.optim and
+torch.nn compute; XLA fuses by itself. Defaults that differ are written out: FusedAdam is AdamW
+without weight decay (unless `adam_w_mode=False`), where torch's AdamW decays by 0.01;
+FusedRMSNorm's eps is 1e-5. Arguments without a counterpart are reported. apex keeps the averages
+of 16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes models,
 optimizers and torch's functions behind the scenes, so it is reported, with what to use instead.""",
     references=("https://nvidia.github.io/apex/",),
     examples=(
@@ -119,7 +119,7 @@ _CLASSES = {
 _WITHOUT_DECAY = _Counterpart("torch.optim", "Adam", 2, {**_ADAM, "adam_w_mode": (False,)})
 
 _AMP = (
-    "O1 and O2 are autocast in bfloat16, around the forward pass and the loss alone; O0 is float32 "
+    "O1 and O2 are autocast in bfloat16, around the forward pass and the loss only; O0 is float32 "
     "and needs nothing"
 )
 _SYNCHRONISED = (CONVERT_BY_APEX, "apex.parallel.SyncBatchNorm")
@@ -136,7 +136,7 @@ _ADVICE = {
     "same group; for a size of 0, None",
     "apex.parallel.LARC": "torch has none; apex's is plain PyTorch: copy that class, and use "
     "torch.where and torch.clamp where it reads values, which would wait for the device",
-    "apex.normalization.MixedFused": "its result has the type of its weight; use torch.nn's norm "
+    "apex.normalization.MixedFused": "its result has the dtype of its weight; use torch.nn's norm "
     "and convert",
     "apex.optimizers.FusedAdagrad": "use torch.optim.Adagrad",
     "apex.optimizers": "torch.optim has no counterpart; write it in PyTorch, XLA fuses it",
@@ -174,7 +174,7 @@ def same_class(ctx: Context, found: Construct) -> Decision | None:
         allowed = counterpart.only[keyword.arg or ""]
         if allowed is not _ANY and _value(keyword) not in allowed:
             text = ctx.source.code(keyword.value)
-            return Report(f"torch's {counterpart.name} has nothing like {keyword.arg}={text}")
+            return Report(f"torch's {counterpart.name} has no counterpart for {keyword.arg}={text}")
     by_position = ("params", "lr") if counterpart.module == "torch.optim" else ("shape", "eps")
     said = {*given, *by_position[: len(call.args)]}
     put = {name: value for name, value in counterpart.defaults.items() if name not in said}

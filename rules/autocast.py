@@ -154,7 +154,7 @@ def _computed(ctx: Context, device: ast.expr | None) -> Decision:
     """What is computed stays so: it is for the device that the program chooses."""
     if isinstance(device, ast.Constant):
         return Rewrite([Replace(device, ctx.device_string(device))])
-    return Keep("of the device that the program chooses")
+    return Keep("for the device that the program chooses")
 
 
 def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
@@ -196,7 +196,7 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
         return Report("its arguments are unpacked; write `enabled` out")
     given = next((k.value for k in call.keywords if k.arg == "enabled"), None)
     if given is not None and asks_for_gpu(ctx, given):
-        return Keep("scales on a GPU alone", leaves=[call])
+        return Keep("scales only on a GPU", leaves=[call])
     torch, requires = ctx.torch()
     enabled = asked.code
     if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
@@ -218,7 +218,7 @@ def asked(ctx: Context, found: Construct) -> Decision:
     word = ctx.words.autocast
     if word is not None and RUNTIME in word.requires:
         if isinstance(node, ast.Name):  # bound before the runtime is there
-            return Report(f"write torch.{node.id}, which the runtime answers for its device")
+            return Report(f"write torch.{node.id}, which the runtime answers for the target")
         if not ctx.target.portable:
             return Keep("the runtime answers for its device")
     call = ctx.names.call_of(node)
@@ -245,4 +245,4 @@ def other_amp(ctx: Context, found: Construct) -> Decision:
         if call is not None and any(k.arg == "cast_inputs" for k in call.keywords):
             return Report("casts inside CUDA autocast only; cast in the function, autocast off")
         return Keep("acts inside CUDA autocast only, and does nothing elsewhere")
-    return Report(f"{name} speaks of CUDA's autocast; use autocast with the target's device type")
+    return Report(f"{name} is for CUDA's autocast; use autocast with the target's device type")

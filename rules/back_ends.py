@@ -14,10 +14,10 @@ BACK_END = Rule(
     code="DST006",
     name="nccl-by-name",
     summary="NCCL named in an option or a table, not where processes start",
-    why="""NCCL is for GPUs. Where processes start, the target's own back end is named instead,
-whatever an option says; other mentions get a message. A name that is only assigned for that one
-call (`args.dist_backend = "nccl"`) becomes the target's back end, and so does a name that a group's
-back end is compared with (`dist.get_backend() == "nccl"`).""",
+    why="""NCCL is for GPUs. Where processes start, the target's back end is named instead,
+whatever an option says. Other mentions are reported. A name that is only assigned for that one
+call (`args.dist_backend = "nccl"`) becomes the target's back end, and so does a name that a
+group's back end is compared with (`dist.get_backend() == "nccl"`).""",
     examples=(
         Example(
             """
@@ -34,8 +34,8 @@ def nccl(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.Constant)
     if ctx.words.devices is not None and ctx.words.devices.back_end is not None:
         if _is_asked_for(ctx, found.node):
-            return Report(f"true on GPUs alone; on a TPU the back end is `{group}`")
-        return Keep("takes the way of GPUs; the group itself names that of the device")
+            return Report(f"only true on GPUs; on a TPU the back end is `{group}`")
+        return Keep("takes the GPU path; the group itself names the device's back end")
     if _is_asked_for(ctx, found.node):
         if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so this is never true")
@@ -43,7 +43,7 @@ def nccl(ctx: Context, found: Construct) -> Decision:
     if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
         return Rewrite([SetString(found.node, group)])
     if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
-        return Keep(f"takes the way of GPUs; the group itself names `{group}`")
+        return Keep(f"takes the GPU path; the group itself names `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")
 
 

@@ -14,8 +14,8 @@ BRANCH = Rule(
     code="TEN001",
     name="branch-on-values",
     summary="a forward pass that branches on values becomes one without a branch",
-    why="""`if torch.all(x == 0)` waits for the device to read one value, and the program around it
-can't be compiled as a whole. If the branch replaces a mask by nothing or by everything,
+    why="""`if torch.all(x == 0)` waits for the device to read one value, and the program around
+it can't be compiled as a whole. If the branch replaces a mask that hides nothing or everything,
 `torch.where` makes the same choice. Other branches stay, with advice.""",
     examples=(
         Example(

@@ -42,7 +42,7 @@ COMMAND = Rule(
     code="CMD001",
     name="gpu-command",
     summary="a command for NVIDIA's tools, or for packages built for CUDA",
-    why="""This rule reads shell scripts, Dockerfiles, notebooks, calls of os.system, and command
+    why="""This rule reads shell scripts, Dockerfiles, notebooks, `os.system` calls, and command
 keys in YAML and JSON (`run`, `command`, `args`, `script`, …).
 
 `nvidia-smi` becomes `tpu-info`, which shows the same for TPUs. Commands that install PyTorch (pip,
@@ -51,8 +51,9 @@ wheels instead of CUDA's, because torch itself works on the CPU there. `--device
 target's device. `--cuda` and similar options stay if the project's program has such an option.
 
 Reported: conda commands, packages that only exist for CUDA, and other lines about GPUs. In
-notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file that it writes.
-Cells that are not Python, or don't parse (Python 2, for example), stay and are reported.""",
+notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file that it
+writes. Cells that are not Python, or don't parse (Python 2, for example), stay and are
+reported.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),

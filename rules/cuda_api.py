@@ -18,10 +18,10 @@ FUNCTION = Rule(
     code="CUD001",
     name="cuda-function",
     summary="a torch.cuda function with a counterpart on the target",
-    why="""Synchronisation, timing, seeds, memory figures and device properties. If the target has a
-simple spelling, that is used. Otherwise the runtime (`tpu_runtime`) has the function under
-torch.cuda's name, with the same arguments and units. Where the number of the current device goes to
-something that takes a device, it becomes the target's device.""",
+    why="""Synchronisation, timing, seeds, memory figures and device properties. If the target
+has a simple spelling, that is used. Otherwise the runtime (`tpu_runtime`) has the function under
+torch.cuda's name, with the same arguments and units. If the number of the current device is
+passed as a device, it becomes the target's device.""",
     examples=(
         Example(
             """
@@ -177,7 +177,7 @@ message says what to use instead, if anything.""",
 
 
 _REASONS = {
-    "OutOfMemoryError": "is never raised by a TPU; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
+    "OutOfMemoryError": "a TPU never raises it; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
     "get_device_capability": "an NVIDIA number; decide by device name, if at all",
     "get_arch_list": "lists NVIDIA architectures",
     "get_rng_state": "the device's random state has another form; seed it instead",
@@ -212,7 +212,7 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
     if Role.UNKNOWN in used:
         return Report(
-            f"its use is not followed: as a number it is 0, as a device {ctx.words.device!r}"
+            f"its use can't be followed: as a number it is 0, as a device {ctx.words.device!r}"
         )
     if {Role.NUMBER, Role.DEVICE} <= used:
         return Report("used as a number and as a device; use two names")
@@ -269,7 +269,7 @@ def event(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Report("the class itself is passed on")
     if "torch.cuda.Event" in ctx.words.renames:
-        return Keep("times whatever accelerator there is")
+        return Keep("times any accelerator")
     word = ctx.runtime("Event")
     if word is None:
         return ctx.lacks("torch.Event")
@@ -359,7 +359,7 @@ def one_of_several(ctx: Context, found: Construct) -> Decision:
 
 @OTHER.on("string", "out of memory")
 def out_of_memory(ctx: Context, found: Construct) -> Decision:
-    return Report("of CUDA's errors; XLA says RESOURCE_EXHAUSTED")
+    return Report("one of CUDA's error messages; XLA's says RESOURCE_EXHAUSTED")
 
 
 @OTHER.on("string", "torch.cuda")
@@ -367,7 +367,7 @@ def by_text(ctx: Context, found: Construct) -> Decision:
     whole = ctx.parent(found.node)
     if whole is not None and (ctx.names.qualified(whole) or "").startswith("torch.cuda"):
         return _module(ctx, Construct(found.kind, found.key, whole))
-    return Report("names a part of CUDA in a text; a TPU has no such part")
+    return Report("a string that names a part of CUDA; a TPU has no such part")
 
 
 @OTHER.on("string", "cuda")
@@ -382,7 +382,7 @@ def module_by_name(ctx: Context, found: Construct) -> Decision | None:
 @OTHER.on("name", "torch.get_device_module")
 def device_module(ctx: Context, found: Construct) -> Decision:
     how = f"; {RUNTIME} has torch.cuda's functions" if ctx.target.runtime else ""
-    return Report(f"the target has no module of this kind{how}")
+    return Report(f"the target has no such module{how}")
 
 
 @OTHER.on("name", "torch.OutOfMemoryError")

@@ -15,10 +15,10 @@ COPIES = Rule(
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
     why="""One process drives all devices. (On torch_xla this is SPMD, which set-up has to know
-about.) Parameters are on all devices, each batch is split along its first dimension, and XLA sums
-over devices. In the source, too, the batch is the whole one, so batch size and learning rate stay.
-The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
-batch, where nn.DataParallel uses those of each part.""",
+about.) Parameters are on all devices, each batch is split along its first dimension, and XLA
+sums over devices. The source also works with whole batches, so batch size and learning rate
+stay. The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the
+whole batch, where nn.DataParallel uses those of each part.""",
     effort=Effort.HOURS,
     examples=(
         Example(

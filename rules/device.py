@@ -84,11 +84,12 @@ STRING = Rule(
     code="DEV002",
     name="device-string",
     summary='"cuda" as a device becomes the device of the target',
-    why="""A string is a device if it is given to `torch.device`, `.to` or `device=`, compared with
-a device's type, or stored under a name that is used that way. Other uses of "cuda" stay. If one
-might be a device, it is reported, as when a package takes it that may not be PyTorch's, or a method
-`to` of the program compares it. Indices (`cuda:1`) are removed, as the target shows one device, but
-not from `cuda:0` in a file that compares it with a tensor's device. Others there are reported.""",
+    why="""A string is a device if it is given to `torch.device`, `.to` or `device=`, compared
+with a device's type, or stored under a name that is used that way. Other uses of "cuda" stay.
+One that might be a device is reported: it is passed to a package that may not use PyTorch's
+devices, or a method `to` of the program compares it. Indices (`cuda:1`) are removed, since the
+target shows one device. In a file that compares devices with a tensor's, `cuda:0` keeps its
+index, and others are reported.""",
     examples=(
         Example(
             """
@@ -372,6 +373,6 @@ def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
     if ctx.evidence.is_index(index):
         return None
     return Report(
-        f"where {ctx.source.code(index)} comes from is not visible here; if it is the index of a "
-        f"device, write {ctx.words.device!r}"
+        f"the source doesn't show where {ctx.source.code(index)} comes from; if it is the index of "
+        f"a device, write {ctx.words.device!r}"
     )

@@ -159,15 +159,15 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
 def by_library(ctx: Context, found: Construct) -> Decision | None:
     """A library's own way to start ranks: it knows no back end for a TPU."""
     if ctx.is_own(found.key):
-        return Keep("a function of this project, whose file says what becomes of it")
+        return Keep("a function of this project; see its file")
     if ctx.names.call_of(found.node) is None:
         return None
     words = ctx.words.devices
     at = f", init_method={words.address!r}" if words is not None and words.address else ""
     start = f"torch.distributed.init_process_group({words.group!r}{at})" if words else "the group"
     return Report(
-        f"makes the group of the ranks itself, and not for a TPU: start them by torchrun, and call "
-        f"{start} in its place"
+        "creates the process group itself, and not for a TPU: start the ranks by "
+        f"torchrun, and call {start} instead"
     )
 
 
@@ -179,13 +179,13 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
         return Keep("without ranks, it does not matter")
     if ctx.names.qualified(found.node) in JOBS:
         return Report(
-            "starts a job of Slurm with a process for each GPU; here, start the program by "
-            "torchrun, on the TPU's own host"
+            "starts a job of Slurm with a process for each GPU; start the program by torchrun, "
+            "on the TPU's own host"
         )
     if named:
         return Report(
-            f"{ctx.source.code(found.node)} is what another launcher sets: start the program by "
-            "torchrun, as which each process is alone there, and ask torch.distributed for ranks"
+            f"{ctx.source.code(found.node)} is set by another launcher, so under torchrun each "
+            "process is alone: ask torch.distributed for ranks"
         )
     name = ctx.text(found)
-    return Report(f"{name} is what another launcher sets: start the program by torchrun")
+    return Report(f"{name} is set by another launcher: start the program by torchrun")

@@ -22,9 +22,9 @@ LOAD = Rule(
     name="torch-load",
     summary="torch.load can't load straight to the target's device",
     why="""A `map_location` of the target raises an error. If a program only passes the result to
-`load_state_dict`, or reads numbers and texts from it, it is loaded to the CPU and copied from
+`load_state_dict`, or reads numbers and strings from it, it is loaded to the CPU and copied from
 there. Every use is followed, also through functions and files. Everything else goes through the
-runtime's `load`, which moves it to the device; without `map_location` what came from a GPU.""",
+runtime's `load`, which moves it to the device (without `map_location`: what came from a GPU).""",
     examples=(
         Example(
             """
@@ -206,7 +206,7 @@ def load(ctx: Context, found: Construct) -> Decision:
             return _to_chosen(ctx, location)
     if only_state(ctx, call):
         if location is not None and are_places_by_name(ctx.names, location):
-            return Keep("loads to the CPU, as the name says now")
+            return Keep("loads to the CPU, which the name now says")
         cpu = ctx.quoted("cpu", call)
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])

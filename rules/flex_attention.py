@@ -8,10 +8,10 @@ FLEX = Rule(
     code="LIB006",
     name="flex-attention",
     summary="FlexAttention, which has kernels for CUDA and the CPU only",
-    why="""`flex_attention` compiles a function that changes scores, or says which of them count. It
-raises ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do
-the same: its `attn_mask` is the result of the block mask's function for all positions, or, in
-floating point, what is added to the scores.""",
+    why="""`flex_attention` compiles a function that changes scores, or masks them. It raises
+ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do the
+same: its `attn_mask` is the block mask's function at all positions, or, in floating point, what
+is added to the scores.""",
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(

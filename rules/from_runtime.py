@@ -18,7 +18,7 @@ MIGRATED = Rule(
     code="MIG001",
     name="from-other-target",
     foreign=True,
-    summary="code that was migrated for another target, read as the GPU code that it was made of",
+    summary="code that was migrated for another target, read as the GPU code that it came from",
     why="""A project that was migrated for torchax or torch_xla can go on to another target. Names
 of its runtime are read as the GPU names that they stand for, and its device as "cuda". That program
 is then migrated like any other, and the runtime in its folder is replaced. What has no counterpart
@@ -85,7 +85,7 @@ def of_runtime(ctx: Context, found: Construct) -> Decision:
         return Rewrite([Replace(found.node, word)], requires)
     match name, ctx.parent(call or found.node):
         case "DeviceLoader", _ if ctx.words.device_loader is not None:
-            return Keep("moves batches to the device here, too")
+            return Keep("moves batches to the device on this target, too")
         case "setup", ast.Expr() as statement if call is not None:
             return Rewrite([Delete(statement)])
         case "train_step", ast.FunctionDef() as step if found.node in step.decorator_list:
@@ -131,7 +131,7 @@ def _precision(ctx: Context, call: ast.Call) -> Decision:
             return Rewrite([Replace(call, f"{word}({precision})")], requires)
         case ast.Constant(value=str()):
             return Rewrite([EditCall(call, function=word)], requires)
-    return Report("the precision is not written here")
+    return Report("the source doesn't show the precision")
 
 
 @MIGRATED.on("migrated", _GROUP)

@@ -21,20 +21,20 @@ BUFFER = Rule(
     code="TOK001",
     name="token-buffer",
     summary="text that grows is kept in a buffer whose length is a power of two",
-    why="""Each token makes the text longer, and each length is another shape. So torch_xla compiles
-a program per length, and torchax runs the model operator by operator, with programs for every
-operator and length. In a buffer the text has few lengths: 64 tokens, then powers of two. The model
-gets it padded on the right, and the last token's place in its output is chosen by a tensor, so the
+    why="""Each token makes the text longer, and each length has its own shape. So torch_xla
+compiles a program per length, and torchax runs the model operator by operator, with programs for
+every operator and length. A buffer has few lengths: 64 tokens, then powers of two. The model gets
+it padded on the right, and the last token's place in its output is chosen by a tensor, so the
 program stays the same.
 
-The tokens are the same if the model's output at a position depends on nothing behind it, as with
-causal attention. An encoder, which looks at all positions, gives others. The source can't show
+The tokens are the same if the model's output at a position doesn't depend on later ones, as with
+causal attention. They differ for an encoder, which looks at all positions. The source can't show
 this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results. A model that only
 keeps the last position is told that position. The model computes up to twice as many positions; a
 cache of keys and values saves more.
 
-A loop that gives its model something else, as with a cache, and only joins the text, collects its
-tokens in a list, and joins them once.""",
+A loop whose model doesn't read the text, as with a cache, collects its tokens in a list and
+joins them once.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -189,12 +189,12 @@ tokens in a list, and joins them once.""",
 
 _WHY = (
     "each length is a new shape, which is compiled again or runs operator by operator: a buffer of "
-    "a few lengths gives the same tokens if the model's output at a position depends on nothing "
-    "behind it, as with causal attention"
+    "a few lengths gives the same tokens if the model's output at a position doesn't "
+    "depend on later ones, as with causal attention"
 )
 _COLLECTED = (
-    "each length is a new shape, and a program of its own: nothing in the loop looks at what is "
-    "joined, so that it can be joined once, after the loop"
+    "each length is a new shape, and a program of its own: nothing in the loop reads the "
+    "joined text, so it can be joined once, after the loop"
 )
 
 

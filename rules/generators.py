@@ -41,8 +41,8 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
             return Keep("names the kind of device")
         return Rewrite([EditCall(call, put={"device_type": ctx.device_string(call)})])
     if devices is None or (isinstance(devices, ast.List) and not devices.elts):
-        return Keep("forks the generator of the CPU")
-    return Report("forks the generators of CUDA devices; seed again after the block instead")
+        return Keep("forks the CPU's generator")
+    return Report("forks CUDA's generators; seed again after the block instead")
 
 
 @GENERATOR.on("name", "torch.Generator")
@@ -52,6 +52,6 @@ def generator(ctx: Context, found: Construct) -> Decision:
     if ctx.words.generators:
         device = argument(call, 0, "device")
         if device is None or not ctx.flow.kind(device) & (Kind.DEVICE_STRING | Kind.DEVICE_INT):
-            return Keep("a generator of the device that the program chooses")
+            return Keep("a generator for the device that the program chooses")
         return Rewrite([Replace(device, ctx.device(device))])
     return Rewrite([Replace(call, "{function}()", {"function": call.func})])

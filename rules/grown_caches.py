@@ -71,29 +71,28 @@ def _filled(*, moved: str, **parts: str) -> str:
 GROWN = Rule(
     code="TOK003",
     name="grown-cache",
-    summary="a cache of keys and values that grew has its full length from the beginning",
-    why="""Each token makes the cache longer, and each length is another shape; the position is a
-Python number, and each number another program. An expert allocates the cache once, writes new keys
-and values at the position, and makes that a tensor: a buffer of the module, which moves with it,
-and counts on the device. The model's own causal mask has a row for each position, and hides all
-that is behind it: there a cache is zero, and its weight is exactly zero. So one program serves all
-positions. A new text only sets the counter to zero: what an older text has left is hidden in the
-same way. The numbers stay the same if only this file's code reads the caches and the counters, and
-the model attends to as many new keys as it has new queries. The source can't show this, so the
-rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
+    summary="a cache of keys and values that grows gets its full length at once",
+    why="""Each token makes the cache longer, and each length needs a program; so does each
+position, if it is a Python number. Instead, the cache is allocated once, and new keys and values
+are written at a position that is a tensor: a buffer of the module, which counts on the device. The
+model's own causal mask has a row for each position, and masks all later ones: their weight is
+exactly zero. So one program serves all positions. A new text only sets the counter to zero: what an
+older text left is masked in the same way. The numbers stay the same if only this file's code reads
+the caches and the counters, and the model attends to as many new keys as it has new queries. The
+source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
-Only this form is known. The caches are attributes that begin as None, are given the first keys and
-values by `if self.keys is None:`, and are joined with later ones in its `else:`, along dimension
-1, 2 or -2. They are None again only where the counter is set to 0. Nothing else reads them but
-that method: by names, `transpose`, `permute`, `mT`, `repeat_interleave`, `contiguous` and `float`,
-in one product of scores and one of weights. The scores are at most scaled, and masked with minus
-infinity by rows of a table (`self.mask[self.position : self.position + n, :length]`) that is
-`torch.triu(torch.ones(length, length), diagonal=1)`; then there is one softmax. The counter begins
-as 0, is set to 0 elsewhere, with the caches, and grows by `+= n` behind the mask. Other counters
-of the file become tensors, too, if they begin so, and are only read by `torch.arange(self.seen,
-self.seen + n)` or as the bounds of a slice. The file switches gradients off somewhere: a cache
-that stays would keep the graphs of all texts. For other forms, ADV002 says at each place what to
-write.""",
+Only this form is known. The caches are attributes that begin as None, are given the first keys
+and values by `if self.keys is None:`, and are joined with later ones in its `else:`, along
+dimension 1, 2 or -2. They are None again only where the counter is set to 0. Nothing else reads
+them but that method: by names, `transpose`, `permute`, `mT`, `repeat_interleave`, `contiguous`
+and `float`, in one product of scores and one of weights. The scores are at most scaled, and
+masked with minus infinity by rows of a table (`self.mask[self.position : self.position + n,
+:length]`) that is `torch.triu(torch.ones(length, length), diagonal=1)`; then there is one
+softmax. The counter begins as 0, is set to 0 elsewhere, with the caches, and grows by `+= n`
+behind the mask. Other counters of the file become tensors, too, if they begin so, and are only
+read by `torch.arange(self.seen, self.seen + n)` or as the bounds of a slice. The file switches
+gradients off somewhere: a cache that stays would keep the graphs of all texts. For other forms,
+ADV002 says at each place what to write.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -129,8 +128,8 @@ write.""",
 
 _WHY = (
     "each length is a new shape, which is compiled again or runs operator by operator: with a "
-    "cache of full length and a position that is a tensor, one program serves all; that gives the "
-    "same tokens if no other file reads the caches or the counters"
+    "cache of full length and a position that is a tensor, one program serves all; the "
+    "tokens are the same if no other file reads the caches or the counters"
 )
 
 

@@ -20,10 +20,10 @@ BACK_END = Rule(
     code="KER001",
     name="keras-back-end",
     summary="an entry script chooses Keras' back end before Keras is imported",
-    why="""Keras 3 reads `KERAS_BACKEND` once, when it is imported. A TPU's default for products of
-float32 is bfloat16, so JAX is told to keep float32: what `mixed_bfloat16` computes stays as fast.
-Both stand above the first import that might bring Keras. A program with something that only
-TensorFlow runs (KER003) keeps TensorFlow.""",
+    why="""Keras 3 reads `KERAS_BACKEND` once, when it is imported. A TPU multiplies float32 in
+bfloat16 by default, so JAX is told to keep float32; `mixed_bfloat16` stays as fast. Both lines
+go above the first import that may import Keras. A program with something that only TensorFlow
+runs (KER003) keeps TensorFlow.""",
     framework="tensorflow",
     references=("https://keras.io/getting_started/#configuring-your-backend",),
     examples=(
@@ -91,8 +91,8 @@ IMPORT = Rule(
     name="keras-import",
     summary="Keras is imported by its own name, not by TensorFlow's",
     why="""`tf.keras` is Keras 3 (TensorFlow 2.16 or later), and `keras` the same without
-TensorFlow. `tf.data`, and what else runs on the host, stays TensorFlow's. What only `tf.keras` has,
-such as `ImageDataGenerator`, keeps its name: it works with any back end.""",
+TensorFlow. `tf.data`, and everything else that runs on the host, stays TensorFlow's. Names that
+only `tf.keras` has, such as `ImageDataGenerator`, stay: they work with any back end.""",
     framework="tensorflow",
     imports=("tensorflow",),
     examples=(
@@ -140,8 +140,8 @@ NUMPY = Rule(
     code="KER005",
     name="keras-numpy",
     summary="`.numpy()` of what Keras computes becomes `keras.ops.convert_to_numpy`",
-    why="""Only tensors of TensorFlow have `.numpy()`. `keras.ops.convert_to_numpy` takes those of
-any back end. What data sets give stays: it is TensorFlow's.""",
+    why="""Only TensorFlow's tensors have `.numpy()`; `keras.ops.convert_to_numpy` takes those of
+any back end. Elements of data sets are TensorFlow's, so they stay.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -324,7 +324,7 @@ def _from_tensorflow(ctx: Context, node: ast.ImportFrom) -> Decision:
     """`from tensorflow import keras`"""
     mine = [a for a in node.names if in_keras(f"{node.module}.{a.name}")]
     if [a.name for a in mine] != ["keras"]:
-        return Report("takes Keras' modules by a second name: import them from keras")
+        return Report("imports Keras' modules under another name: import them from keras")
     statement = "import " + _spelled("keras", mine[0].asname or "keras")
     away = Delete(node) if len(node.names) == 1 else EditImport(node, drop=mine)
     return Rewrite([Insert(ctx.names.tree, node, [statement], before=True), away])
@@ -359,7 +359,7 @@ def spelled_out(ctx: Context, found: Construct) -> Decision | None:
 @NUMPY.on("keras", "numpy")
 def array(ctx: Context, found: Construct) -> Decision | None:
     if not ctx.words.keras_backend:
-        return Keep("is a tensor of TensorFlow's")
+        return Keep("is a TensorFlow tensor")
     if (held := stays(ctx)) is not None:
         return held
     assert isinstance(found.node, ast.Call)

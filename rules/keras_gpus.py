@@ -14,10 +14,10 @@ from .keras_back_end import listed_devices, stays
 DEVICE = Rule(
     code="KER010",
     name="tensorflow-device",
-    summary="`with tf.device(…)` of a GPU goes: a TPU is used without it",
-    why="""Keras on JAX computes on the TPU anyway, and TensorFlow where a TPUStrategy places it. So
-the code in the block stays, without the block. A block for the CPU stays: what prepares data in it
-is TensorFlow's.""",
+    summary="`with tf.device(…)` for a GPU is removed: a TPU needs none",
+    why="""Keras on JAX computes on the TPU anyway, and TensorFlow where a TPUStrategy places it.
+So the code in the block stays, without the block. A block for the CPU stays, because TensorFlow
+prepares data in it.""",
     framework="tensorflow",
     imports=("tensorflow",),
     examples=(
@@ -41,11 +41,10 @@ is TensorFlow's.""",
 LISTED = Rule(
     code="KER011",
     name="tensorflow-gpus",
-    summary="settings of GPUs go; what counts or prints them asks for the target's devices",
+    summary="settings for GPUs are removed; code that counts GPUs asks for the target's devices",
     why="""A TPU machine has no GPU, and TensorFlow's list of them is empty there. Memory growth
-and virtual GPUs have no counterpart, and need none. How many there are, and whether there is any,
-`keras.distribution.list_devices()` knows of the back end, and
-`tf.config.list_logical_devices("TPU")` of TensorFlow.""",
+and virtual GPUs have no counterpart, and need none. `keras.distribution.list_devices()` lists
+the back end's devices, and `tf.config.list_logical_devices("TPU")` TensorFlow's.""",
     framework="tensorflow",
     imports=("tensorflow",),
     examples=(
@@ -96,9 +95,9 @@ and virtual GPUs have no counterpart, and need none. How many there are, and whe
 VARIABLE = Rule(
     code="KER012",
     name="gpu-variable",
-    summary="variables that only GPUs read stay, and change nothing",
-    why="""TensorFlow reads them where it uses a GPU. `CUDA_VISIBLE_DEVICES` hides none of a TPU:
-where it hid all GPUs, the program ran on the CPU, and runs on the TPU now.""",
+    summary="variables for GPUs stay, and change nothing",
+    why="""TensorFlow reads them only on a GPU. `CUDA_VISIBLE_DEVICES` doesn't hide a TPU: a
+program that ran on the CPU because it hid all GPUs runs on the TPU now.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -139,7 +138,7 @@ def device(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(named, ast.Constant) or not isinstance(named.value, str):
         return Report("places on a device that is named elsewhere: a TPU needs no block")
     if "gpu" not in named.value.lower():
-        return Keep("names no GPU: what it places is none of the TPU's work")
+        return Keep("names no GPU, so it places nothing that the TPU computes")
     if (held := stays(ctx)) is not None:
         return held
     item = ctx.parent(call) if call is not None else None
@@ -156,7 +155,9 @@ def listed(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(kind, ast.Constant) and kind.value not in ("GPU", "XLA_GPU"):
         return Keep("lists other devices than GPUs")
     if call is None or kind is None:
-        return Report("lists devices by a kind that is not seen: GPUs are none of a TPU machine")
+        return Report(
+            "lists devices of a kind that the source doesn't show: a TPU machine has no GPUs"
+        )
     if (held := stays(ctx)) is not None:
         return held
     assigned = ctx.names.statement(call)
@@ -174,7 +175,7 @@ def _assigned(ctx: Context, statement: ast.Assign, call: ast.Call) -> Decision:
         return Report(f"is empty on a TPU machine: {listed_devices(ctx)[0]} has names")
     scope = ctx.names.scope_of(target)
     if len(scope.bindings.get(target.id, ())) > 1:
-        return Report("is empty on a TPU machine, and its name holds something else, too")
+        return Report("is empty on a TPU machine, and its name is used for something else, too")
     going = _going(ctx)
     uses = [*ctx.names.uses(target.id, scope)]
     left = [use for use in uses if _outermost(ctx, use, going) is None]
@@ -217,7 +218,7 @@ def setting(ctx: Context, found: Construct) -> Decision | None:
         return held
     block = _outermost(ctx, found.node, _going(ctx))
     if block is None:
-        return Report("sets something of a GPU: a TPU has no counterpart, and needs none")
+        return Report("sets something for a GPU: a TPU has no counterpart, and needs none")
     return Rewrite([Delete(block)], drops=[block])
 
 
@@ -315,7 +316,7 @@ def question(ctx: Context, found: Construct) -> Decision | None:
 
 @LISTED.on("name", *_BUILT)
 def built(ctx: Context, found: Construct) -> Decision | None:
-    return Keep("says how TensorFlow was built, whatever computes")
+    return Keep("says how TensorFlow was built, not what computes")
 
 
 @LISTED.on("name", "tensorflow.config.optimizer.set_jit")
@@ -330,7 +331,7 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
 
 @VARIABLE.on("variable", *_OF_GPUS)
 def variable(ctx: Context, found: Construct) -> Decision | None:
-    return Keep("is read where TensorFlow uses a GPU, and changes nothing on a TPU")
+    return Keep("is read only on a GPU, and changes nothing on a TPU")
 
 
 @VARIABLE.on("variable", "CUDA_VISIBLE_DEVICES")
@@ -354,8 +355,8 @@ def flags(ctx: Context, found: Construct) -> Decision | None:
     above = ctx.parent(place) if place is not None else None
     value = above.value if isinstance(above, ast.Assign) else None
     if found.key == "TF_XLA_FLAGS" and ctx.words.keras_backend:
-        return Keep("is read by TensorFlow alone")
+        return Keep("only TensorFlow reads it")
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         if all(flag.startswith("--xla_gpu_") for flag in value.value.split()):
             return Keep("sets what XLA does for GPUs, and changes nothing on a TPU")
-    return Report("is read on a TPU, too: leave what a TPU should not have, or unset it")
+    return Report("is read on a TPU, too: remove what a TPU should not get, or unset it")

@@ -13,10 +13,9 @@ from .keras_back_end import stays
 MIXED = Rule(
     code="KER020",
     name="mixed-float16",
-    summary="`mixed_float16` becomes `mixed_bfloat16`, and loss scaling goes",
+    summary="`mixed_float16` becomes `mixed_bfloat16`, and loss scaling is removed",
     why="""TPUs compute in bfloat16, not in float16. Its range is that of float32, so no loss is
-scaled: Keras itself only does so for `mixed_float16`. It has 8 bits of significand instead of
-11.""",
+scaled; Keras only does so for `mixed_float16`. It has 8 bits of significand instead of 11.""",
     framework="tensorflow",
     references=("https://keras.io/api/mixed_precision/",),
     examples=(
@@ -50,10 +49,10 @@ scaled: Keras itself only does so for `mixed_float16`. It has 8 bits of signific
 COMPILED = Rule(
     code="KER021",
     name="jit-compile",
-    summary="`jit_compile` goes where it would be in the way of a TPU",
-    why="""On JAX nothing is compiled with `jit_compile=False`, and a TPU waits for each operation.
-By default Keras compiles what can be. TensorFlow compiles whole what a TPUStrategy runs: there
-`jit_compile=True`, which asks for it once more within that, goes.""",
+    summary="`jit_compile` is removed where it would slow a TPU down",
+    why="""With `jit_compile=False`, nothing is compiled on JAX, and a TPU waits for each
+operation. By default Keras compiles what it can. What a TPUStrategy runs, TensorFlow compiles as
+a whole, so `jit_compile=True` inside of it is removed.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -77,8 +76,8 @@ By default Keras compiles what can be. TensorFlow compiles whole what a TPUStrat
 DOUBLE = Rule(
     code="KER022",
     name="keras-float64",
-    summary="float64 is no type of a TPU's",
-    why="""JAX has no 64-bit types unless `JAX_ENABLE_X64` says so, and warns once that it takes
+    summary="a TPU has no float64",
+    why="""JAX has no 64-bit types unless `JAX_ENABLE_X64` is set, and warns once that it uses
 float32 instead. On a TPU float64 is emulated, and slow.""",
     framework="tensorflow",
     examples=(
@@ -162,9 +161,9 @@ def floatx(ctx: Context, found: Construct) -> Decision | None:
     value = argument(call, 0, "value") if call is not None else None
     match value:
         case ast.Constant(value="float32" | "bfloat16"):
-            return Keep("is a type that a TPU has")
+            return Keep("a TPU has this type")
         case ast.Constant(value="float16"):
             return Report("float16 has no advantage on a TPU, and its range is small: use bfloat16")
         case ast.Constant(value="float64"):
-            return Report(f"is no type of a TPU's: {ctx.words.float64}")
+            return Report(f"a TPU has none: {ctx.words.float64}")
     return Report(f"may be float64: {ctx.words.float64}")

@@ -16,10 +16,10 @@ SCOPE = Rule(
     code="KER040",
     name="strategy-scope",
     summary="an entry script makes a TPUStrategy, and its models in the strategy's scope",
-    why="""TensorFlow uses a TPU through a `TPUStrategy`: variables that are made in its scope have
-a copy on each core, and `fit` divides each batch over the cores. The batch stays the whole one, so
-that the learning rate stays what it is. Batch normalization averages over each core's part. Without
-a TPU the strategy is TensorFlow's default, which computes as the program did.""",
+    why="""TensorFlow uses a TPU through a `TPUStrategy`: variables made in its scope have a copy
+on each core, and `fit` divides each batch over the cores. The batch size stays that of the whole
+batch, so the learning rate stays, too. Batch normalization averages over each core's part.
+Without a TPU the strategy is TensorFlow's default, which computes as the program did.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -79,9 +79,9 @@ SHARE = Rule(
     code="KER042",
     name="replica-loss",
     summary="a loss that a step averages itself is divided by the number of replicas",
-    why="""A strategy sums the gradients of all replicas. Losses of Keras' own are divided by their
-number; an average that `train_step` computes is that of one replica's part of the batch, and its
-gradients would add up to as many times the right ones as there are replicas.""",
+    why="""A strategy sums the gradients of all replicas. Keras divides its own losses by their
+number. An average that `train_step` computes is that of one replica's part, so the sum of its
+gradients would be too large by the number of replicas.""",
     framework="tensorflow",
     examples=(
         Example(

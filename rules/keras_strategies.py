@@ -22,12 +22,12 @@ STRATEGY = Rule(
     name="mirrored-strategy",
     summary="MirroredStrategy becomes keras.distribution.DataParallel, or a TPUStrategy",
     why="""With TensorFlow, a `TPUStrategy` takes the place of `MirroredStrategy`,
-`MultiWorkerMirroredStrategy` and `OneDeviceStrategy`, and all that is done with it stays. Keras
-on JAX has `DataParallel`: it is set once, before a model is made, and divides each batch over all
-devices; `scope` has no counterpart, and needs none. One device computes as it did. A batch has to
-be a multiple of the number of devices, the last one, too: JAX raises otherwise
+`MultiWorkerMirroredStrategy` and `OneDeviceStrategy`, and its uses stay. Keras on JAX has
+`DataParallel`: it is set once, before a model is made, and divides each batch over all devices;
+`scope` has no counterpart, and needs none. One device computes as it did. Each batch, including
+the last, has to be a multiple of the number of devices, or JAX raises an error
 (`drop_remainder=True`). Batch normalization then averages over the whole batch, where
-MirroredStrategy does over each GPU's part. OneDeviceStrategy goes. With any other use of a
+MirroredStrategy does over each GPU's part. OneDeviceStrategy is removed. With any other use of a
 strategy the program stays.""",
     framework="tensorflow",
     imports=("tensorflow",),
@@ -122,7 +122,7 @@ def strategy(ctx: Context, found: Construct) -> Decision | None:
     if found.key == ONE_DEVICE:
         return Rewrite([Delete(known.made), *edits], drops=drops)
     text = f"{own}.set_distribution({own}.DataParallel())"
-    note = "batches have to be multiples of the number of devices, the last ones, too"
+    note = "each batch, including the last, has to be a multiple of the number of devices"
     edits.insert(0, ReplaceStatement(known.made, text))
     return Rewrite(edits, requires, note=note, drops=drops)
 

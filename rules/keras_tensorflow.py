@@ -16,14 +16,13 @@ from .keras_back_end import keras, stays
 ONLY = Rule(
     code="KER003",
     name="tensorflow-only",
-    summary="what only TensorFlow runs keeps a program with TensorFlow",
-    why="""A training loop with `tf.GradientTape`, a `tf.function`, a step of a
-model's own, a metric that a layer updates in its `call`, TensorFlow's operations within a
-layer that `keras.ops` has no counterpart for, TensorFlow 1: with another back end each of them
-raises, or computes nothing that is trained. Nor does TensorFlow itself run all of it on a TPU:
-TensorFlow 1, estimators, strategies with parameter servers, and training loops that share no loss
-out over the cores. The program stays whole, and each such line is named with what to write
-instead.""",
+    summary="code that only TensorFlow runs keeps a program on TensorFlow",
+    why="""A training loop with `tf.GradientTape`, a `tf.function`, a step of a model's own, a
+metric that a layer updates in its `call`, TensorFlow's operations within a layer that
+`keras.ops` has no counterpart for, TensorFlow 1: with another back end, each of these raises an
+error, or trains nothing. On a TPU, TensorFlow itself doesn't run all of it either: not
+TensorFlow 1, estimators, parameter servers, or training loops that don't divide their loss over
+the cores. The program stays whole, and each such line is reported with what to write instead.""",
     framework="tensorflow",
     effort=Effort.HOURS,
     references=("https://keras.io/guides/migrating_to_keras_3/",),
@@ -54,10 +53,11 @@ instead.""",
 OPERATION = Rule(
     code="KER004",
     name="tensorflow-operation",
-    summary="operations of TensorFlow's within a layer become those of keras.ops",
-    why="""`call` of a layer or model, losses and metrics of one's own are given tensors of the back
-end. `keras.ops` computes the same with any. Only functions whose arguments mean the same are
-rewritten, and only where Keras calls them: what prepares data stays TensorFlow's.""",
+    summary="TensorFlow's operations in a layer become those of keras.ops",
+    why="""A layer's or model's `call`, and losses and metrics of your own, get tensors of the
+back end. `keras.ops` computes the same with any back end. Only functions whose arguments mean
+the same are rewritten, and only where Keras calls them: code that prepares data stays
+TensorFlow's.""",
     framework="tensorflow",
     imports=("tensorflow",),
     references=("https://keras.io/api/ops/",),
@@ -111,7 +111,7 @@ def only(ctx: Context, found: Construct) -> Decision | None:
 @ONLY.on("tensorflow", "unfit")
 def unfit(ctx: Context, found: Construct) -> Decision | None:
     if ctx.words.keras_backend:
-        return Keep("is a part of what keeps the program with TensorFlow, or of no matter to it")
+        return Keep("part of what keeps the program on TensorFlow, or irrelevant to it")
     stopped = _kept(ctx).get(found.node)
     return Keep("runs on each core") if stopped is None else Report(stopped[1])
 

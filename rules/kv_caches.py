@@ -18,18 +18,17 @@ CACHE = Rule(
     summary="a cache of keys and values is written at a position that is a tensor",
     why="""A Python number is part of the compiled program: a cache that is written at one, and read
 up to it, needs a program per position. If the position is a tensor, one program serves all. The
-cache is read at full length, and the scores of what is behind the last position are masked: their
-weight is exactly zero, whatever finite number stands there. That includes what a causal mask does,
-so the model need not make one. The numbers stay the same if only this file's code gives the model a
-mask or calls its parts. The source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate
-verify` compares the results.
+cache is read at full length, and scores after the last position are masked: their weight is exactly
+zero. That includes the causal mask, so the model need not make one. The numbers stay the same if
+only this file's code gives the model a mask or calls its parts. The source can't show this, so the
+rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
-Only these forms are known. A file may use the position to write caches that begin as `torch.zeros`
-(`self.keys[:, start : start + n] = k`, before or behind `:` and `:b`), to read them up to `start +
-n`, to read tables at `start : start + n`, to make a causal mask of minus infinity if `n > 1`, and
-to pass it on; nothing else. Attention is one `softmax` of a product, at most scaled and with the
-mask added if it is not None, or one `scaled_dot_product_attention`. Other forms get the advice
-ADV012.""",
+Only these forms are known. A file may use the position to write caches that begin as
+`torch.zeros` (`self.keys[:, start : start + n] = k`, before or behind `:` and `:b`), to read
+them up to `start + n`, to read tables at `start : start + n`, to make a causal mask of minus
+infinity if `n > 1`, and to pass it on; nothing else. Attention is one `softmax` of a product, at
+most scaled and with the mask added if it is not None, or one `scaled_dot_product_attention`.
+Other forms get the advice ADV012.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -161,8 +160,8 @@ ADV012.""",
 )
 
 _WHY = (
-    "each position is another program: with one that is a tensor, one program serves all; that "
-    "gives the same tokens if the model is given no mask, and its parts no call, from elsewhere"
+    "each position needs a program: if it is a tensor, one program serves all; the tokens "
+    "are the same if no other file gives the model a mask or calls its parts"
 )
 
 

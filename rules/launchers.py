@@ -13,12 +13,12 @@ LAUNCHER = Rule(
     code="CMD002",
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
-    why="""A program for several devices keeps its processes (ranks), and torchrun starts them, as
-on GPUs. With --shard, one process drives all devices of torchax. If the command names a program of
-the project that is rewritten to be one process (rule DST003), `torchrun … train.py` becomes `python
-train.py`, for one host. Otherwise the command stays, and the message says how to start the program;
-so it is for accelerate, DeepSpeed, Horovod and MPI. Requests for GPUs to SLURM, Docker or
-Kubernetes, and images made for CUDA, are reported with a replacement.""",
+    why="""A program for several devices keeps its processes (ranks), and torchrun starts them,
+as on GPUs. With --shard, one process drives all devices of torchax. If the command names a
+program of the project that is rewritten to be one process (rule DST003), `torchrun … train.py`
+becomes `python train.py`, for one host. Otherwise the command stays, and the message says how to
+start the program, as it does for accelerate, DeepSpeed, Horovod and MPI. GPUs requested from
+Slurm, Docker or Kubernetes, and images made for CUDA, are reported with a replacement.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),
     examples=(
         Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),
@@ -54,42 +54,42 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
         return Report(
             "asks accelerate for GPUs: `python` starts the program on one device, `torchrun` a "
-            "process for each; say mixed_precision in Accelerator(…)"
+            "process for each; set mixed_precision in Accelerator(…)"
         )
     if re.search(r"\bdeepspeed\b", text):
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)
     if started is None and not re.search(r"\btorchrun\b|torch\.distributed", text):
         how = "torchrun" if ctx.words.launches else "python, once: one process drives all devices"
-        return Report(f"starts a process for each GPU by MPI; here, start the program by {how}")
+        return Report(f"starts a process for each GPU by MPI; start the program by {how}")
     if ctx.words.launches:
         before = ctx.words.devices.launch_command if ctx.words.devices is not None else ""
-        advice = f"on a TPU, say `{before}` in the same shell first" if before else ""
+        advice = f"on a TPU, run `{before}` in the same shell first" if before else ""
         return Keep("starts a process for each device, as on GPUs", advice)
     if ctx.target.portable:
         return Keep("a program for several devices stays as it is with --portable")
     if started is None:
-        return Report("starts a process for each GPU; here one process drives all devices")
+        return Report("starts a process for each GPU; one process drives all devices")
     command = text[: started.start] + started.command + text[started.end :]
     if not started.one_host:
         return Report(
-            "starts processes on several hosts, or may: `tpu-migrate explain CMD002` says more"
+            "starts processes on several hosts, or may do so: see `tpu-migrate explain CMD002`"
         )
     shown = " ".join(command.replace("\\\n", " ").split())
     if _COUNTS.search(text[started.end :]):
         return Report(
-            "starts a process for each GPU, and its options may say how many there are; here it is "
-            f"one, which drives all devices: `{shown}`"
+            "starts a process for each GPU, and its options may say how many; one "
+            f"process drives all devices: `{shown}`"
         )
     before = ctx.source.text[: ctx.source.span(found.node)[0]] + text[: started.start]
     if _ELSEWHERE.search(before):
         return Report(
-            "starts a process for each GPU, in another folder or on other hosts, it seems; here "
-            f"one process drives all devices: `{shown}`"
+            "seems to start a process for each GPU in another folder or on other hosts; one "
+            f"process drives all devices: `{shown}`"
         )
     if _is_one_process(ctx, started.program):
         return ctx.with_text(found, command, "one process drives all devices")
-    return Report(f"starts a process for each GPU; here one process drives all devices: `{shown}`")
+    return Report(f"starts a process for each GPU; one process drives all devices: `{shown}`")
 
 
 # What makes a script's place another one than the file's, or starts programs itself.
@@ -152,7 +152,7 @@ def _is_one_process(ctx: Context, program: str) -> bool:
 @LAUNCHER.on("command", "slurm")
 def slurm(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "asks SLURM for GPUs; remove it, and start the script on the TPU's own hosts "
+        "asks Slurm for GPUs; remove it, and start the script on the TPU's own hosts "
         "(`gcloud compute tpus tpu-vm ssh NAME --worker=all --command=…`)"
     )
 

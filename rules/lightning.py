@@ -89,7 +89,7 @@ scaling is needed; it has 8 bits of significand instead of 11.""",
 
 @DEVICE.on("trainer", "lightning")
 def made(ctx: Context, found: Construct) -> Decision:
-    return Keep("takes the TPU that set-up shows it")
+    return Keep("uses the TPU that set-up shows it")
 
 
 @DEVICE.on("lightning", "accelerator")
@@ -99,7 +99,7 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
 
 @DEVICE.on("lightning", "told elsewhere")
 def elsewhere(ctx: Context, found: Construct) -> Decision:
-    return Report('is for a GPU: for Lightning a TPU is "tpu", or "auto", with "bf16-mixed"')
+    return Report('is for a GPU: for Lightning a TPU is "tpu" or "auto", with "bf16-mixed"')
 
 
 @DEVICE.on("lightning", "gpus")
@@ -121,13 +121,16 @@ def several(ctx: Context, found: Construct) -> Decision:
     if ctx.words.device_names:
         return Report("set-up shows Lightning one TPU: on a TPU it has to be devices=1")
     if ... in number:
-        return Report("is decided at run time: as many as torchrun starts, and 1 without it")
+        return Report(
+            "is decided at run time: it has to be the number of processes that torchrun "
+            "starts, or 1 without it"
+        )
     if found.key == "devices" and number in ([-1], ["-1"]):
         return Report(
-            "all GPUs of a machine: torchrun has to start as many processes, else it is 1"
+            "all GPUs of a machine: start one process for each chip by torchrun, otherwise it is 1"
         )
     return Report(
-        "Lightning starts no processes for TPUs: start as many by torchrun, or write devices=1"
+        "Lightning starts no processes for TPUs: start them by torchrun, or write devices=1"
     )
 
 
@@ -140,7 +143,7 @@ def strategy(ctx: Context, found: Construct) -> Decision:
             return Report('is decided at run time: "auto" is what a TPU takes')
         if not name.rpartition(".")[2].lower().startswith(("ddp", "dp", "auto", "single_device")):
             return Report("shards over GPUs; remove it, and the whole model is on the device")
-    return Keep("ranks of torchrun; in one process it is that process alone")
+    return Keep("torchrun's ranks; without torchrun, this process only")
 
 
 @PRECISION.on("lightning", "precision")
@@ -170,7 +173,7 @@ def _named(ctx: Context, value: ast.expr) -> Decision:
     names_gpu = [leaf for leaf in constants if leaf.value in GPUS]
     known = all(v in (*GPUS, "cpu", "auto", "tpu", None) for v in values(value))
     if not known or not names_gpu:
-        return Report('is decided at run time: a TPU is "tpu", or "auto"')
+        return Report('is decided at run time: a TPU is "tpu" or "auto"')
     return Rewrite([SetString(leaf, _word(ctx)) for leaf in names_gpu])
 
 

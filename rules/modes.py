@@ -251,11 +251,11 @@ def _compiled(call: ast.Call | None) -> Decision:
     if call is None:
         return Keep("compiles for the device that its inputs are on")
     if any(k.arg is None for k in call.keywords):
-        return Report("its arguments are unpacked; mode, options and backend are for GPUs alone")
+        return Report("its arguments are unpacked; mode, options and backend are for GPUs only")
     drop = [k for k in call.keywords if k.arg in ("mode", "options", "backend", "dynamic")]
     if not drop:
         return Keep("compiles for the device that its inputs are on")
-    note = f"the TPU's back end takes no {', '.join(str(k.arg) for k in drop)}"
+    note = f"the TPU's back end doesn't accept {', '.join(str(k.arg) for k in drop)}"
     return Rewrite([EditCall(call, drop=drop)], note=note)
 
 

@@ -69,9 +69,9 @@ IS_CUDA = Rule(
     name="is-cuda",
     summary="x.is_cuda is False on the target; its device type is checked instead",
     why="""`is_cuda` is False for a tensor on the target, so the program would silently leave its
-GPU branch. In front of something that only CUDA has (a kernel, an extension, a library, a function
-that runs one), False is the right answer. There the question stays, as do questions for a device's
-type or `torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the
+GPU branch. Before something that only CUDA has (a kernel, an extension, a library, a function
+that runs one), False is the right answer. There the check stays, like checks of a device's type
+or of `torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the
 same answer also moves a model to the device, it is reported.""",
     examples=(
         Example(
@@ -164,14 +164,15 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         )
     owner = _defines_cuda(ctx, node.value)
     if owner:
-        return Report(f"{owner} defines cuda() itself; what it does has to be moved by hand")
+        return Report(f"{owner} defines cuda() itself; change that method by hand")
     if any(isinstance(a, ast.Starred) for a in call.args) or any(
         k.arg is None for k in call.keywords
     ):
         return Report("its arguments are unpacked; write the device out")
     if not _takes(ctx, call):
         return Report(
-            "torch's cuda() does not take these arguments; whose method this is can't be told"
+            "torch's cuda() does not take these arguments; the source doesn't show whose "
+            "method this is"
         )
     index = argument(call, 0, "device")
     if ctx.words.device_names and index is not None and _is_other(ctx, index):
@@ -273,7 +274,7 @@ def by_name(ctx: Context, found: Construct) -> Decision | None:
 
 @IS_CUDA.on("string", "is_cuda")
 def is_cuda_by_name(ctx: Context, found: Construct) -> Decision:
-    return Report(f"is no on the target; ask for `{_asks(ctx, found.node).format(x='')}`")
+    return Report(f"is False on the target; check `{_asks(ctx, found.node).format(x='')}`")
 
 
 @IS_CUDA.on("method", "is_cuda")
@@ -301,9 +302,9 @@ def get_device(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     assert call is not None
     if is_model(ctx.flow, node.value):
-        return Report("PyTorch's models don't have it; what this one does can't be told")
+        return Report("PyTorch's models don't have it; the source doesn't show what this one does")
     if not ctx.evidence.is_tensor(node.value):
-        return Report("this may be a tensor or not; if it is, use its `.device`")
+        return Report("this may be a tensor; if it is, use its `.device`")
     parent = ctx.parent(call)
     if isinstance(parent, ast.keyword) and parent.arg == "device":
         return Rewrite([Replace(call, "{x}.device", {"x": node.value})])

@@ -14,7 +14,7 @@ HOUSEKEEPING = (
     "nvtx.mark", "profiler.start", "profiler.stop", "memory._record_memory_history",
     "_record_memory_history", "_sleep", "_lazy_init",
 )  # fmt: skip
-_ALONE = "for GPUs alone, and asks for one first"
+_ALONE = "only for GPUs, and checks for one first"
 
 
 def behind_question(ctx: Context, node: ast.AST) -> Decision:
@@ -24,9 +24,9 @@ def behind_question(ctx: Context, node: ast.AST) -> Decision:
     if statement is None or _is_asked(ctx, statement):
         return Keep(_ALONE)
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
-        return Report(f"is for GPUs alone: ask for `{asked.code}` first")
+        return Report(f"is only for GPUs: check `{asked.code}` first")
     if statement.value.func is not node:
-        return Report(f"is for GPUs alone: ask for `{asked.code}` first, in a statement of its own")
+        return Report(f"is only for GPUs: check `{asked.code}` first, in a statement of its own")
     return Rewrite([Wrap(statement, [statement], f"if {asked.code}:")], asked.requires)
 
 
@@ -55,7 +55,7 @@ def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
         return Report("a process has one TPU, and no other can be chosen")
     index = call.args[0] if call.args else None
     if isinstance(index, ast.Constant) and index.value == 0:
-        return Keep("the first device, which a process has in any case")
+        return Keep("the first device, which every process has")
     statement, tpu = ctx.names.statement(call), ctx.quoted(ctx.words.device, node)
     assert statement is not None
     block = ctx.parent(statement)

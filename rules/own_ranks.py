@@ -12,7 +12,7 @@ from migrator.targets import Word
 
 
 def of_device(ctx: Context, back_end: Word) -> str:
-    """Code for the back end of the device that the program chooses."""
+    """Code for the back end for the device that the program chooses."""
     spelled, _ = ctx.module("torch.distributed")
     code = back_end.code.replace("{torch.distributed}", spelled)
     return code.replace("{device}", ctx.device())

@@ -60,11 +60,11 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         is_options = (dotted(callee) or "").rpartition(".")[2] in _OPTIONS
         loader = Loader.PASSES if is_options else ctx.evidence.loads(callee)
         if loader is Loader.OWN:
-            return Keep("passed on within the program, which is looked at where it is used")
+            return Keep("passed on within the program, and handled where it is used")
         if loader is Loader.UNKNOWN:
             return Report(
-                f"what {dotted(callee) or 'the call'} pins is not visible here; remove it if it is "
-                "memory of the host for a GPU"
+                f"the source doesn't show what {dotted(callee) or 'the call'} pins; "
+                "remove it if it is host memory for a GPU"
             )
         unpins = loader is Loader.PASSES or callee is not call.func
         if unpins or (ctx.target.portable and found.key == "pin_memory"):
@@ -121,7 +121,9 @@ def pin_method(ctx: Context, found: Construct) -> Decision:
     if call is None or not isinstance(found.node, ast.Attribute):
         return Report("pins memory, which the target cannot")
     if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
-        return Report("a tensor's would do nothing here; whose method this is can't be told")
+        return Report(
+            "a tensor's would do nothing here; the source doesn't show whose method this is"
+        )
     return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
 
 
@@ -137,11 +139,11 @@ def record_stream(ctx: Context, found: Construct) -> Decision:
     stream = argument(call, 0, "stream") if call is not None else None
     known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
     if stream is None or not known:
-        return Report("of a tensor, it is for the caching allocator of CUDA: remove it")
+        return Report("on a tensor, it is for CUDA's caching allocator: remove it")
     if call is not None and ctx.is_statement(call):
         if ctx.words.on_gpu is not None:
             return behind_question(ctx, found.node)
         statement = ctx.names.statement(call)
         assert statement is not None
         return Rewrite([Delete(statement)])
-    return Report("the caching allocator of CUDA has no counterpart")
+    return Report("CUDA's caching allocator has no counterpart")

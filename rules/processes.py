@@ -49,10 +49,10 @@ THREAD = Rule(
     code="DST005",
     name="thread",
     summary="a thread that uses the device",
-    why="""torchax is only on in the thread that calls setup(). Another thread that moves tensors,
-or computes with tensors of the device, gets an error, unless it calls torchax.enable_globally()
-first. On torch_xla threads share the device, as on a GPU. Threads that stay on the CPU are not
-reported.""",
+    why="""torchax is on only in the thread that calls setup(). Another thread that moves
+tensors, or computes with tensors of the device, gets an error, unless it calls
+torchax.enable_globally() first. On torch_xla threads share the device, as on a GPU. Threads that
+stay on the CPU are not reported.""",
     examples=(
         Example(
             """
@@ -83,7 +83,7 @@ def thread(ctx: Context, found: Construct) -> Decision:
     called = ctx.words.thread_setup
     how = f", or let what runs here begin with {called}" if called else ""
     return Report(
-        f"{ctx.target.name} is on in the thread that set it up alone: leave the device to that "
+        f"{ctx.target.name} is on only in the thread that set it up: leave the device to that "
         f"thread{how}"
     )
 
@@ -92,14 +92,14 @@ def thread(ctx: Context, found: Construct) -> Decision:
 def start(ctx: Context, found: Construct) -> Decision:
     return Report(
         "this child process uses the device, and a TPU belongs to one process: compute in the "
-        "parent, or leave the device to this child alone"
+        "parent, or let only this child use the device"
     )
 
 
 @CHILD.on("child", "unknown")
 def unknown(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "what this child process does is not visible here; a TPU belongs to one process, so it "
+        "the source doesn't show what this child process does; a TPU belongs to one process, so it "
         "has to stay on the CPU"
     )
 

@@ -50,7 +50,7 @@ PROFILER = Rule(
 def activity(ctx: Context, found: Construct) -> Decision:
     traces = ctx.runtime("profile") is not None and not ctx.target.portable
     if traces and any(c.key == _PROFILE for c in ctx.constructs):
-        return Keep("the runtime's profiler traces the device, whatever it is told")
+        return Keep("the runtime's profiler always traces the device")
     if ctx.words.device_names:
         return Keep("collects the kernels of a GPU where there is one")
     how = ctx.words.profiler

@@ -35,13 +35,13 @@ def _compared(
         word = "in" if isinstance(op, ast.Eq) else "not in"
         return Rewrite([Replace(compared, f"{{x}} {word} {_both(ctx, name)}", {"x": other})])
     if compared.left is not name:
-        return Report(f"is looked into for letters; {_beside(ctx)}")
+        return Report(f"is searched for letters; {_beside(ctx)}")
     above, tpu = ctx.parent(compared), ctx.quoted(ctx.words.device, name)
     if isinstance(above, ast.BoolOp) and any(
         ast.unparse(each) == ast.unparse(compared).replace("cuda", ctx.words.device)
         for each in above.values
     ):
-        return Keep("a TPU is asked for beside it")
+        return Keep("a check for a TPU stands beside it")
     sign, joins = ("in", "or") if isinstance(op, ast.In) else ("not in", "and")
     held = ctx.source.code(other)
     text = f"({ctx.source.code(name)} {sign} {held} {joins} {tpu} {sign} {held})"
@@ -67,7 +67,7 @@ def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
 
 
 def _beside(ctx: Context) -> str:
-    return f"{ctx.words.device!r} is what a TPU says"
+    return f"a TPU's is {ctx.words.device!r}"
 
 
 def _is_start(node: ast.AST | None) -> bool:
@@ -88,7 +88,7 @@ def with_index(ctx: Context, name: ast.expr) -> Decision | None:
         return Rewrite([Replace(name, code.replace("cuda", f"{{{device}}}", 1))])
     number = index if isinstance(index, str) else ctx.source.code(index)
     if any(letter in number for letter in "\"'{}\\\n"):
-        return Report(f"put {device} in the place of its first letters")
+        return Report(f"replace its first letters with {device}")
     number = number if number.isdecimal() else f"{{{number}}}"
     return Rewrite([Replace(name, "f" + ctx.quoted(f"{{{device}}}:{number}", name))])
 

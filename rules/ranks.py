@@ -236,7 +236,7 @@ def of_sharded(ctx: Context, found: Construct) -> Decision | None:
     name = found.key.rpartition(".")[2]
     if name in ("clip_grad_norm_", "summon_full_params") and isinstance(node, ast.Attribute):
         return Rewrite([Replace(node.value, words.unsharded.code)], words.unsharded.requires)
-    return Keep("asks for what the model is wrapped with") if name in OF_SHARDED else None
+    return Keep("asks what the model is wrapped with") if name in OF_SHARDED else None
 
 
 @RANKS.on("name", "torch.utils.data.DistributedSampler")
@@ -317,7 +317,7 @@ def spawned(ctx: Context, found: Construct) -> Decision | None:
         return None
     function, given = argument(call, 0, "fn"), argument(call, 1, "args")
     if function is None:
-        return Report("what it starts is not visible here")
+        return Report("the source doesn't show what it starts")
     if words.launch is not None and words.launch_environment is not None:
         return with_environment(ctx, call, words.launch_environment)
     if words.launch is not None and not words.launch.requires:
@@ -351,7 +351,7 @@ def world(ctx: Context, found: Construct) -> Decision | None:
     if is_alone(ctx):
         return Keep("1: one rank does what all do together")
     if call in ctx.ranks[""].undone:
-        return Keep("undoes a sum over the ranks: 1, in a world of one")
+        return Keep("undoes a sum over the ranks: 1 in a world of one")
     count = ctx.runtime("device_count")
     return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.lacks(found.key)
 

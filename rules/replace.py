@@ -67,7 +67,7 @@ def reference(ctx: Context, found: Construct) -> Decision:
     new = dict(ctx.options.replace)[found.key]
     module, _, name = new.rpartition(".")
     if not isinstance(node.ctx, ast.Load):
-        return Report(f"is assigned to; {new} takes its place")
+        return Report(f"is assigned to; use {new} instead")
     if found.key.rpartition(".")[0] == module:
         return Rewrite([Replace(node, f"{{owner}}.{name}", {"owner": node.value})])
     spelled, requires = ctx.module(module)
@@ -82,7 +82,7 @@ def imported(ctx: Context, found: Construct) -> Decision:
     if found.node.name == "*":
         return Report("a star import does not show which names it brings; import the names")
     if not isinstance(statement, ast.ImportFrom):
-        return Report(f"a module as a whole; {table[found.key]} takes its place")
+        return Report(f"a module as a whole; use {table[found.key]} instead")
     names = {a: imported_name(statement, a, ctx.package) for a in statement.names}
     new = {alias: table[name] for alias, name in names.items() if name in table}
     if found.node is not next(iter(new)):

@@ -17,7 +17,7 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
-EXTRA = "what a TPU needs is an extra of its own, `tpu`"
+EXTRA = "what a TPU needs is an extra, `tpu`"
 
 
 def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) -> Decision:

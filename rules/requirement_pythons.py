@@ -19,12 +19,12 @@ def python(ctx: Context, found: Construct) -> Decision:
     if excludes(asked, wanted):
         return Report(f"the target's packages have no wheels for these Pythons: take {wanted}")
     if excludes(asked, f"<{wanted[2:6]}"):
-        return Keep("has Pythons that the target has wheels for")
+        return Keep("allows Pythons that the target has wheels for")
     if is_of(ctx, "table"):
         return Report(f"the target's packages have to fit all of these Pythons: take {wanted}")
     advice = f"uv locks for all of these Pythons, and the target's packages need {wanted}"
     return Keep(
-        "has Pythons that the target has wheels for", advice if is_of(ctx, "source") else ""
+        "allows Pythons that the target has wheels for", advice if is_of(ctx, "source") else ""
     )
 
 

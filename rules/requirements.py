@@ -297,7 +297,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if repository and not wheel:
         return Report(f"builds {name} from its repository; the target takes {', '.join(new)}")
     if options or marker or others.count(name) > 1:
-        return Report(f"takes {new[0]} in the place of what depends on the machine, or on hashes")
+        return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
     indent = said[: len(said) - len(said.lstrip())]
     return ctx.with_text(
@@ -342,7 +342,7 @@ def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
         return Report(
             f"one of several indexes: {CPU_WHEELS} is enough; remove this one, and what names it"
         )
-    note = "PyTorch's index of CPU wheels; what it is called here may speak of CUDA still"
+    note = "PyTorch's index of CPU wheels; its name here may still mention CUDA"
     return ctx.with_text(found, CPU_WHEELS, note)
 
 
@@ -350,9 +350,7 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
     if only and ONLY_TORCH.search(only[1]) and "torch" in packages_beside(ctx, found):
         text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
-        return ctx.with_text(
-            found, text, "that index alone has none of the packages that torch needs"
-        )
+        return ctx.with_text(found, text, "that index alone lacks the packages that torch needs")
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
         return Report("wheels built for CUDA; remove it")
     if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):

@@ -88,7 +88,7 @@ def variable(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "text")
 def in_text(ctx: Context, found: Construct) -> Decision:
-    return Report("mentions GPUs in a text; check what reads it")
+    return Report("a string that mentions GPUs; check what reads it")
 
 
 # How many there are: `num_gpu: 4`, no numbers of devices
@@ -102,5 +102,5 @@ _COUNT = re.compile(
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
     count = _COUNT.fullmatch(without_comment(ctx.text(found)))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
-        return Keep("says how many devices; lines of the program that ask for it are GPU code")
+        return Keep("a number of devices; the lines that read it are handled as GPU code")
     return Report("mentions GPUs; check what the program does with it")

@@ -48,5 +48,5 @@ def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     if ctx.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(found.node.value, ast.Constant):
-        return Report("no sparse gradients on a TPU: it has to be False there")
+        return Report("a TPU has no sparse gradients: it has to be False there")
     return Rewrite([EditCall(call, drop=[found.node])])

@@ -12,11 +12,11 @@ STREAM = Rule(
     code="CUD003",
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
-    why="""A stream is a queue of work; CUDA code uses several to overlap transfers and computation.
-A program on a TPU is one queue, in which the compiler overlaps them. Removing a stream
-automatically could change what a class around it does (a prefetcher, for example), so remove
-streams by hand; usually a plain loader that prefetches replaces them. Streams behind a question
-about CUDA whose answer is no on a TPU never run there, and stay.""",
+    why="""A stream is a queue of work; CUDA code uses several to overlap transfers and
+computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
+stream automatically could change what a class around it does (a prefetcher, for example), so
+remove streams by hand; usually a plain loader that prefetches replaces them. Streams under a
+check for CUDA that is false on a TPU never run there, and stay.""",
     effort=Effort.HOURS,
     for_cuda=True,
     for_overlap=True,
@@ -81,7 +81,7 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
     """Streams of whichever accelerator there is."""
     assert isinstance(found.node, ast.expr)
     if found.key == "torch.Stream":
-        return Keep("a stream of whichever accelerator there is")
+        return Keep("a stream of any accelerator")
     if (renamed := ctx.words.renames.get(found.key)) is not None:
         return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
     call = ctx.names.call_of(found.node)
@@ -89,7 +89,7 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
         given = call.args[0]
         if ctx.flow.kind(given) & Kind.STREAM and isinstance(ctx.parent(call), ast.withitem):
             return Rewrite([Replace(call, "{stream}", {"stream": given})])
-    return Report("a stream of CUDA's; torch.Stream is one of any accelerator, and a context")
+    return Report("a CUDA stream; torch.Stream is one of any accelerator, and a context manager")
 
 
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:

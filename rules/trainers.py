@@ -126,7 +126,7 @@ Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Tr
 
 @TRAINER.on("trainer", "accelerator", "trainer")
 def trainer(ctx: Context, found: Construct) -> Decision:
-    return Keep("takes the device that set-up shows it")
+    return Keep("uses the device that set-up shows it")
 
 
 @TRAINER.on("trainer", "launcher")
@@ -156,12 +156,12 @@ def stays(ctx: Context, found: Construct) -> Decision:
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "
             "on the CPU"
         )
-    return Keep("stays on the CPU, as it says")
+    return Keep("stays on the CPU, as the program asks")
 
 
 @TRAINER.on("lightning", "cpu")
 def stays_by_itself(ctx: Context, found: Construct) -> Decision:
-    return Keep("stays on the CPU, as it says")
+    return Keep("stays on the CPU, as the program asks")
 
 
 @HALF.on("trainer", "mixed_precision")
@@ -182,7 +182,9 @@ def half(ctx: Context, found: Construct) -> Decision:
     assert isinstance(call, ast.Call)
     given = {keyword.arg for keyword in call.keywords}
     if not isinstance(value, ast.Constant) or wanted in given or None in given:
-        return Report(f"is decided at run time: a TPU has no float16; it takes {wanted}=True")
+        return Report(
+            f"is decided at run time: a TPU has no float16, so it has to be {wanted}=True"
+        )
     edit = EditCall(call, rename={found.key: wanted})
     return Rewrite([edit], note="float16 becomes bfloat16")
 
@@ -220,8 +222,7 @@ def sharded(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("trainer", "passed on", "told elsewhere")
 def elsewhere(ctx: Context, found: Construct) -> Decision:
     return Report(
-        "may set what is for GPUs, as fp16, tf32 and optimizers of bitsandbytes are: a TPU takes "
-        "bf16=True"
+        "may set options for GPUs (fp16, tf32, optimizers of bitsandbytes): a TPU takes bf16=True"
     )
 
 

@@ -23,10 +23,10 @@ STEP = Rule(
     code="TRN001",
     name="step-boundary",
     summary="each optimizer step ends with a sync, so XLA runs one compiled program per step",
-    why="""torch_xla only records operations until a value is needed. Without a sync, the steps pile
-up in one growing graph, which compiles ever longer, or never runs. Reading a value only evaluates
-that value. One `torch_xla.sync()` after the optimizer's step, outside an `if` that counts rounds,
-makes each step one program that is compiled once. torchax needs none.""",
+    why="""torch_xla only records operations until a value is needed. Without a sync, the steps
+pile up in one growing graph, which compiles ever longer, or never runs. Reading a value only
+evaluates that value. One `torch_xla.sync()` after the optimizer's step, outside an `if` that
+counts iterations, makes each step one program that is compiled once. torchax needs none.""",
     examples=(
         Example(
             """
@@ -87,11 +87,10 @@ boundary, `torch_xla.sync()`, after it. A scheduler or an environment needs none
 ROUND = Rule(
     code="TRN003",
     name="loop-boundary",
-    summary="each round of a loop without gradients ends with a sync",
-    why="""In loops of evaluation, sampling and generation, what is not read stays recorded without
-a sync, and the graph grows with every round. Reading with `.item()` or `.cpu()` only evaluates that
-value. So the sync goes after the model, before the first value that is read. torchax needs none.
-""",
+    summary="each iteration of a loop without gradients ends with a sync",
+    why="""Without a sync, loops of evaluation, sampling and generation keep recording, and the
+graph grows with every iteration. Reading with `.item()` or `.cpu()` only evaluates that value.
+So the sync goes after the model, before the first value that is read. torchax needs none.""",
     examples=(
         Example(
             """
@@ -148,20 +147,20 @@ OPTIMIZER = Rule(
 
 @OPTIMIZER.on("name", "torch.optim.SparseAdam")
 def sparse_adam(ctx: Context, found: Construct) -> Decision:
-    return Report("no sparse gradients on a TPU: use Adam, and sparse=False in nn.Embedding")
+    return Report("a TPU has no sparse gradients: use Adam, and sparse=False in nn.Embedding")
 
 
 @ROUND.on("loop", "without gradients")
 def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     word = ctx.words.step_boundary
     if word is None:
-        return Keep("runs round by round")
+        return Keep("runs iteration by iteration")
     if ctx.is_without_device:
         return Keep("nothing here uses a device")
     assert isinstance(found.node, ast.For | ast.While)
     end = end_of_round(ctx.names, ctx.flow, found.node)
     if end is None:
-        return Keep("each round reads the model's output")
+        return Keep("each iteration reads the model's output")
     if _ends_step(ctx, found.node):
         return Keep("the step boundary is there")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
@@ -289,9 +288,9 @@ def step(ctx: Context, found: Construct) -> Decision | None:
     if ctx.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
-        return Report(f"a step inside an expression; put {word.code} behind its statement")
+        return Report(f"a step inside an expression; put {word.code} after its statement")
     if is_of_an_optimizer(ctx.names, call):
-        return Keep("the boundary follows the step that it is part of")
+        return Keep("the boundary comes after the step that it is part of")
     end = end_of_step(ctx.names, call)
     if any(_ends_step(ctx, s) for s in following(ctx.names, end)[:1]):
         return Keep("the step boundary is there")
@@ -321,6 +320,5 @@ def unclear(ctx: Context, found: Construct) -> Decision:
     if ctx.words.step_boundary is None:
         return Keep("if it is an optimizer's, torch makes the step")
     return Report(
-        "this may be an optimizer's step or not; if it is, put "
-        f"{ctx.words.step_boundary.code} behind it"
+        f"this may be an optimizer's step; if it is, put {ctx.words.step_boundary.code} after it"
     )

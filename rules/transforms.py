@@ -42,6 +42,6 @@ def made(ctx: Context, found: Construct) -> Decision:
     others = "".join(f"{t.name}, or " for t in targets().values() if t.words.transforms)
     others = others if name != "functionalize" else ""
     return Report(
-        f"does not run on tensors of the device: {others}a loop over the samples, or "
-        "torch.autograd.functional.jacobian and hessian, take its place"
+        f"does not run on tensors of the device: {others}use a loop over the samples, "
+        "or torch.autograd.functional.jacobian and hessian"
     )

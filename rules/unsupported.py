@@ -63,11 +63,11 @@ KERNELS = Rule(
     code="LIB007",
     name="cuda-kernels-by-name",
     summary="kernels and quantized weights that are loaded by name, and only exist for CUDA",
-    why="""`kernels.get_kernel` downloads kernels built for CUDA. bitsandbytes, behind
-`BitsAndBytesConfig` and `load_in_4bit`, has no kernels for a TPU. With `device_map`, accelerate
-places the parts of a model; it knows a machine's GPUs, and doesn't see a TPU through these targets.
-The same goes for diffusers' offloads, which move parts to a GPU when needed. A `pipeline` of
-transformers uses a GPU, by its number or by itself, otherwise the CPU.""",
+    why="""`kernels.get_kernel` downloads kernels built for CUDA. bitsandbytes, which
+`BitsAndBytesConfig` and `load_in_4bit` use, has no kernels for a TPU. With `device_map`,
+accelerate places the parts of a model; it sees a machine's GPUs, but not a TPU. The same goes
+for diffusers' offloads, which move parts to a GPU when needed. A `pipeline` of transformers uses
+a GPU, by its number or by itself, otherwise the CPU.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(

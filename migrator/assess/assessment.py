@@ -59,7 +59,7 @@ class Assessment:
         """Why the first target is the one to take, in one line."""
         best, *others = self.standings
         if not best.work.outcomes:
-            return f"{best.target}: nothing here is for GPUs"
+            return f"{best.target}: no GPU code"
         done = f"{best.target}: {best.work.automatic:.0f}% automatic"
         if not others:
             return done
@@ -69,9 +69,9 @@ class Assessment:
             return f"{done}, against {against}"
         if best.rank[1] != other.rank[1]:
             less, more = (s.work.effort or "nothing" for s in (best, other))
-            return f"{done}, as on {other.target}; what is left there takes {more}, here {less}"
+            return f"{done}, as on {other.target}; the rest takes {more} there, {less} here"
         if best.rank[2] != other.rank[2]:
-            return f"{done}, as on {other.target}, which has more advice on how it runs"
+            return f"{done}, as on {other.target}, which gets more advice about speed"
         return f"{done}, as on {other.target}: nothing in the code favours either"
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from migrator.assess.assessment import Assessment
 
 
-@click.command("assess", short_help="Say how far each target gets, program by program.")
+@click.command("assess", short_help="Compare the targets, program by program.")
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to pass over.")
-@click.option("--isolated", is_flag=True, help="Take no configuration from files.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to skip.")
+@click.option("--isolated", is_flag=True, help="Read no configuration files.")
 @color_option
 def assess_command(paths: tuple[str, ...], exclude: tuple[str, ...], isolated: bool) -> None:
     """Say how far each target gets with each program at PATH..., and which to take."""
@@ -57,7 +57,7 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
     table.add_column("files", justify="right")
     for name in names:
         table.add_column(name, justify="right")
-    for title in ("take", "what is left there"):
+    for title in ("take", "left to change there"):
         table.add_column(title, overflow="fold")
     for each in (*programs, *elsewhere):
         done = {s.target: f"{s.work.automatic:.0f}%" for s in each.standings}
@@ -71,7 +71,7 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
 
 def _name(path: Path | None, beside: bool) -> str:
     if path is None:
-        return "(what none of these reaches)" if beside else "(no program: a library)"
+        return "(reached by none of these)" if beside else "(no program: a library)"
     return shown(path)
 
 

@@ -79,7 +79,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "--target",
     multiple=True,
     type=TargetName(AUTO),
-    help="What the code shall run on; once for each framework. auto: what `assess` says to take.",
+    help="What the code is to run on; once per framework. auto: what `assess` recommends.",
 )
 @click.option(
     "-o",
@@ -91,12 +91,16 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option("--diff", is_flag=True, help="Show a unified diff; write nothing.")
 @click.option("--with-runtime", is_flag=True, help="With --diff: the runtime's files, too.")
 @click.option(
-    "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if anything is to do."
+    "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if there is something to do."
 )
 @click.option(
-    "--exit-zero", is_flag=True, help="With --check or --diff: exit 0 if anything is to do, too."
+    "--exit-zero",
+    is_flag=True,
+    help="With --check or --diff: exit 0 even if there is something to do.",
 )
-@click.option("--watch", is_flag=True, help="Go on: migrate again what changes, until Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help="Keep running, and migrate again what changes, until Ctrl-C."
+)
 @click.option(
     "--select",
     multiple=True,
@@ -118,10 +122,10 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "--exclude",
     multiple=True,
     metavar="PATTERN",
-    help="Files or folders to pass over, in place of those of the configuration.",
+    help="Files or folders to skip, instead of those in the configuration.",
 )
 @click.option(
-    "--extend-exclude", multiple=True, metavar="PATTERN", help="More files or folders to pass over."
+    "--extend-exclude", multiple=True, metavar="PATTERN", help="More files or folders to skip."
 )
 @click.option(
     "--precision",
@@ -131,8 +135,8 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--runtime",
     type=click.Choice(["bundled", "whole", "installed"]),
-    help="Write what the program needs of the runtime beside it (default), write all of it, or "
-    "import an installed one.",
+    help="Write the parts of the runtime that the program needs next to it (default), write the "
+    "whole runtime, or import an installed one.",
 )
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."
@@ -147,12 +151,14 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--num-cores",
     type=click.Choice(["1", "all"]),
-    help="Devices of a program for several: all (default), or 1.",
+    help="Devices that a multi-device program uses: all (default), or 1.",
 )
 @click.option(
-    "--todo-comments", is_flag=True, help="Write `# TPU-TODO[CODE]: reason` above what is left."
+    "--todo-comments",
+    is_flag=True,
+    help="Write `# TPU-TODO[CODE]: reason` above what needs manual changes.",
 )
-@click.option("--strip-todo", is_flag=True, help="Only take these comments out again.")
+@click.option("--strip-todo", is_flag=True, help="Only remove these comments.")
 @click.option(
     "--diff-base",
     is_flag=False,
@@ -177,7 +183,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     shell_complete=paths,
     help="Take [tool.tpu-migrate] from this TOML file, not from what is around PATH.",
 )
-@click.option("--isolated", is_flag=True, help="Take no configuration from files.")
+@click.option("--isolated", is_flag=True, help="Read no configuration files.")
 @click.option(
     "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
 )
@@ -190,7 +196,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--executor", metavar="dask://HOST:PORT", help="Migrate on the workers of a Dask scheduler."
 )
-@click.option("--no-cache", is_flag=True, help="Look at every file, whatever is known of it.")
+@click.option("--no-cache", is_flag=True, help="Look at every file, without the cache.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use.")
 @click.option(
     "--format", "forms", multiple=True, callback=_forms, metavar="NAME[=FILE]",

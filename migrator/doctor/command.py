@@ -10,18 +10,18 @@ from migrator.targets import find_target, names
 from migrator.targets.choice import TargetName
 
 
-@click.command("doctor", short_help="Say what this machine has and what it lacks.")
+@click.command("doctor", short_help="Check this machine and its environments.")
 @click.option(
     "--target",
     "wanted",
     multiple=True,
     type=TargetName(),
-    help="Exit 1 unless each of these can run; without, unless one can.",
+    help="Exit 1 unless all of these can run; without TARGET, unless one can.",
 )
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Look at this interpreter, not at those that verify would use.",
+    help="Check this interpreter, not those that verify would use.",
 )
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(

@@ -192,7 +192,7 @@ def _interpreter_problems(
         return []
     others = targets_in(last.versions)
     if others and target.name not in others:
-        text = f"{last.python} is an environment for {others[0]}, and each target needs its own"
+        text = f"{last.python} is an environment for {others[0]}; each target needs its own"
         return [Problem(text, install)]
     if len(found) > 1:  # the cached one: it is made again
         return [Problem(problem.text, install) for problem in last.problems]

@@ -120,7 +120,7 @@ def _hints(root: Path, environment: Mapping[str, str], tpus: Sequence[Path]) -> 
     if tpu_cards(root):
         return [
             Problem(
-                "a TPU is on the PCI bus, but has no device file here (/dev/accel*, /dev/vfio/*): "
+                "a TPU is on the PCI bus, but there is no device file (/dev/accel*, /dev/vfio/*): "
                 "start the container with --privileged"
             )
         ]
@@ -129,7 +129,7 @@ def _hints(root: Path, environment: Mapping[str, str], tpus: Sequence[Path]) -> 
         return [Problem(f"{place} has given no TPU: {_MENUS[place]}")]
     for name in ("TPU_ACCELERATOR_TYPE", "TPU_NAME"):
         if environment.get(name):
-            text = f"{name}={environment[name]} speaks of a TPU, and none is attached here"
+            text = f"{name}={environment[name]} asks for a TPU, and none is attached"
             return [Problem(text)]
     return []
 

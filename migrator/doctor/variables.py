@@ -22,9 +22,9 @@ _SHARED = {
     "TPU_CHIPS_PER_PROCESS_BOUNDS": "how the chips are divided among processes",
     "TPU_PROCESS_BOUNDS": "how the chips are divided among processes",
     "TPU_SKIP_MDS_QUERY": "do not ask Google Cloud's metadata server about the TPU",
-    "CUDA_VISIBLE_DEVICES": "GPUs of the original; nothing of a migrated program reads it",
+    "CUDA_VISIBLE_DEVICES": "GPUs of the original; a migrated program doesn't read it",
     "TPU_RUNTIME_DEVICE": "what a program migrated with --portable runs on: tpu, cuda, cpu",
-    "TPU_RUNTIME_NUM_CORES": "devices of a program for several: 1 or all",
+    "TPU_RUNTIME_NUM_CORES": "devices that a multi-device program uses: 1 or all",
     "TPU_RUNTIME_REPORT": "say at the end what was compiled; a path: into that file",
     "TPU_MIGRATE_CACHE": "where tpu-migrate keeps its environments, and what it has found out",
 }  # fmt: skip
@@ -69,7 +69,7 @@ def present(environment: Mapping[str, str]) -> list[Variable]:
             meaning = "nothing reads it"
         elif not meaning and (readers or _OF_MACHINE.fullmatch(name)):
             by = " or ".join(target.name for target in readers) or "libtpu"
-            meaning = f"told to {by} by the machine"
+            meaning = f"set for {by} by the machine"
         if meaning:
             found.append(Variable(name, value, meaning, _read_by(name)))
     return found
@@ -109,7 +109,7 @@ def _wish(
         yield Problem(f"{name}={wish} asks for a GPU, and there is no plugin for it", unset(name))
     elif host.devices and host.devices.isdisjoint(wishes):
         what = f"{name}={wish} names" if wish else f"{name} is set, but to"
-        yield Problem(f"{what} nothing that {target.name} runs on", unset(name))
+        yield Problem(f"{what} nothing that {target.name} can use", unset(name))
 
 
 def _settings(environment: Mapping[str, str]) -> Iterator[Problem]:
@@ -130,10 +130,10 @@ def _elsewhere(target: Target, environment: Mapping[str, str], tpu: bool) -> Ite
     for name in (host.device_variable, *host.older_device_variables) if tpu else ():
         wish = environment.get(name)
         if wish and "tpu" not in wish.lower().split(","):
-            yield Problem(f"{name}={wish} keeps programs from the TPU that is here", unset(name))
+            yield Problem(f"{name}={wish} keeps programs off this machine's TPU", unset(name))
     for name, value in host.originals.items():  # what keeps its library out
         if tpu and environment.get(name) == value:
-            yield Problem(f"{name}={value} keeps programs from the TPU that is here", unset(name))
+            yield Problem(f"{name}={value} keeps programs off this machine's TPU", unset(name))
     device = environment.get("TPU_RUNTIME_DEVICE")
     if device and device not in ("tpu", "cuda", "cpu"):
         text = f"TPU_RUNTIME_DEVICE={device}: portable programs start with tpu, cuda or cpu only"
@@ -143,7 +143,7 @@ def _elsewhere(target: Target, environment: Mapping[str, str], tpu: bool) -> Ite
         text = f"TPU_RUNTIME_NUM_CORES={cores}: programs for several devices start with 1 or all"
         yield Problem(text, unset("TPU_RUNTIME_NUM_CORES"))
     if tpu and device in ("cuda", "cpu"):
-        text = f"TPU_RUNTIME_DEVICE={device} keeps portable programs from the TPU that is here"
+        text = f"TPU_RUNTIME_DEVICE={device} keeps portable programs off this machine's TPU"
         yield Problem(text, unset("TPU_RUNTIME_DEVICE"))
     on_cpu = environment.get(host.device_variable, "").lower() == "cpu"
     if not tpu and device == "tpu" and not on_cpu:

@@ -117,7 +117,7 @@ class Actions:
         wanted = data.get("finding")
         found = [f for f in analysis.findings if _key(f) == wanted] if analysis is not None else []
         if analysis is None or analysis.result.failed or (wanted and not found):
-            raise JsonRpcContentModified("the text has changed")
+            raise JsonRpcContentModified("the document has changed")
         chosen = found[0] if wanted else None
         rewrite: Rewrite = await self._server.ask("rewrite", analysis.moment, chosen)
         action.edit = self._workspace_edit(rewrite.edits)

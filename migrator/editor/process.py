@@ -67,14 +67,14 @@ class AnalystProcess:
 
     async def _ask(self, uri: str, stops: int, question: Any) -> Any:
         if self._stops[uri] != stops:
-            raise JsonRpcContentModified("the text has changed")
+            raise JsonRpcContentModified("the document has changed")
         self._uri = uri
         started = self.start()
         try:
             done, answer = await _exchange(await started, question)
         except (asyncio.IncompleteReadError, ConnectionError):
             if self._process is not started:
-                raise JsonRpcContentModified("the text has changed") from None
+                raise JsonRpcContentModified("the document has changed") from None
             self._process = None
             code = await (await started).wait()
             message = f"internal error: an analysis ended with {code}"

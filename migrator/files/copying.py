@@ -110,7 +110,7 @@ def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
     for change in changes:
         relative = _relative(change.path, top)
         if read_or_none(change.path) != change.before:
-            raise UsageError(f"{change.path} has changed meanwhile; nothing was written")
+            raise UsageError(f"{change.path} has changed in the meantime; nothing was written")
         at = staging / relative
         if not at.parent.resolve().is_relative_to(staging.resolve()):
             raise UsageError(f"{change.path}: a link leads out of {top}; nothing was written")

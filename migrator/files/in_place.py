@@ -47,7 +47,7 @@ def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -
             run.stage()
         for change in every:
             if read_or_none(change.path) != change.before:
-                raise UsageError(f"{change.path} has changed meanwhile; {_NOTHING}")
+                raise UsageError(f"{change.path} has changed in the meantime; {_NOTHING}")
         if not allow_dirty:
             _refuse_unsafe(every)
         for run in runs:
@@ -58,7 +58,7 @@ def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -
         said = f"{where}{error.strerror or error}" if isinstance(error, OSError) else str(error)
         if failed:
             raise UsageError(
-                f"{said.removesuffix(_NOTHING)}; what was written could not be taken back: "
+                f"{said.removesuffix(_NOTHING)}; what was written could not be undone: "
                 f"{'; '.join(failed)}. Try again: --undo"
             ) from error
         if isinstance(error, OSError):
@@ -160,7 +160,7 @@ def recover(roots: Iterable[Path]) -> list[str]:
         if journal.unfinished.exists():
             done = journal.take_back(journal.unfinished)
             _refuse_failed(done)
-            said.append(f"{root}: an earlier run was cut off; what it had written was taken back")
+            said.append(f"{root}: an earlier run was interrupted; its changes were undone")
             said += [f"{path}: has changed since; left as it is" for path in done.changed]
     return said
 
@@ -176,7 +176,7 @@ def undo(roots: Iterable[Path]) -> TakenBack:
         journal = Journal(root)
         file = journal.unfinished if journal.unfinished.exists() else journal.last
         if not file.exists():
-            raise UsageError(f"{root}: no run to take back; only the last one in place can be")
+            raise UsageError(f"{root}: no run to undo; only the last run in place can be")
         done = journal.take_back(file)
         _refuse_failed(done)
         whole.restored += done.restored
@@ -188,4 +188,4 @@ def undo(roots: Iterable[Path]) -> TakenBack:
 def _refuse_failed(done: TakenBack) -> None:
     if done.failed:
         others = f" (and {len(done.failed) - 1} more)" if done.failed[1:] else ""
-        raise UsageError(f"cannot be taken back: {done.failed[0]}{others}")
+        raise UsageError(f"cannot be undone: {done.failed[0]}{others}")

@@ -43,7 +43,7 @@ def _lock(folder: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise UsageError(
-            f"{file.parent}: a lock cannot be made: {error.strerror or error}; nothing was "
+            f"{file.parent}: cannot create a lock: {error.strerror or error}; nothing was "
             "written (TPU_MIGRATE_STATE names another folder for it)"
         ) from None
     try:

@@ -13,7 +13,7 @@ from migrator.files import git, witness
 from migrator.files.places import cache_folder, digest, key
 from migrator.files.reading import read_or_none
 
-_TOLD_NOT_TO_LOOK = "has changes that git is told not to look at (assume-unchanged, skip-worktree)"
+_TOLD_NOT_TO_LOOK = "has changes that git is told to ignore (assume-unchanged, skip-worktree)"
 
 
 def unsafe_to_write(files: Mapping[Path, bytes | None]) -> list[str]:

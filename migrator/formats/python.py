@@ -38,7 +38,7 @@ def decode(source: bytes) -> Source:
         UnicodeDecodeError: bytes that the encoding does not allow.
     """
     if b"\0" in source:
-        raise SyntaxError("NUL bytes: this is UTF-16, or no text")
+        raise SyntaxError("NUL bytes: UTF-16, or not text")
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     bom = source.startswith(codecs.BOM_UTF8)
     if bom:
@@ -48,7 +48,9 @@ def decode(source: bytes) -> Source:
         text = source.decode(encoding)
         kept = encoding == "utf-8" or text.encode(encoding) == source
     except LookupError:  # rot13 and others turn text into text, or bytes into bytes
-        raise SyntaxError(f"{encoding} is no encoding of source") from None
+        raise SyntaxError(f"{encoding} is not an encoding for source code") from None
     if not kept:
-        raise SyntaxError(f"the text does not come back as it was in its encoding, {encoding}")
+        raise SyntaxError(
+            f"the text does not survive a round trip through its encoding, {encoding}"
+        )
     return Source(text, encoding, bom)

@@ -28,7 +28,7 @@ def frameworks() -> dict[str, Framework]:
     found = {name: find_framework(name) for name in _own()}
     for point in installed(GROUP):
         if point.name in found:
-            raise UsageError(f"framework {point.name} of {point.value}: there is one of that name")
+            raise UsageError(f"framework {point.name} of {point.value}: the name is taken")
         found[point.name] = load(point, Framework)
     return found
 

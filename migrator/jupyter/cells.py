@@ -111,8 +111,8 @@ def _gained(old: notebook.Cell, new: notebook.Cell) -> list[str]:
         is_import = isinstance(statement, ast.Import | ast.ImportFrom)
         if not is_import and (text in before or not text.startswith(f"{RUNTIME}.")):
             raise UsageError(
-                f"the cell In [{old.number}] has to change with it: put {MAGIC} there, too, "
-                "restart the kernel, and run both"
+                f"the cell In [{old.number}] has to change, too: put {MAGIC} there, restart the "
+                "kernel, and run both"
             )
     return [text for text in after if text not in before]
 

@@ -29,12 +29,12 @@ from migrator.registry import Registry, registry
 from migrator.rule import Rule
 from migrator.targets import RUNTIME
 
-_NATIVE = Keep("of a program for the target itself")
+_NATIVE = Keep("written for the target itself")
 _LAUNCHED = Report(
-    "only what a launcher starts gets here; one process drives the TPU, so start it without one",
+    "only reached under a launcher; one process drives the TPU, so start the program without one",
     effort=Effort.MINUTES,  # raised for several devices
 )
-_OF_BUILD = Keep("asked while the project is built; a TPU machine has no GPU, and builds without")
+_OF_BUILD = Keep("runs while the project is built; a TPU machine has no GPU, and builds without")
 SUPPRESSED = Keep("suppressed by a comment")
 
 
@@ -126,18 +126,18 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
         if alone is None:
             continue
         behind = f"{alone.text} (line {alone.line})"
-        decision: Decision = Keep(f"no on a TPU, where {behind} does not run")
+        decision: Decision = Keep(f"false on a TPU, where {behind} does not run")
         if moved is not None:
             decision = Report(
-                f"line {moved.line} moves to the device, and on a TPU {behind} does not run: ask "
-                "for each by itself"
+                f"line {moved.line} moves to the device, but {behind} does not run on a TPU: check "
+                "for each separately"
             )
         undo(plan, ruling, decision)
         if moved is None:
             line = place(ruling.construct.node).line
             for other in plan.rulings:
                 if _is_for_overlap(rules, other) and guard.first([place(other.construct.node)]):
-                    other.decision = Keep(f"does not run on a TPU, where line {line} answers no")
+                    other.decision = Keep(f"does not run on a TPU, where line {line} is false")
 
 
 def _is_for_overlap(rules: Registry, ruling: Ruling) -> bool:
@@ -226,13 +226,13 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
         return _ELSEWHERE
     module = context.evidence.module(node.value)
     if module is not None:
-        return Report(f"{module} is a module, and its {node.attr} not that of a tensor")
+        return Report(f"{module} is a module, so {node.attr} is not a tensor's")
     found = context.defines(node.attr, context.flow.kind(node.value))
     if not found:
         return None
     call = context.names.call_of(node)
     given = call.args[0] if call is not None and call.args else None
-    return Report(f"{found} itself; whose {node.attr} this is cannot be seen", whole=given)
+    return Report(f"{found} itself; the source doesn't show whose {node.attr} this is", whole=given)
 
 
 def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:
@@ -251,12 +251,14 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
     lost = _lost(context, construct, rewrite)
     if lost is not None:
         text = context.source.code(lost)
-        return Report(f"the rewrite would drop {text}; move it to a line of its own")
+        return Report(f"the rewrite would drop {text}; move it to its own line")
     if RUNTIME not in rewrite.requires and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
         rewrite = replace(rewrite, requires=(*rewrite.requires, RUNTIME))
     taken = imports.taken_names(context.names, rewrite.requires)
     if taken:
-        return Report(f"the rewrite needs the name `{taken[0]}`, which this file uses otherwise")
+        return Report(
+            f"the rewrite needs the name `{taken[0]}`, which this file uses for something else"
+        )
     return rewrite
 
 

@@ -151,7 +151,7 @@ def _migrate_file(
     try:
         text = holder.with_sources([result.source for result in results])
     except ValueError as error:
-        message = f"the file cannot be put together again: {error}"
+        message = f"the file cannot be reassembled: {error}"
         return Failure(INTERNAL, message).result(content)
     return Result(
         content,

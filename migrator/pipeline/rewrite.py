@@ -46,7 +46,7 @@ def rewrite(
             written = write(module, context, edits, plan.alone)
         except NotPlaced as lost:
             if not withdraw(plan, lost.edits):
-                message = "what sets up the program cannot be put in its place; not changed"
+                message = "the set-up code cannot be placed; not changed"
                 return Failure(INTERNAL, message).result(module.content)
         except Failure as failure:
             return failure.result(module.content)

@@ -79,13 +79,13 @@ class Suppressions:
         """Comments that do not do what they were written for, and why. ``known``: all codes."""
         words, known = f"{', '.join(_WORDS[:-1])} or {_WORDS[-1]}", tuple(known)
         for where, word in self.misspelt:
-            yield where, f"`{word}` is none of {words}: this comment does nothing"
+            yield where, f"`{word}` is not one of {words}: this comment does nothing"
         for where, word, codes in self.marks:
             unknown = [code for code in codes if not any(k.startswith(code) for k in known)]
             if unknown:
-                yield where, f"no rule is called {' or '.join(unknown)}: nothing is ignored by that"
+                yield where, f"there is no rule {' or '.join(unknown)}: nothing is ignored"
             elif word == "ignore" and where.line not in self.asked:
-                yield where, "nothing on this line could be ignored: the comment can go"
+                yield where, "there is nothing to ignore on this line: remove the comment"
 
 
 def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, str] | None:

@@ -18,7 +18,7 @@ def why(context: Context, node: ast.AST) -> Report | None:
         return None
     parts = (node, *context.names.ancestors(node))
     for cause, reason in context.unserved.items():
-        text = f"{reason}; the program does not get there by default"
+        text = f"{reason}; the program does not reach it by default"
         if cause is node:
             return Report(text)
         if cause in parts or any(part in parts for part in around(context.names.parents, cause)):

@@ -98,7 +98,8 @@ def _compare(
         guard.check(module.tree, tree, context.names.parents, edits, lines)
     except guard.Differs as where:
         message = (
-            "internal error: the rewrite would change more than was asked for, from line "
-            f"{where.line} on; not changed; send the maintainers this file and the command"
+            "internal error: the rewrite would change more than intended, from line "
+            f"{where.line} on; not changed; please send the maintainers this file and the "
+            "command"
         )
         raise Failure(INTERNAL, message) from where

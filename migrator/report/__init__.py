@@ -63,14 +63,14 @@ def check_file(path: Path) -> None:
         UsageError: source, a file that is no report, a folder that cannot be written to.
     """
     if path.suffix in (".py", ".ipynb"):
-        raise UsageError("that is the name of source; name another file")
+        raise UsageError("that name is for source code; name another file")
     try:
         if path.is_dir() or not path.parent.is_dir():
-            raise UsageError("no file can be written there")
+            raise UsageError("cannot write a file there")
         if path.exists() and not path.is_file():
             return  # a pipe, a terminal
         if path.exists() and path.stat().st_size and not _is_report(path):
-            raise UsageError("is there, and no report of tpu-migrate; name another file")
+            raise UsageError("exists and is not a report of tpu-migrate; name another file")
         if not os.access(path.resolve().parent, os.W_OK):
             raise UsageError(f"{path.parent} cannot be written to")
     except OSError as error:

@@ -226,7 +226,7 @@ def _statistics(report: Report, console: Console) -> None:
     if len(found) > _SHOWN:
         console.print(Text(f"and {counted(len(found) - _SHOWN, 'more file')}", "dim"))
     console.print(
-        Text(f"as the construct that takes the most; more than {MANY} of minutes are hours", "dim")
+        Text(f"of the construct that takes the most; more than {MANY} of minutes are hours", "dim")
     )
 
 
@@ -286,7 +286,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.untracked:
         folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
         console.print(
-            line(("git does not have the runtime yet: ", "yellow"), f"git add {folders}"),
+            line(("the runtime is not in git yet: ", "yellow"), f"git add {folders}"),
             soft_wrap=True,
         )
     if report.output is not None:

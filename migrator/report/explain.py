@@ -30,7 +30,7 @@ _SAFETY = {
     Safety.DISPLAY_ONLY: "it rewrites nothing, and only gives a message",
 }
 _EFFORT = {
-    Effort.MINUTES: "look at the line, and change it or leave it",
+    Effort.MINUTES: "look at the line, and change it if needed",
     Effort.HOURS: "understand and change the code around it",
     Effort.REWRITE: "write it anew",
 }

@@ -138,7 +138,7 @@ def _summary(report: Report, view: View) -> str:
     parts = [
         f"{counted(len(report.files), 'file')} scanned",
         f"{len(report.changed)} {'changed' if view.written else 'would change'}",
-        f"{counted(left, 'construct')} left to change by hand",
+        f"{counted(left, 'construct')} to change by hand",
         *([counted(errors, "error")] if errors else []),
     ]
     return f"tpu-migrate: {', '.join(parts)}"

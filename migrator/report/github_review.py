@@ -45,7 +45,7 @@ def render(report: Report, view: View) -> str:
     if report.companions and importing:
         path = shlex.quote(relative(importing[0].path, folder))
         body += (
-            f" They need {code(RUNTIME + '/')}, which no suggestion can bring: when they are "
+            f" They need {code(RUNTIME + '/')}, which no suggestion can add: once they are "
             f"committed, {code(f'tpu-migrate --target {report.target} {path}')} writes it, to be "
             "committed, too."
         )
@@ -125,7 +125,7 @@ def _comment(path: str, span: _Span, lines: Sequence[str], others: Sequence[int]
     said = [_text_of(d) for d in told] or ["What the others import."]
     if others:
         where = ", ".join(map(str, others))
-        said.append(f"Goes together with line{'s' * (len(others) > 1)} {where}: commit all.")
+        said.append(f"Belongs with line{'s' * (len(others) > 1)} {where}: commit all.")
     change = verbatim(text, "suggestion")
     named = "\0".join([path, *lines[first - 1 : last], change])
     mark = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:20]

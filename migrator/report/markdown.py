@@ -49,7 +49,7 @@ def render(report: Report, view: View) -> str:
     left = _left(now)
     advice = [_bullet(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
-    page.add("Look at these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
+    page.add("Review these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
     page.add("Needs manual changes", left, 0.75 if others or advice else 1)
     more = "more change" if risky else "change"
     page.add(counted(len(others), more), others, 0.75, fold=True)
@@ -63,7 +63,7 @@ def _title(report: Report, view: View) -> str:
     left = report.count(Outcome.REPORTED)
     words = [f"{files} {verb}" if report.changed else "nothing to change"]
     if left:
-        words.append(f"{counted(left, 'construct')} left to change by hand")
+        words.append(f"{counted(left, 'construct')} to change by hand")
     target = f" for {code(report.target)}" if report.target else ""
     return f"### tpu-migrate{target}: {', '.join(words)}"
 

@@ -12,7 +12,9 @@ from migrator.runs.run_report import FileReport, Report
 from migrator.targets import RUNTIME
 
 MANY = 20  # constructs that take minutes each take hours together, if they are more
-NO_PROGRAM = f"No program was found here: what imports this code calls {RUNTIME}.setup() first."
+NO_PROGRAM = (
+    f"No program was found: whatever imports this code has to call {RUNTIME}.setup() first."
+)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
         expose_value=False,
         is_eager=True,
         callback=_chosen,
-        help="Colours; auto: on a terminal, else as NO_COLOR and FORCE_COLOR say.",
+        help="Colours; auto: on a terminal, unless NO_COLOR or FORCE_COLOR is set.",
     )(command)
 
 

@@ -253,7 +253,7 @@ class _Reviewer:
                 spoken.update({n: len(found.findall(content)) for n, found in words.items()})
         if not +spoken:
             raise UsageError(
-                f"the new text does not tell its target: --target {' or '.join(words)}, or target "
+                f"the new code does not show its target: --target {' or '.join(words)}, or target "
                 "in [tool.tpu-migrate]"
             )
         return spoken.most_common(1)[0][0]

@@ -18,15 +18,15 @@ from migrator.targets.choice import TargetName
     "--target",
     multiple=True,
     type=TargetName(),
-    help="Once for each framework; else that which the new text speaks of.",
+    help="Once per framework; otherwise the one that the new code uses.",
 )
-@click.option("--unsafe", is_flag=True, help="The tool was to make unsafe edits, too.")
+@click.option("--unsafe", is_flag=True, help="Unsafe edits count, too.")
 @click.option("--portable", is_flag=True, help="The migration was made with --portable.")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json", "markdown"]), default="console",
     show_default=True,
 )  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="Every change that the tool makes, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show changes that the tool makes.")
 @color_option
 def review_command(
     revisions: str,

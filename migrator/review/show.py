@@ -20,9 +20,9 @@ from migrator.review.changes import FileReview, Review
 from migrator.review.compare import Change, Kind
 
 _TITLES = {
-    Kind.DIFFERENT: "Different from what the tool makes",
+    Kind.DIFFERENT: "Different from the tool's change",
     Kind.MISSING: "Missing: the tool would change this",
-    Kind.BY_HAND: "By hand: no rule makes this",
+    Kind.BY_HAND: "By hand: no rule does this",
     Kind.MADE: "Made by the tool",
 }
 _LINES = 30  # of a change, on the terminal
@@ -83,7 +83,7 @@ def show(review: Review, out: Console, *, verbose: bool = False) -> None:
     if review.others:
         names = ", ".join(review.others[:5])
         more = f" and {len(review.others) - 5} more" if len(review.others) > 5 else ""
-        out.print(line((f"Not looked at: {names}{more}", "dim")), soft_wrap=True)
+        out.print(line((f"Not reviewed: {names}{more}", "dim")), soft_wrap=True)
     for error in review.errors:
         out.print(line(("error  ", "red"), error), soft_wrap=True)
     out.print(Text(_summary(review), "bold"), soft_wrap=True)
@@ -126,12 +126,12 @@ def _diffs(change: Change) -> Iterator[tuple[str, list[str]]]:
     if change.kind is Kind.DIFFERENT and len(change.tool) + len(change.after) > _SMALL:
         lines = difflib.unified_diff(change.tool, change.after, n=2, lineterm="")
         told = [row for row in list(lines)[2:] if not row.startswith("@@")]
-        yield "from what the tool makes to what is there:", told
+        yield "from the tool's version to this one:", told
         return
     after = change.tool if change.kind is Kind.MISSING else change.after
     yield "", [*(f"-{row}" for row in change.before), *(f"+{row}" for row in after)]
     if change.kind is Kind.DIFFERENT:
-        heading = "the tool makes:" if change.tool else "the tool takes it out"
+        heading = "the tool makes:" if change.tool else "the tool removes it"
         yield heading, [f"+{row}" for row in change.tool]
 
 
@@ -186,9 +186,7 @@ def _as_dict(change: Change) -> dict[str, Any]:
 def markdown(review: Review) -> str:
     """For a comment on a pull request; it keeps to the length that GitHub allows."""
     open_ = sum(review.count(kind) for kind in Kind if kind is not Kind.MADE)
-    head = (
-        f"{counted(open_, 'change')} to look at" if open_ else "every change is what the tool makes"
-    )
+    head = f"{counted(open_, 'change')} to look at" if open_ else "every change matches the tool's"
     rows = ["| | changes |", "|---|---:|"]
     rows += [f"| {_TITLES[kind]} | {review.count(kind)} |" for kind in Kind]
     title = f"### tpu-migrate review for {code(review.target)}: {head}"
@@ -197,7 +195,7 @@ def markdown(review: Review) -> str:
     if review.others:
         names = ", ".join(code(name) for name in review.others[:10])
         more = f" and {len(review.others) - 10} more" if len(review.others) > 10 else ""
-        blocks.append(f"Not looked at: {names}{more}.")
+        blocks.append(f"Not reviewed: {names}{more}.")
     page = Page(blocks)
     for kind in Kind:
         found = _sorted(review, kind)

@@ -156,9 +156,9 @@ def check(config: Config, target: Target) -> None:
     check_packages()
     devices = in_one_process(target).words.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
-        raise UsageError(f"--shard fsdp: {target.name} has no such models; choose another target")
+        raise UsageError(f"--shard fsdp: not supported on {target.name}; choose another target")
     if config.portable and target.runtime is None and not target.portable:
-        raise UsageError(f"--portable: {target.name} has no runtime that could choose the device")
+        raise UsageError(f"--portable: not supported on {target.name}")
     divides = devices is not None and target.offers("shard")
     if config.options.tensor_parallel and (config.portable or not divides):
         how = " --portable" if config.portable else ""
@@ -229,9 +229,9 @@ def _discovered(
 def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
     """Raise UsageError for a run that is to write, and does not look at all of its files."""
     if diff_base is not None:
-        raise UsageError("--diff-base only looks, since files are written whole: add --check")
+        raise UsageError("--diff-base only shows, since files are written whole: add --check")
     if part[1] > 1:
-        raise UsageError("--part only looks: programs share their runtime; add --check")
+        raise UsageError("--part only shows, since programs share their runtime: add --check")
 
 
 def _add_runtime(

@@ -109,7 +109,7 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
     for at, use in folders.items():
         there = bundled_target(at)
         if there is None and not _is_free(at):
-            report.errors.append(f"{at}: in the way of the runtime of the same name")
+            report.errors.append(f"{at}: the runtime needs this name")
             continue
         if not at.resolve().is_relative_to(project_root(at.parent.resolve())):
             report.errors.append(f"{at}: is a link that leads out of the project; not written")
@@ -135,7 +135,7 @@ def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
         source = results.get(path.resolve()) or Disk().read(path) or b""
         if owner is None or foreign(source, worker.target) or _names_device(source, owner):
             raise UsageError(
-                f"{at} is the runtime of {label}, and {path} would still need it; migrate all of "
+                f"{at} is {label}'s runtime, which {path} would still need; migrate all of "
                 f"{at.parent}, or the GPU original, for {worker.target.label}"
             )
 

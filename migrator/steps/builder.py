@@ -83,7 +83,7 @@ class Builder:
                 self.edits.append(Replace(test, name))
         for s in statements:
             if isinstance(s, ast.If) and s in split and not conditions.keys() & set(s.body):
-                raise NotMovable(f"what line {s.lineno} asks for is not known in front")
+                raise NotMovable(f"line {s.lineno} needs a value that is not known before the step")
         return Step(
             statements=[
                 part
@@ -146,7 +146,7 @@ class Builder:
         first = max([*brings, -1])
         behind = [s for s in kept if order.index(s) > first]
         if not behind:
-            raise NotMovable(self.region.why or "it has no computation of its own")
+            raise NotMovable(self.region.why or "it computes nothing")
         call = next((s for s in behind if not zeroes(s)), behind[0])
         if isinstance(call, ast.If) and call in self.region.split:
             raise NotMovable(self.region.why or self.code.obstacle(call))
@@ -154,7 +154,7 @@ class Builder:
             above = [s for s in kept if order.index(s) < order.index(read)]
             if order.index(read) < order.index(call):
                 if set(loaded_names(read)) & written_names(above):
-                    raise NotMovable(self.code.obstacle(read) or "a value is read on the way")
+                    raise NotMovable(self.code.obstacle(read) or "a value is read inside it")
         self._check_order(kept, order)
         return kept, call
 
@@ -214,12 +214,12 @@ class Builder:
                 target = ast.unparse(node)
                 adds = isinstance(self.code.names.parents.get(node), ast.AugAssign)
                 if (adds or isinstance(node.ctx, ast.Load)) and position(node) < made[target]:
-                    raise NotMovable(f"{target} goes from one round to the next")
+                    raise NotMovable(f"{target} is carried from one iteration to the next")
                 self.edits.append(Replace(node, local_of[target]))
         for statement in moved:
             for node in ast.walk(statement):
                 if isinstance(node, ast.If | ast.For) and any(s in stored for s in ast.walk(node)):
-                    raise NotMovable(f"line {node.lineno} keeps a value in some rounds only")
+                    raise NotMovable(f"line {node.lineno} keeps a value only in some iterations")
 
     def _behind(self, target: ast.Attribute) -> tuple[int, int]:
         """Where a statement ends that keeps a value: what it reads is read before."""
@@ -258,9 +258,9 @@ class Builder:
         known = surely_known(self.code.names, call, moved)
         for name in parameters:
             if name in self.counters:
-                raise NotMovable(f"it uses {name}, which counts: a program for each value")
+                raise NotMovable(f"it uses {name}, a counter: each value would need a program")
             if name not in known:
-                raise NotMovable(f"{name} may have no value in front of it")
+                raise NotMovable(f"{name} may have no value before it")
             if name in graphs and not only_detached(name, moved):
                 raise NotMovable(
                     why or f"{name} is computed outside of it (line {graphs[name]}), and its "
@@ -277,7 +277,7 @@ class Builder:
         carried = [name for name in parameters if name in assigned - fresh]
         for name in carried:
             if not is_detached_first(self.code, name, moved):
-                raise NotMovable(f"{name} goes from one round to the next")
+                raise NotMovable(f"{name} is carried from one iteration to the next")
         return carried
 
     def _check_backward(self, moved: list[ast.stmt], assigned: set[str]) -> None:
@@ -285,7 +285,10 @@ class Builder:
         made, kept = assigned, set(self.of_self.values())
         if not any(map(self.code.has_graph, moved)):
             line = next(position(n)[0] for s in moved for n in ast.walk(s) if is_backward(n))
-            raise NotMovable(f"what backward() is called on (line {line}) is made elsewhere")
+            raise NotMovable(
+                f"the source doesn't show which model backward() is for (line {line})",
+                "call the model in these statements",
+            )
         for node in (n for s in moved for n in ast.walk(s)):
             if not is_backward(node):
                 continue
@@ -295,7 +298,7 @@ class Builder:
             if not calls and not made & set(loaded_names(node.value)) and not kept & inside:
                 raise NotMovable(
                     self.region.why
-                    or f"what backward() is called on (line {node.lineno}) is made elsewhere"
+                    or f"backward() is for a value that is computed elsewhere (line {node.lineno})"
                 )
 
     def _check_changes(self, moved: list[ast.stmt], surely: set[str]) -> None:
@@ -338,7 +341,7 @@ class Builder:
             later += [n for s in behind for n in ast.walk(s) if _is_load(n, name)]
             if later or name in wanted:
                 if name not in surely:
-                    raise NotMovable(f"{name} has a value in some rounds only")
+                    raise NotMovable(f"{name} has a value only in some iterations")
                 self._check_graph(name, later, moved, call)
                 found.append(name)
         return found

@@ -119,7 +119,7 @@ def _on_own_lines(code: Computation, step: Step) -> Step:
             lines[id(block)] = Counter(s.lineno for s in block)
         if lines[id(block)][statement.lineno] > 1:
             raise NotMovable(
-                f"line {statement.lineno} holds several statements", "give each a line of its own"
+                f"line {statement.lineno} holds several statements", "put each on its own line"
             )
     return step
 
@@ -153,7 +153,7 @@ def _complete(code: Computation, call: ast.Call) -> Step:
         at = parent
 
 
-_NO_BACKWARD = "there is no backward pass in front of it"
+_NO_BACKWARD = "there is no backward pass before it"
 
 
 def _shortest(

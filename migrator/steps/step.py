@@ -13,7 +13,9 @@ class NotMovable(Exception):
     """Why the statements stay where they are, and what would let them move."""
 
     def __init__(
-        self, why: str, remedy: str = "take that out of what lies between forward pass and step()"
+        self,
+        why: str,
+        remedy: str = "move that out of the code between the forward pass and step()",
     ) -> None:
         super().__init__(why)
         self.remedy = remedy

@@ -46,7 +46,7 @@ def targets() -> dict[str, Target]:
     found = {name: importlib.import_module(f"{__name__}.{name}").TARGET for name in _own()}
     for point in installed(GROUP):
         if point.name in found:
-            raise UsageError(f"target {point.name} of {point.value}: there is one of that name")
+            raise UsageError(f"target {point.name} of {point.value}: the name is taken")
         found[point.name] = _loaded(point)
     return dict(sorted(found.items()))
 

@@ -183,7 +183,7 @@ def load_golden(app: App) -> Golden:
     try:
         return _hold_against(provenance, outputs, app)
     except (KeyError, TypeError, AttributeError) as error:
-        raise VerifyError(f"golden refused: {source} lacks or garbles {error}") from error
+        raise VerifyError(f"golden refused: {error} is missing or malformed in {source}") from error
 
 
 def _hold_against(provenance: dict[str, Any], outputs: Path, app: App) -> Golden:

@@ -295,7 +295,7 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
         what, name = "gradient", event["name"]
         theirs, here = search.blamed(event)
         made = search.golden.operations[event["of"]]
-        subject = f"of what {made['name']} gives" if not name else f"of {name}"
+        subject = f"of the result of {made['name']}" if not name else f"of {name}"
         reason = reason or "there is no gradient"
         reason = f"{subject}: {reason}"
     elif event["kind"] == "module":
@@ -306,7 +306,7 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
         theirs = next((e for e in alone if name in e["writes"]), (alone or [event])[-1])
     elif event["kind"] == "op" and check.group == "reads":
         name = event["names"].get(check.path, "")
-        reason = f"{name or 'what it is given'} is another: {reason}"
+        reason = f"{name or 'its input'} differs: {reason}"
     at: list[int] = list(row.get("at") or [])
     sample = event[check.group].get(check.path, {})
     if row and row is not rows[0]:
@@ -372,7 +372,7 @@ def _differences(search: _Search, theirs: Event | None, here: Event | None) -> I
             if mine == [here["number"], f"reads.{path}"] and source is not None:
                 made = search.golden.operations[source[0]]
                 if source[1][:5] != "reads":
-                    was = f"what {made['name']} ({made['line']}) gives"
+                    was = f"the result of {made['name']} ({made['line']})"
                     yield f"argument {path}: {was} in the original, no result of this step here"
     yield from _only(search.golden, theirs, search.pairs, "original")
     yield from _only(search.run, here, search.back, "migrated script")

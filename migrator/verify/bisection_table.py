@@ -7,10 +7,10 @@ from rich.text import Text
 from .bisection import Bisection, Edit, Place
 
 _WORDS = {
-    "output": "what it gives differs",
-    "input": "what it is given differs",
-    "buffer": "what it leaves in a buffer differs",
-    "gradient": "the gradient that it gives back differs",
+    "output": "its result differs",
+    "input": "its input differs",
+    "buffer": "the buffer that it changes differs",
+    "gradient": "the gradient that it returns differs",
 }
 
 
@@ -25,7 +25,11 @@ def bisected(found: Bisection) -> Text:
     names = [place.operation for place in (original, migrated) if place is not None]
     names = list(dict.fromkeys(name for name in names if name))
     _row(text, "module", found.module or "none: the script itself")
-    _row(text, "operation", " / ".join(names) or "not known: those in the module can't be paired")
+    _row(
+        text,
+        "operation",
+        " / ".join(names) or "not known: operations in the module can't be paired",
+    )
     for label, place in (("original", original), ("migrated", migrated)):
         if place is not None:
             _place(text, label, place)
@@ -41,7 +45,7 @@ def bisected(found: Bisection) -> Text:
     for edit in found.edits:
         _edit(text, edit)
     if not found.edits:
-        _row(text, "edits", "tpu-migrate has left these lines as they were, and said nothing")
+        _row(text, "edits", "tpu-migrate didn't change or report these lines")
     return text
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     "--target",
     "chosen",
     type=TargetName("all"),
-    help=f"What to run on; all: one after the other. Without: what [tool.tpu-migrate] has for a "
-    f"script's framework, else {DEFAULT}.",
+    help=f"What to run on; all: one after the other. Default: what [tool.tpu-migrate] says for the "
+    f"script's framework, otherwise {DEFAULT}.",
 )
 @click.option(
     "--compile-for",
@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     "--golden",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="What `tpu-migrate record` kept of SCRIPT.py on a GPU; else the CPU runs the original.",
+    help="What `tpu-migrate record` wrote for SCRIPT.py on a GPU; otherwise the original runs "
+    "on the CPU.",
 )
 @click.option(
     "--bisect",
     is_flag=True,
-    help="Where it differs, find the operation (runs it again, slowly).",
+    help="If numbers differ, find the operation (runs it again, slowly).",
 )
 @click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
 @options.count(
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 )
 @options.count(
     "--roundings", 3, 0,
-    "Of a script, without --golden: runs of the original that show what rounding does.",
+    "Of a script, without --golden: extra runs of the original with different rounding.",
 )  # fmt: skip
 @click.option(
     "--quick",
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     "tolerances",
     multiple=True,
     metavar="[KIND=]FACTOR",
-    help="Of a script: allow so many times as much, of all or of one kind, e.g. output=4.",
+    help="Of a script: allow this many times as much, of everything or of one kind (output=4).",
 )
 @options.memory("Of a script: what each run may allocate.")
 @options.devices("Run on N devices: virtual ones where there is no TPU.")
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
 )
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
-@click.option("--unsafe", is_flag=True, help="Migrate with --unsafe: are these edits right here?")
+@click.option("--unsafe", is_flag=True, help="Migrate with --unsafe, and check those edits.")
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -92,7 +92,7 @@ def how_to(target: Target, app: str) -> str:
     ]
     if uv_command() is None:
         lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"
-    lines.append("or make an environment of your own and name it by --python:")
+    lines.append("or make your own environment, and name it with --python:")
     pins = [requirement.text for requirement in pinned(target)]
     by_hand = [
         ["uv", "venv", "--python", python_version(target), f".venv-{target.name}"],
@@ -100,7 +100,7 @@ def how_to(target: Target, app: str) -> str:
     ]
     lines += [f"    {command_line(command)}" for command in by_hand]
     lines += [
-        f"Two targets need two environments: {t.environment.damage.by}'s wheel overwrites "
+        f"Each target needs its own environment: {t.environment.damage.by}'s wheel overwrites "
         f"{t.environment.package}."
         for t in targets().values()
         if t.environment.damage is not None

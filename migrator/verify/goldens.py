@@ -107,7 +107,7 @@ def read(folder: Path) -> ScriptGolden:
         raise VerifyError(f"golden refused: {path} is not JSON ({error})") from error
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
         raise VerifyError(
-            f"golden refused: {path} is none of `tpu-migrate record` (schema {SCHEMA})"
+            f"golden refused: {path} was not written by `tpu-migrate record` (schema {SCHEMA})"
         )
     told = whole.pop("sha256", None)
     if told != _digest(whole, folder):
@@ -121,7 +121,7 @@ def read(folder: Path) -> ScriptGolden:
             whole["source_sha256"], whole.get("commit"),
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError) as error:
-        raise VerifyError(f"golden refused: {path} lacks or garbles {error}") from error
+        raise VerifyError(f"golden refused: {error} is missing or malformed in {path}") from error
 
 
 def _checked(folder: Path, table: dict[str, Any], name: str, output: str) -> Recording:
@@ -133,7 +133,7 @@ def _checked(folder: Path, table: dict[str, Any], name: str, output: str) -> Rec
     except Damaged as error:
         raise VerifyError(f"golden refused: {error}") from error
     if content != table["tensors_sha256"]:
-        raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} speaks of")
+        raise VerifyError(f"golden refused: {tensors} is not the file that {TABLE} names")
     printed = folder / output
     text = printed.read_text("utf-8", "replace") if printed.is_file() else ""
     return recording_of(folder, table, text, name)

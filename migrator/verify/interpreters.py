@@ -267,7 +267,7 @@ def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Proble
     driver = found.target.environment.driver
     if not driver or "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
         return None
-    text = "libtpu is not installed: programs do not see the TPU that is here"
+    text = "libtpu is not installed: programs do not see this machine's TPU"
     brings = next(each for each in pinned(found.target) if each.name == driver)
     newest = found.target.environment.newest
     if found.release[:2] > newest:

@@ -84,7 +84,7 @@ class MigratedRuns:
         if not self.compiles or result.problems:
             return result
         if not result.passed:
-            text = "the compiled run is left out: the operators by themselves differ already"
+            text = "the compiled run is left out: operator by operator the numbers differ already"
             return replace(result, notes=[*result.notes, text])
         return self.compiled(result)[0]
 
@@ -148,8 +148,8 @@ class MigratedRuns:
         notes = [f"slower than it could be: {text}" for text in run.in_parts]
         if run.randomness["traced"]:
             notes.append(
-                "compiled steps draw random numbers of the back end's own: of the compiled run, "
-                "only NaN, Inf, shapes and dtypes are judged"
+                "compiled steps use the back end's random numbers: of the compiled run, only NaN, "
+                "Inf, shapes and dtypes are compared"
             )
             odd = [f for f in result.compiled.findings if f.is_odd]
             result = replace(result, compiled=replace(result.compiled, findings=odd))
@@ -230,9 +230,9 @@ class MigratedRuns:
         first = comparison.first
         if first is None:
             where = "what differs is missing here, or comes with compiling, where no value is seen"
-            return Bisection(0, f"operator by operator, what both have agrees: {where}")
+            return Bisection(0, f"operator by operator, everything agrees that both have: {where}")
         if first.kind == "steps":
-            return Bisection(first.step, "how often optimizers step is no operation's doing")
+            return Bisection(first.step, "no single operation decides how often optimizers step")
         found = self.focused(first.step)
         # What is only seen at the end, and what a step begins with, comes from the step before.
         if first.step and (found.is_earlier or not found.found):

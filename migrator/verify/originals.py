@@ -42,7 +42,7 @@ def record_script(
     Returns the recording, and what is to be said of it. Raises VerifyError where it fails.
     """
     if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
-        raise VerifyError(f"{output} holds other things: choose a new folder")
+        raise VerifyError(f"{output} is not empty: choose a new folder")
     found = Script.find(script, args, module, devices)
     with (
         tempfile.TemporaryDirectory(prefix="tpu-migrate-record-") as name,
@@ -86,7 +86,7 @@ def record_original(
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
     if rounding:
-        text += f", rounded otherwise{', again' * (rounding > 1)}"
+        text += f", with different rounding{', again' * (rounding > 1)}"
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
@@ -98,7 +98,7 @@ def record_original(
     if rounding:
         return recording
     if recording.ended and not recording.was_stopped:
-        raise VerifyError(_fails(script, recording, done.tail(12)))
+        raise VerifyError(_fails(script, python, recording, done.tail(12)))
     if script.ranks is not None and 0 < recording.ranks < script.ranks.count:
         ranks = f"{recording.ranks} of {script.ranks.count} ranks"
         raise VerifyError(f"the original: only {ranks} joined a process group")
@@ -134,7 +134,7 @@ def trace_original(
     return runs[0], runs[1:]
 
 
-def _fails(script: Script, recording: Recording, tail: str) -> str:
+def _fails(script: Script, python: Path, recording: Recording, tail: str) -> str:
     """What a user needs to know where the original does not run; the log is for other cases."""
     ended = recording.ended
     text = f"the original fails: {ended}"
@@ -142,7 +142,9 @@ def _fails(script: Script, recording: Recording, tail: str) -> str:
         module = ended.partition("'")[2].partition(".")[0].rstrip("'")
         start = script.folder / script.start
         own = (start / module).is_dir() or (start / f"{module}.py").is_file()
-        return f"{text} (set PYTHONPATH=. if it is the one in this folder)" if own else text
+        if own:
+            return f"{text} (set PYTHONPATH=. if it is the one in this folder)"
+        return f"{text} (install its package: uv pip install --python {python} PACKAGE)"
     if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:
         return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"
     if "No such file" in ended or "FileNotFoundError" in ended:
@@ -165,18 +167,18 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
     if recording.was_stopped:
         found.append(
             f"the original was stopped by --timeout, after {recording.steps} steps: "
-            "what was until then is compared"
+            "what came before is compared"
         )
     on_gpu = not recording.machine.get("device", "CPU").startswith("CPU")  # no "CPU stand-in"
     if recording.devices == ["cpu"] and on_gpu:
         found.append("no tensor was on the GPU: the script, as it was called, chose the CPU")
     if recording.ranks:
         found.append(
-            f"each of {recording.ranks} ranks is compared with its own" if recording.ranks > 1
+            f"each of {recording.ranks} ranks is compared with the same rank" if recording.ranks > 1
             else "a world of one rank: nothing is exchanged with another"
         )  # fmt: skip
     found.extend(
-        f"the original's {name} is that of a stand-in, which computes the same on the CPU"
+        f"in the original, a stand-in for {name} computes the same on the CPU"
         for name in recording.stood_in
     )
     if recording.processes:
@@ -184,8 +186,7 @@ def notes_on(recording: Recording, settings: Settings) -> list[str]:
             f"it starts processes of its own ({recording.processes}): what they compute is not seen"
         )
     found.extend(
-        f"it writes outside of its folder, where nothing is a copy: {path}"
-        for path in recording.outside
+        f"it writes outside of its folder, so not to a copy: {path}" for path in recording.outside
     )
     if recording.not_copied:
         found.append(

@@ -12,7 +12,7 @@ from migrator.report.terminal import color_option, console
 from . import options
 
 
-@click.command("record", short_help="Run a GPU script as it is and keep what it computes.")
+@click.command("record", short_help="Run a GPU script and record what it computes.")
 @click.argument("script", metavar="SCRIPT.py")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]")
 @click.option(
@@ -21,7 +21,7 @@ from . import options
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The golden: a new folder, or one to record anew.",
+    help="Folder for the golden: new, or one to replace.",
 )
 @click.option(
     "--python",
@@ -33,7 +33,7 @@ from . import options
 @options.count("--steps", 5, 1, "Calls of each model whose inputs and outputs are kept.")
 @click.option("--dropout", is_flag=True, help="Dropout with the same masks in all runs; else off.")
 @options.count(
-    "--roundings", 3, 0, "How often to run again, rounded otherwise, to see what rounding does."
+    "--roundings", 3, 0, "Extra runs with different rounding, to see what rounding does."
 )
 @click.option(
     "--timeout",
@@ -41,7 +41,7 @@ from . import options
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="What was recorded until then is kept.",
+    help="Time limit; what was recorded until then is kept.",
 )
 @options.devices("Of a script with ranks: on N GPUs.")
 @options.memory("What each run may allocate.")

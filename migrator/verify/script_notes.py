@@ -51,6 +51,7 @@ def note_on_growth(comparison: Comparison, golden: Recording) -> str:
     grown = f"rounding alone grows {growth:,.0f}-fold over {golden.steps} steps here"
     if comparison.lost:
         return (
-            f"{grown}: weights at the end and files say nothing and are left out; run fewer steps"
+            f"{grown}: weights at the end and files would say nothing, so they are left out; "
+            "run fewer steps"
         )
     return f"{grown}: later steps are compared that much less closely"

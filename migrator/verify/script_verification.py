@@ -133,7 +133,7 @@ def _begun(
     ran_once = not first.ranks and script.framework.follows_operations and options.shard is None
     if options.devices is not None and ran_once:
         notes.append(
-            f"none of {script.ranks.count} processes joined a process group: one is compared"
+            f"none of the {script.ranks.count} processes joined a process group: one is compared"
             if script.ranks is not None
             else "it makes no process group: it ran once, and --devices changed nothing"
         )

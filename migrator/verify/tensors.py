@@ -60,7 +60,7 @@ def read_header(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > size - 8:
-                raise Damaged(f"{path} is cut short or no safetensors file")
+                raise Damaged(f"{path} is truncated, or not a safetensors file")
             header: dict[str, Any] = json.loads(file.read(length))
         header.pop("__metadata__", None)
         for entry in header.values():
@@ -79,7 +79,7 @@ def read_header(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, Damaged):
             raise
-        raise Damaged(f"{path} is damaged or no safetensors file") from error
+        raise Damaged(f"{path} is damaged, or not a safetensors file") from error
     return header
 
 

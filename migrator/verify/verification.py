@@ -328,7 +328,7 @@ class _Work:
         )
         if answer["error"]:
             return [f"no contact sheet: {answer['error']}"]
-        return [f"frames of the golden above those of this run: {picture}"]
+        return [f"the golden's frames above this run's: {picture}"]
 
     def _reported(self) -> dict[str, Any]:
         """What the runtime says of the run; nothing where the script did not end by itself."""

@@ -93,7 +93,7 @@ def test_what_would_be_dropped_is_said() -> None:
     result = run("x = x.cuda(queue.get())\n")
     assert reported(result) == ["x.cuda"]
     (found,) = result.diagnostics
-    assert found.message == "the rewrite would drop queue.get(); move it to a line of its own"
+    assert found.message == "the rewrite would drop queue.get(); move it to its own line"
     assert DEVICE["torchax"] not in result.source.decode()
 
 

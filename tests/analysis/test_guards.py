@@ -69,7 +69,7 @@ def test_in_front_of_what_cuda_has_alone_the_answer_stays_no(body: str) -> None:
         assert result.source.decode() == source, question
         asked = [d for d in constructs(result) if d.construct in question]
         (kept,) = [d for d in asked if d.outcome is Outcome.KEPT]
-        assert kept.message.startswith("no on a TPU")
+        assert kept.message.startswith("false on a TPU")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_stream_that_does_not_run_is_not_missed(target: str) -> None:
     assert result.source.decode() == source.format("x")
     assert reported(result) == ["torch.cuda.get_device_capability"]
     kept = [d.message for d in constructs(result) if d.construct.endswith(("Stream", "_stream"))]
-    assert kept == ["does not run on a TPU, where line 6 answers no"] * 2
+    assert kept == ["does not run on a TPU, where line 6 is false"] * 2
     others = reported(run(source.format("torch.cuda.Stream()"), target))
     assert others == ["torch.cuda.get_device_capability", "torch.cuda.Stream"]
 

@@ -388,5 +388,5 @@ def test_git_is_not_noted(tmp_path: Path, engine: list[object]) -> None:
     before = look(root)
     git(root, "add", "-A")
     after = look(root)
-    assert b"git does not have the runtime" in before[2]
-    assert b"git does not have the runtime" not in after[2] and len(engine) == 2
+    assert b"runtime is not in git" in before[2]
+    assert b"runtime is not in git" not in after[2] and len(engine) == 2

@@ -41,7 +41,7 @@ def test_the_table(tmp_path: Path) -> None:
     head, train, rest, *_ = said.stdout.decode().splitlines()
     assert head.split()[:2] == ["program", "files"] and all(target in head for target in TARGETS)
     assert re.match(r"train\.py +2 +100% +100% ", train)
-    assert rest.startswith("(what none of these reaches)")
+    assert rest.startswith("(reached by none of these)")
     assert re.search(r"^tpu-migrate \. --target \w+ --diff$", said.stdout.decode(), re.MULTILINE)
 
 

@@ -51,7 +51,7 @@ def test_an_edit_stops_the_analysis_of_the_text_before(root: Path) -> None:
         await editor.hover(small, 2, 20)
         editor.change(large, QUICK)
         assert await editor.findings(large)
-        with pytest.raises(JsonRpcException, match="the text has changed"):
+        with pytest.raises(JsonRpcException, match="the document has changed"):
             await question
         assert await editor.actions(large, (2, 20))
 

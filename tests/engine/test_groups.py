@@ -194,7 +194,7 @@ def test_parts_are_about_as_much_work_each(tmp_path: Path) -> None:
 
 def test_a_part_is_only_looked_at(tree: Path) -> None:
     for how in ({"write": True}, {"output": tree.parent / "out"}):
-        with pytest.raises(UsageError, match="--part only looks"):
+        with pytest.raises(UsageError, match="--part only shows"):
             migrate_paths([tree], part=(1, 2), **how)  # type: ignore[arg-type]
 
 

@@ -106,7 +106,7 @@ def test_a_runtime_that_is_needed_stays(tmp_path: Path, name: str, line: str) ->
     with (tmp_path / name).open("a") as file:
         file.write(f"{line}\n")
     before = read_tree(tmp_path, runtime=True)
-    with pytest.raises(UsageError, match=f"is the runtime of torchax, and .*{name} would still"):
+    with pytest.raises(UsageError, match=f"is torchax's runtime, which .*{name} would still"):
         migrate_paths([tmp_path], "torch_tpu", write=True, allow_dirty=True)
     assert read_tree(tmp_path, runtime=True) == before
 
@@ -126,7 +126,7 @@ def test_a_program_with_what_has_no_counterpart_stays(tmp_path: Path, name: str)
 def test_a_part_of_a_project_does_not_lose_its_runtime(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT, "other.py": SCRIPT})
     migrate_paths([tmp_path], "torchax", write=True, allow_dirty=True)
-    with pytest.raises(UsageError, match=r"other\.py would still need it; migrate all of"):
+    with pytest.raises(UsageError, match=r"other\.py would still need; migrate all of"):
         migrate_paths([tmp_path / "train.py"], "torch_tpu", write=True, allow_dirty=True)
 
 

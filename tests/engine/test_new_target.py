@@ -81,7 +81,7 @@ def test_the_page_shows_what_comes_out(
     command, diff = next(b for b in steps()[half] if b[0].startswith("tpu-migrate "))
     found = target.command(command)
     assert changed_lines(found.stdout) == diff, found.stderr.decode()
-    said = "fpu has nothing in the place of torch.cuda.max_memory_allocated"
+    said = "fpu has no counterpart for torch.cuda.max_memory_allocated"
     assert (said in found.stderr.decode()) is (kind == "plain")
 
 
@@ -170,7 +170,7 @@ def test_review_tells_it_by_its_traces(plain: Installed, tmp_path: Path) -> None
 
 def test_without_a_runtime_no_program_chooses(plain: Installed) -> None:
     done = plain.command("tpu-migrate train.py --target fpu --portable --check")
-    one_line(done.stderr, "--portable: fpu has no runtime")
+    one_line(done.stderr, "--portable: not supported on fpu")
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_a_function_that_nothing_names_stays_by_itself(tmp_path: Path, target: s
     assert LIBRARY.split("\n\n\n")[1] in library.source.decode()  # `part`, all of it
     said = {d.range.line: d.message for d in constructs(library) if d.outcome is Outcome.REPORTED}
     assert said.keys() == {6, 7}
-    assert "split_group is not understood; the program does not get there" in said[7]
+    assert "split_group is not supported; the program does not reach it" in said[7]
     assert said[6].startswith("stays with line 7, where")
 
 

@@ -134,7 +134,7 @@ def test_what_python_m_starts_gets_the_set_up(tmp_path: Path) -> None:
 def test_a_folder_without_a_program_says_who_has_to_set_up(tmp_path: Path) -> None:
     write_tree(tmp_path, {"lib.py": LIBRARY})
     run = (".", "--target", "torchax", "--check")
-    said = "what imports this code calls tpu_runtime.setup() first"
+    said = "whatever imports this code has to call tpu_runtime.setup() first"
     assert said in " ".join(cli(*run, cwd=tmp_path).stdout.decode().split())
     assert said in cli(*run, "--format=markdown", cwd=tmp_path).stdout.decode().replace("\\", "")
     assert b'"lacks_program": true' in cli(*run, "--format=json", cwd=tmp_path).stdout

@@ -29,7 +29,7 @@ def advice(source: str) -> list[str]:
 def test_statements_of_one_line_are_named() -> None:
     source = step("opt.zero_grad(); loss.backward(); opt.step()")
     (said,) = advice(source)
-    assert "line 8 holds several statements; give each a line of its own, or write" in said
+    assert "line 8 holds several statements; put each on its own line, or write" in said
     assert "train_step" not in run(source).source.decode()
 
 
@@ -121,7 +121,9 @@ def test_an_attribute_that_is_read_before_it_is_set_goes_on(
     lines: tuple[str, ...], kept: str
 ) -> None:
     source = HELD.format("\n        ".join(lines))
-    assert any(f"{kept} goes from one round to the next" in said for said in advice(source))
+    assert any(
+        f"{kept} is carried from one iteration to the next" in said for said in advice(source)
+    )
     assert "train_step" not in run(source).source.decode()
 
 

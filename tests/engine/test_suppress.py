@@ -20,19 +20,19 @@ def said(line: str, **options: object) -> list[str]:
     [
         (
             "y = x.cuda()  # tpu-migrate: ignore[MOV999, MOV001]",
-            "no rule is called MOV999: nothing is ignored by that",
+            "there is no rule MOV999: nothing is ignored",
         ),
         (
             "y = x.cuda()  # tpu-migrate: ignored",
-            "`ignored` is none of ignore-file, ignore, off or on: this comment does nothing",
+            "`ignored` is not one of ignore-file, ignore, off or on: this comment does nothing",
         ),
         (
             "y = x + 1  # tpu-migrate: ignore[MOV001]",
-            "nothing on this line could be ignored: the comment can go",
+            "there is nothing to ignore on this line: remove the comment",
         ),
         (
             "# tpu-migrate: ignore-file[XYZ]",
-            "no rule is called XYZ: nothing is ignored by that",
+            "there is no rule XYZ: nothing is ignored",
         ),
     ],
 )

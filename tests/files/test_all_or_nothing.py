@@ -107,7 +107,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(
         return really(temporary, content, real)
 
     monkeypatch.setattr(in_place, "stage", stage)
-    with pytest.raises(UsageError, match=r"b\.py has changed meanwhile; nothing was written"):
+    with pytest.raises(UsageError, match=r"b\.py has changed in the meantime; nothing was written"):
         migrate_paths([root], write=True)
     assert (root / "a.py").read_text() == FILES["a.py"]
     assert not (root / "tpu_runtime").exists()
@@ -133,7 +133,7 @@ def test_a_lock_that_can_not_be_made_is_one_line(
     root = committed(tmp_path / "p", FILES)
     (tmp_path / "state").write_text("a file")
     monkeypatch.setenv("TPU_MIGRATE_STATE", str(tmp_path / "state"))
-    with pytest.raises(UsageError, match="a lock cannot be made") as error:
+    with pytest.raises(UsageError, match="cannot create a lock") as error:
         migrate_paths([root], write=True)
     assert "TPU_MIGRATE_STATE" in str(error.value) and "\n" not in str(error.value)
     assert (root / "b.py").read_text() == GPU

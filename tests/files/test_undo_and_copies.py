@@ -35,7 +35,7 @@ def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
     assert len(done.restored) == 4 and len(done.removed) > 10 and not done.changed
     assert read_tree(root, runtime=True) == before
     assert not (root / "tpu_runtime").exists()
-    with pytest.raises(UsageError, match="no run to take back"):
+    with pytest.raises(UsageError, match="no run to undo"):
         undo([root])
     with pytest.raises(UsageError, match=r"mixed\.py is not tracked"):  # it is no output of ours
         migrate_paths([root], write=True)
@@ -262,7 +262,7 @@ def test_a_source_that_changes_meanwhile_is_not_copied(
         return really(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shutil, "copytree", meanwhile)
-    with pytest.raises(UsageError, match=r"b\.py has changed meanwhile"):
+    with pytest.raises(UsageError, match=r"b\.py has changed in the meantime"):
         migrate_paths([root], output=tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["p"]
 

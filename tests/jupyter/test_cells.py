@@ -89,5 +89,5 @@ def test_magics_and_cells_that_are_no_python_are_in_nobodys_way() -> None:
 def test_what_another_cell_would_have_to_be_is_an_error() -> None:
     session = Session("keras_jax")
     session.plain("import keras")  # chooses its back end, which an environment variable names
-    with pytest.raises(UsageError, match=r"In \[1\] has to change with it"):
+    with pytest.raises(UsageError, match=r"In \[1\] has to change, too"):
         session.migrated("model = keras.Sequential([keras.layers.Dense(2)])", "model.compile()")

@@ -46,7 +46,7 @@ def test_what_it_would_hide_is_refused_before_anything_is_written(tmp_path: Path
     write_tree(tmp_path, {"a.py": SCRIPT, "mine.html": "<p>mine</p>", "dir.html/x": ""})
     place = ("a.py", "--target", "torchax", "--allow-dirty", "--report")
     for name, word in (
-        ("a.py", "ends in .html"), ("mine.html", "no report"), ("dir.html", "is a folder"),
+        ("a.py", "ends in .html"), ("mine.html", "not a report"), ("dir.html", "is a folder"),
         ("a.py/b.html", "not a folder"),
     ):  # fmt: skip
         run = cli(*place, name, cwd=tmp_path)

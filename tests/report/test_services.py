@@ -67,7 +67,7 @@ def test_one_run_writes_several_reports(tmp_path: Path) -> None:
         (["sarif=nowhere/x"], ["sarif=nowhere/x"]),
         (["sarif=a.py"], ["a.py", "source"]),
         (["json=q", "gitlab=./q"], ["gitlab=./q", "another"]),
-        (["json=NOTES"], ["NOTES", "no report"]),
+        (["json=NOTES"], ["NOTES", "not a report"]),
         (["json=NOTES/x"], ["NOTES/x"]),
         (["github-review"], ["--diff-base"]),
         (["github-review=q"], ["--diff-base"]),
@@ -250,7 +250,7 @@ def test_a_new_file_becomes_what_a_run_makes_of_it(tmp_path: Path) -> None:
     source = (REPOSITORY / "reference_apps" / "mshnet" / "main.py").read_text()
     root = changed(tmp_path, {"b.py": ""}, {"a.py": source})
     comments = suggestions(root)
-    assert any("Goes together with line" in c["body"] for c in comments)
+    assert any("Belongs with line" in c["body"] for c in comments)
     cli("a.py", *TO, cwd=root)
     expected = (root / "a.py").read_text()
     git(root, "checkout", "-q", "a.py")

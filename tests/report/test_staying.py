@@ -46,7 +46,7 @@ def test_the_terminal(project: Path) -> None:
     paragraph, _, left = paragraph.partition("\n\n")
     first, *rest = paragraph.splitlines()
     assert first.startswith("p/lib/exchange.py:5  DST001  keeps ") and "in 3 files" in first
-    assert first.endswith("all_swap_of_the_future is not understood")
+    assert first.endswith("all_swap_of_the_future is not supported")
     assert len(rest) == 2 and "tpu-migrate assess" in rest[-1]
     assert "exchange.py" not in left and "other.py:3" in left
 

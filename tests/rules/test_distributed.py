@@ -83,20 +83,20 @@ OBSTACLES = {
     "mine = data[rank::world_size]": "rank is used in a way",
     "me = dist.get_rank(); mine = files[me::4]": "me is used in a way",
     "mine = files[int(os.environ['RANK'])::4]": "is used in a way",
-    "for i in range(rank, n, world_size): f(i)": "rank goes to range()",
-    "mine = np.arange(rank, n, world_size)": "rank goes to np.arange()",
+    "for i in range(rank, n, world_size): f(i)": "rank is passed to range()",
+    "mine = np.arange(rank, n, world_size)": "rank is passed to np.arange()",
     "start = rank * len(data)": "start is computed from the rank",
     "if i % world_size != rank: skip()": "compares with the rank",
-    "part = data.shard(4, index=rank)": "rank goes to data.shard()",
-    "part = np.load(f'shard_{rank}.npy')": "a part of a text that is used",
+    "part = data.shard(4, index=rank)": "rank is passed to data.shard()",
+    "part = np.load(f'shard_{rank}.npy')": "part of a string that is used",
     "grads = [x.grad for x in shards[rank].parameters()]": "rank is used in a way",
     "self.r = dist.get_rank()": "r is the rank",
     "seeds = data[rank * 10:]": "is used in a way",
     # a number of ranks in what is computed
     "loss = loss / world_size": "computes with the number of ranks",
     "loss *= dist.get_world_size()": "loss is computed from the number of ranks",
-    "p.grad.mul_(1.0 / world_size)": "goes to p.grad.mul_()",
-    "x.mul_(dist.get_world_size() ** -1)": "goes to x.mul_()",
+    "p.grad.mul_(1.0 / world_size)": "is passed to p.grad.mul_()",
+    "x.mul_(dist.get_world_size() ** -1)": "is passed to x.mul_()",
     "scale = 1 / world_size": "scale is computed from the number of ranks",
     "dist.all_reduce(x); x = x / (len(y) * world_size)": "whether len(y) * world_size",
     "dist.all_reduce(x); x = x / max(1, world_size)": "whether max(1, world_size)",
@@ -105,30 +105,30 @@ OBSTACLES = {
     "c = right / (len(dataset) / world_size)": "computes with the number of ranks",
     "seen = x.size(0) * world_size": "computes with the number of ranks",
     "all_there = done.item() == world_size": "compares with the number of ranks",
-    "hook = partial(scale, dist.get_world_size())": "goes to partial()",
+    "hook = partial(scale, dist.get_world_size())": "is passed to partial()",
     "how_many = dist.get_world_size": "get_world_size is passed on",
     "cfg['world'] = dist.get_world_size()": "is put into cfg['world']",
-    "x = torch.zeros(world_size, 3)": "world_size goes to torch.zeros()",
+    "x = torch.zeros(world_size, 3)": "world_size is passed to torch.zeros()",
     # under another name, or behind something
     "n = max(dist.get_world_size(), 1); loss = loss / n": "loss / n computes",
     "n = args.n or dist.get_world_size(); w = n; loss = loss / w": "loss / w computes",
     "n = 1 if alone else dist.get_world_size(); loss = loss / n": "loss / n computes",
     "loss = loss / cfg['world_size']": "computes with the number of ranks",
     "part = x[:cfg.get('batch_size')]": "is used in a way",
-    "x = torch.zeros(BATCH_SIZE)": "BATCH_SIZE goes to torch.zeros()",
-    "noise = torch.randn(imgs_per_gpu, 8)": "imgs_per_gpu goes to torch.randn()",
+    "x = torch.zeros(BATCH_SIZE)": "BATCH_SIZE is passed to torch.zeros()",
+    "noise = torch.randn(imgs_per_gpu, 8)": "imgs_per_gpu is passed to torch.randn()",
     "batch_loss /= world_size": "batch_loss is computed from the number of ranks",
     # what is computed from configuration, under a name that nobody follows
     "n_samples = len(loader) * batch_size": "n_samples is computed from the batch size",
     "micro_batch = batch_size // 4": "micro_batch is computed from the batch size",
     "node = rank // 8": "node is computed from the rank",
     # gathering into what the analysis has not seen made
-    "out = list(buffer.unbind(0)); dist.all_gather(out, x)": "as long as there are ranks",
+    "out = list(buffer.unbind(0)); dist.all_gather(out, x)": "as long as the number of ranks",
     # a batch size that is more than one of a loader
     "part = args.batch_size / 4": "part is computed from the batch size",
     "x = images[:args.batch_size]": "is used in a way",
-    "noise = torch.randn(args.batch_size, 8)": "args.batch_size goes to torch.randn()",
-    "x = x.view(args.batch_size, -1)": "args.batch_size goes to x.view()",
+    "noise = torch.randn(args.batch_size, 8)": "args.batch_size is passed to torch.randn()",
+    "x = x.view(args.batch_size, -1)": "args.batch_size is passed to x.view()",
     "seen += args.batch_size": "seen is computed from the batch size",
     "acc = right / args.batch_size": "computes with the batch size",
     "steps = len(sampler) // args.batch_size": "computes with the batch size",
@@ -137,20 +137,20 @@ OBSTACLES = {
     "loss.sum().backward()": "a loss is a sum",
     "scaler.scale(d.sum()).backward()": "a loss is a sum",
     "total = bce + 0.5 * kld.sum(); loss = total; loss.backward()": "a loss is a sum",
-    "loss = criterion(x); dist.all_reduce(loss); loss.backward()": "goes on with gradients",
+    "loss = criterion(x); dist.all_reduce(loss); loss.backward()": "used with gradients",
     "loader = DataLoader(data, 4, shuffle=True)": "a loader without a sampler",
-    "loader = DataLoader(data, batch_sampler=mine)": "a sampler of batches",
+    "loader = DataLoader(data, batch_sampler=mine)": "a batch sampler",
     "loader = DataLoader(data, sampler=Twice(DistributedSampler(data)))": "than a loader",
     "order = list(sampler)": "than a loader",
     # other ways to start and to exchange
-    "dist.send(x, 1)": "torch.distributed.send is not understood",
-    "part = dist.new_group([0])": "torch.distributed.new_group is not understood",
+    "dist.send(x, 1)": "torch.distributed.send is not supported",
+    "part = dist.new_group([0])": "torch.distributed.new_group is not supported",
     "model.register_comm_hook(None, hook)": "register_comm_hook changes",
-    "mp.Process(target=other.main)": "starts processes with work of their own",
-    "p = mp.Process(target=main)": "starts processes with work of their own",
-    "ctx = mp.spawn(main, nprocs=2, join=False)": "goes on beside its processes",
-    "found = {k: os.environ[k] for k in ('RANK', 'WORLD_SIZE')}": "RANK is asked for",
-    "rank = int(os.environ['SLURM_PROCID'])": "SLURM_PROCID is what another launcher sets",
+    "mp.Process(target=other.main)": "starts processes that do other work",
+    "p = mp.Process(target=main)": "starts processes that do other work",
+    "ctx = mp.spawn(main, nprocs=2, join=False)": "continues while its processes run",
+    "found = {k: os.environ[k] for k in ('RANK', 'WORLD_SIZE')}": "RANK is read",
+    "rank = int(os.environ['SLURM_PROCID'])": "SLURM_PROCID is set by another launcher",
 }
 
 
@@ -161,12 +161,14 @@ def test_what_can_not_be_followed_keeps_the_program_whole(source: str, reason: s
 
 
 def test_a_sampler_or_a_model_of_its_own() -> None:
-    assert "Mine divides the samples" in obstacle("class Mine(DistributedSampler):\n    pass\n")
+    assert "Mine has its own way to divide samples" in obstacle(
+        "class Mine(DistributedSampler):\n    pass\n"
+    )
     model = (
         "class Net(torch.nn.Module):\n    def forward(self, x):\n"
         "        dist.all_reduce(x)\n        return x\n"
     )
-    assert "what a model computes is reduced" in obstacle(model)
+    assert "a model's result is reduced" in obstacle(model)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_parameters_are_sharded_on_request() -> None:
 
 def test_shards_need_a_target_that_has_them(tmp_path: Path) -> None:
     write(tmp_path, train=HEAD)
-    with pytest.raises(UsageError, match="--shard fsdp: torch_xla has no such models"):
+    with pytest.raises(UsageError, match="--shard fsdp: not supported on torch_xla"):
         migrate_paths([tmp_path], target="torch_xla", config=Config(shard="fsdp"))
 
 
@@ -297,13 +299,13 @@ def test_sharded_models_of_ranks_become_whole(before: str, after: str | None, ta
     [
         ("net = FSDP(net, device_mesh=mesh)", "device_mesh of FullyShardedDataParallel"),
         ("net = partial(FSDP, param_init_fn=fill)", "param_init_fn of FullyShardedDataParallel"),
-        ("net = FSDP(net, None, strategy)", "unnamed arguments behind the first"),
-        ("class Own(FSDP): pass", "divides parameters in its own way"),
-        ("FSDP.rekey_optim_state_dict(x, kind, net)", "rekey_optim_state_dict is not understood"),
-        ("fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood"),
-        ("fully_shard(net, offload_policy=o)", "offload_policy of fully_shard is not understood"),
-        ("f = partial(fully_shard, **options)", "**options may be options that are not understood"),
-        ("register_fsdp_forward_method(net, 'encode')", "forward_method is not understood"),
+        ("net = FSDP(net, None, strategy)", "more than one positional argument"),
+        ("class Own(FSDP): pass", "class divides parameters"),
+        ("FSDP.rekey_optim_state_dict(x, kind, net)", "rekey_optim_state_dict is not supported"),
+        ("fully_shard(net, mesh=mesh)", "mesh of fully_shard is not supported"),
+        ("fully_shard(net, offload_policy=o)", "offload_policy of fully_shard is not supported"),
+        ("f = partial(fully_shard, **options)", "**options may contain options that"),
+        ("register_fsdp_forward_method(net, 'encode')", "forward_method is not supported"),
     ],
 )  # fmt: skip
 def test_what_is_sharded_in_another_way_stays(line: str, reason: str, target: str) -> None:

@@ -90,10 +90,10 @@ def test_what_stays_on_the_cpu_needs_no_set_up(target: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("accelerator=args.accelerator", '"tpu", or "auto"'),
-        ("devices=8", "as many by torchrun"),
-        ("devices=[0, 1]", "as many by torchrun"),
-        ("devices=-1", "as many processes"),
+        ("accelerator=args.accelerator", '"tpu" or "auto"'),
+        ("devices=8", "start them by torchrun"),
+        ("devices=[0, 1]", "start them by torchrun"),
+        ("devices=-1", "one process for each chip"),
         ("devices=args.devices", "decided at run time"),
         ("num_nodes=2", "by torchrun"),
         ("gpus=-1", "devices=1"),

@@ -262,7 +262,7 @@ def test_a_program_with_ranks_stays_whole() -> None:
     assert not result.changed and not result.companions
     assert {d.code for d in constructs(result)} == {"DST001"}
     line = source[: source.index("x = xm.all_gather")].count("\n") + 1
-    assert {f"all_gather is not understood (line {line})"} == {
+    assert {f"all_gather is not supported (line {line})"} == {
         d.message.rpartition(".")[2] for d in constructs(result)
     }
     assert not run(RANKS + START, "torchax").changed  # without --unsafe

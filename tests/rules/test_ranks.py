@@ -172,16 +172,16 @@ def test_copies_of_another_file_are_told_to_setup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("dist.all_reduce_coalesced([x])", "all_reduce_coalesced is not understood"),
+        ("dist.all_reduce_coalesced([x])", "all_reduce_coalesced is not supported"),
         ("y = dist._functional_collectives.permute_tensor(x, [1, 0], group)",
-         "_functional_collectives.permute_tensor is not understood"),
-        ("dist.fsdp.fully_shard(net, mesh=mesh)", "mesh of fully_shard is not understood"),
-        ("ctx = mp.start_processes(main, nprocs=2, join=False)", "goes on beside its processes"),
+         "_functional_collectives.permute_tensor is not supported"),
+        ("dist.fsdp.fully_shard(net, mesh=mesh)", "mesh of fully_shard is not supported"),
+        ("ctx = mp.start_processes(main, nprocs=2, join=False)", "continues while its processes"),
         ("model.register_comm_hook(None, hook)", "register_comm_hook changes"),
-        ("p = mp.Process(target=main)", "starts processes with work of their own"),
-        ("ctx = mp.spawn(main, nprocs=2, join=False)", "goes on beside its processes"),
+        ("p = mp.Process(target=main)", "starts processes that do other work"),
+        ("ctx = mp.spawn(main, nprocs=2, join=False)", "continues while its processes"),
         ("mp.spawn(main, args=(3,), nprocs=prepare())", "prepare() may do more than count"),
-        ("net = DDP(net, [0], 0, 0, False)", "unnamed arguments behind the third"),
+        ("net = DDP(net, [0], 0, 0, False)", "more than three positional arguments"),
     ],
 )  # fmt: skip
 def test_what_torch_xla_can_not_start_or_exchange_stays(line: str, reason: str) -> None:
@@ -217,7 +217,7 @@ def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None
 def test_what_another_launcher_says_is_reported_by_itself(line: str, target: str) -> None:
     result = run(f"{HEAD}    {line}\n", target)
     (found,) = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
-    assert "is what another launcher sets" in found.message
+    assert "is set by another launcher" in found.message
     assert "tpu_runtime.DistributedDataParallel" in result.source.decode()
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_asks_mpi_alone_is_a_part_of_the_program(package: str, tmp_p
     write(tmp_path / "scripts" if package != "." else tmp_path, train=program)
     files = {f.path.name: f.result for f in migrate_paths([tmp_path], "torchax").files}
     (found,) = constructs(files["data.py"])
-    assert found.outcome is Outcome.REPORTED and "another launcher sets" in found.message
+    assert found.outcome is Outcome.REPORTED and "set by another launcher" in found.message
 
 
 @pytest.mark.parametrize("target", TARGETS)

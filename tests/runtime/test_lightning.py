@@ -174,7 +174,7 @@ def test_several_devices_want_a_launcher(monkeypatch: pytest.MonkeyPatch) -> Non
         L.Trainer(accelerator="tpu", devices=4, **QUIET)
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "2")
-    with pytest.raises(ValueError, match="1 devices, and 2 processes are started"):
+    with pytest.raises(ValueError, match="1 devices, but 2 processes run"):
         L.Trainer(accelerator="tpu", devices=1, **QUIET)
     unused = {"find_unused_parameters": True}
     for devices, strategy, told in (

@@ -53,7 +53,7 @@ def test_ddp_ends_with_the_parameters_of_the_ranks(
     execute(DDP, *arguments, there, "--world-size", count)
     printed = on_ranks(count, migrated(DDP, tmp_path), *arguments, here, **FLOAT64)
     compare(here, there, cases)
-    assert f"tpu_runtime: {count} ranks, each with a device of its own (cpu)" in printed
+    assert f"tpu_runtime: {count} ranks, each with its own device (cpu)" in printed
     assert f"a batch of 4 on each of {count} ranks is {4 * count}" in printed
 
 

@@ -133,7 +133,7 @@ def test_a_golden_cut_short_is_refused(checkout: Checkout, size: int) -> None:
 
 def test_something_else_than_a_golden_is_refused(checkout: Checkout) -> None:
     (checkout.golden / "outputs.safetensors").write_bytes(b"PK\3\4" * 100)
-    assert "no safetensors file" in refusal()
+    assert "not a safetensors file" in refusal()
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_something_else_than_a_golden_is_refused(checkout: Checkout) -> None:
     [
         ({"app": "other"}, "is of the app 'other'"),
         ({"schema": 2}, "has schema 2, not 1"),
-        ({"device": "fast"}, "lacks or garbles"),
+        ({"device": "fast"}, "is missing or malformed"),
         ({"outputs_sha256": None}, "is not the file of its provenance"),
     ],
 )

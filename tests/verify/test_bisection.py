@@ -66,7 +66,7 @@ def test_lines_get_their_text_and_a_statement_counts_as_a_whole(tmp_path: Path) 
         ("y = net(x)", "y = net(x) * 2", "y = net", ["- y = net(x)", "+ y = net(x) * 2"]),
         ("y = net(x)", "y = net(x)\ny = y.abs()", "y = y.abs", ["+ y = y.abs()"]),
         ("y = net(x)", "y = 2 * net(x)", "print", ["+ y = 2 * net(x)"]),  # above it
-        ("print(", "pass\nprint(", "y = net", ["tpu-migrate has left these lines"]),
+        ("print(", "pass\nprint(", "y = net", ["tpu-migrate didn't change or report these lines"]),
         ("# net", "# a net", "x = ", ["- ).cuda()", '+ ).to("jax")']),
     ],
 )

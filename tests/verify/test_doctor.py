@@ -256,7 +256,7 @@ def test_a_variable_that_keeps_programs_from_the_tpu(
     assert at(tmp_path, target, python, **setting)[1].warnings == []  # right: there is no TPU
     found, state = at(with_tpu(tmp_path), target, python, **setting)
     text, fix = one(state.warnings)
-    assert "keeps programs from the TPU" in text and fix == f"unset {next(iter(setting))}"
+    assert "keeps programs off this machine's TPU" in text and fix == f"unset {next(iter(setting))}"
     assert state.runs_on == f"CPU back end of {target}" and found.exit_code == 0
 
 

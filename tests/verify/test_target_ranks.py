@@ -175,7 +175,7 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
     option = ["--local_rank={rank}"] if end == LAUNCHED else []  # as torch.distributed.launch did
     result = on_two(TRAINING + end, "", "", *option, module=end == LAUNCHED)
     assert result.passed, (result.error, result.problems, result.log_tail)
-    assert "each of 2 ranks is compared with its own" in result.notes
+    assert "each of 2 ranks is compared with the same rank" in result.notes
     assert "SyncBatchNorm is that of a stand-in" in " ".join(result.notes)
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
     for rank in (0, 1):

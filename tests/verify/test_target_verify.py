@@ -127,7 +127,7 @@ def test_a_damaged_result_fails_and_is_named(checkout: Checkout) -> None:
     checkout.script("import os; os.mkdir('out'); open('out/outputs.safetensors', 'w').write('x')")
     result = verify()
     assert result.exit_code == 1
-    assert any("cut short" in problem for problem in result.problems)
+    assert any("is truncated" in problem for problem in result.problems)
 
 
 TRAIN = """\

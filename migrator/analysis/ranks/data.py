@@ -30,18 +30,27 @@ class Data:
             case ast.ClassDef(bases=bases) if any(
                 (dotted(base) or "").endswith("Sampler") for base in bases
             ):
-                yield node.lineno, f"{node.name} divides the samples among ranks in its own way"
+                yield node.lineno, f"{node.name} has its own way to divide samples among ranks"
             case ast.keyword(arg="reduction", value=ast.Constant(value="sum")):
-                yield node.value.lineno, "a loss is a sum: the whole batch's is that of all ranks"
+                yield (
+                    node.value.lineno,
+                    "a loss is a sum: for the whole batch, it is that of all ranks",
+                )
             case ast.keyword(arg="size_average", value=ast.Constant(value=False)):
-                yield node.value.lineno, "a loss is a sum: the whole batch's is that of all ranks"
+                yield (
+                    node.value.lineno,
+                    "a loss is a sum: for the whole batch, it is that of all ranks",
+                )
             case ast.keyword(arg="batch_sampler" | "sampler_cls"):
-                yield node.value.lineno, "a sampler of batches divides the samples in its own way"
+                yield node.value.lineno, "a batch sampler has its own way to divide samples"
             case ast.Attribute(attr="register_comm_hook" | "_set_static_graph"):
                 yield node.lineno, f"{node.attr} changes how ranks exchange gradients"
             case ast.Call(func=ast.Attribute(attr="backward", value=loss)):
                 if self._is_sum(loss):
-                    yield node.lineno, "a loss is a sum: the whole batch's is that of all ranks"
+                    yield (
+                        node.lineno,
+                        "a loss is a sum: for the whole batch, it is that of all ranks",
+                    )
             case ast.Call():
                 yield from self._loaders(node)
 
@@ -68,28 +77,28 @@ class Data:
             shuffle = argument(call, 2, "shuffle")
             shuffled = isinstance(shuffle, ast.Constant) and shuffle.value is True
             if shuffled and argument(call, 3, "sampler") is None:
-                yield call.lineno, "a loader without a sampler gives each rank an order of its own"
+                yield call.lineno, "a loader without a sampler gives each rank its own order"
         if name == SAMPLER:
             parent = self.names.parents.get(call)
             while isinstance(parent, ast.IfExp | ast.BoolOp):
                 parent = self.names.parents.get(parent)
             named = isinstance(parent, ast.Assign | ast.AnnAssign | ast.Return)
             if not named and not (isinstance(parent, ast.keyword) and parent.arg == "sampler"):
-                yield call.lineno, "a DistributedSampler is used by something else than a loader"
+                yield call.lineno, "something other than a loader uses a DistributedSampler"
         iterated = dotted(call.func) in ("iter", "list", "len", "tuple") and call.args
         if iterated and isinstance(call.args[0], ast.Name):
             values = [b.value for b in self.names.lookup(call.args[0]) if b.kind == "assign"]
             if dotted(call.func) != "len" and any(
                 isinstance(v, ast.Call) and self.names.qualified(v.func) == SAMPLER for v in values
             ):
-                yield call.lineno, "a DistributedSampler is used by something else than a loader"
+                yield call.lineno, "something other than a loader uses a DistributedSampler"
 
     def _reductions(self) -> Iterator[tuple[int, str]]:
         for call in self.ranks.reductions():
             owner = self.names.enclosing_class(call)
             module = owner is not None and self.flow.is_module_class(owner)
             if module and not self._without_gradients(call):
-                yield call.lineno, "what a model computes is reduced, and goes on with gradients"
+                yield call.lineno, "a model's result is reduced, and used with gradients"
         for node in self.names.order:
             match node:
                 case ast.BinOp(left=left, op=ast.Div() | ast.Mult() as op, right=right):
@@ -102,7 +111,7 @@ class Data:
                     pairs = [(left, right)]
                 case ast.Call(func=ast.Attribute(attr="backward", value=left)):
                     if self.ranks.is_reduced(left):
-                        yield node.lineno, "a loss is reduced, and goes on with gradients"
+                        yield node.lineno, "a loss is reduced, and used with gradients"
                     continue
                 case _:
                     continue
@@ -112,7 +121,7 @@ class Data:
                     yield node.lineno, f"whether {text} is a number of ranks is not clear"
         for call in self.ranks.gathers():
             if not self._has_room_for_one(call):
-                yield call.lineno, "what is gathered is as long as there are ranks"
+                yield call.lineno, "the gathered list is as long as the number of ranks"
 
     def _is_known_factor(self, node: ast.expr) -> bool:
         node = number(node)

@@ -108,7 +108,7 @@ class Numbers:
             parent = self.names.parents.get(top)
             match parent:
                 case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
-                    return self._said(parent, f"{text} is a part of a text that is used")
+                    return self._said(parent, f"{text} is part of a string that is used")
                 case ast.BinOp(left=left, right=right):
                     other = right if left is top else left
                     if not is_configured(self.ranks, other):
@@ -172,7 +172,7 @@ class Numbers:
                 return ""
             case ast.arguments():
                 return ""
-        return f"{text} is used in a way that is not followed"
+        return f"{text} is used in a way that can't be followed"
 
     def _named(self, target: ast.AST, kind: str, arithmetic: bool, counted: bool, text: str) -> str:
         """A value that gets a name."""
@@ -215,7 +215,7 @@ class Numbers:
             function = argument(call, 0, "fn")
             return self._parameter(call, function, index + 1, kind, text)
         if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Mod):
-            return self._said(outer, f"{text} is a part of a text that is used")
+            return self._said(outer, f"{text} is part of a string that is used")
         return f"{text} goes into a tuple"
 
     def _compared(self, node: ast.Compare, value: ast.AST, kind: str) -> str:
@@ -237,13 +237,13 @@ class Numbers:
         call = parent if isinstance(parent, ast.Call) else self.names.parents.get(parent)
         text = ast.unparse(value)
         if not isinstance(call, ast.Call):
-            return f"{text} goes to what is not followed"
+            return f"{text} is passed to something that can't be followed"
         place: int | str = (
             (parent.arg or "**") if isinstance(parent, ast.keyword)
             else next((i for i, x in enumerate(call.args) if x is value), -1)
         )  # fmt: skip
         if place == -1:
-            return f"{text} is asked for something"
+            return f"{text} has a method called"
         name = self.names.qualified(call.func) or dotted(call.func) or ""
         last = call.func.attr if isinstance(call.func, ast.Attribute) else name.rpartition(".")[2]
         if name in (_GROUP, SAMPLER, *SPAWNS) or _SAYS.search(last):
@@ -269,7 +269,7 @@ class Numbers:
     ) -> str:
         """A value that goes to a function of the project, under a name of its own there."""
         if function is None:
-            return f"{text} goes to what is not followed"
+            return f"{text} is passed to something that can't be followed"
         bindings = self.names.lookup(function) if isinstance(function, ast.Name) else []
         if isinstance(function, ast.Name) and len(bindings) == 1:
             if bindings[0].kind in ("def", "class"):
@@ -285,13 +285,13 @@ class Numbers:
             owner = function.value if isinstance(function, ast.Attribute) else None
             if owner is not None and dotted(owner) == "self":
                 return ""
-        return f"{text} goes to {ast.unparse(function)}(), which is not followed"
+        return f"{text} is passed to {ast.unparse(function)}(), which can't be followed"
 
     def _by_name(self, definition: ast.AST, place: int | str, kind: str, text: str) -> str:
         found = parameter_name(definition, place)
         if found and is_named(self.ranks, found, kind):
             return ""
-        return f"{text} goes to a parameter {found or place}, which is not followed"
+        return f"{text} is passed as the parameter {found or place}, which can't be followed"
 
     def _in_text(self, value: ast.FormattedValue, kind: str, text: str) -> str:
         """A part of an f-string: of what is said, or of a device's name."""
@@ -301,8 +301,8 @@ class Numbers:
             ending = before[-1].value if before and isinstance(before[-1], ast.Constant) else ""
             if str(ending).endswith(":") and kind == "rank" and " " not in str(ending):
                 return ""
-            return self._said(whole, f"{text} is a part of a text that is used")
-        return f"{text} is a part of a text that is used"
+            return self._said(whole, f"{text} is part of a string that is used")
+        return f"{text} is part of a string that is used"
 
     def _said(self, node: ast.AST, reason: str) -> str:
         """Nothing where a text is only shown; a device's name; else the reason."""
@@ -310,7 +310,7 @@ class Numbers:
             owner = node.func.value
             if isinstance(owner, ast.Constant) and str(owner.value).startswith("cuda"):
                 return ""
-            reason = reason or "a text with a number of ranks is used"
+            reason = reason or "a string with the number of ranks is used"
         for ancestor in self.names.ancestors(node):
             if isinstance(ancestor, ast.Call):
                 name = str(dotted(ancestor.func) or getattr(ancestor.func, "attr", ""))

@@ -64,7 +64,7 @@ class Obstacles:
             name = parameter_name(callee, passed.place) if callee is not None else ""
             if not is_named(self.ranks, name, passed.kind):
                 short = passed.function.rpartition(".")[2]
-                reason = f"the {passed.kind} goes to {short}(), where it is not followed"
+                reason = f"the {passed.kind} is passed to {short}(), where it can't be followed"
                 found.append((passed.line, reason))
         return min(found, default=None)
 
@@ -123,7 +123,7 @@ class Obstacles:
                     yield call, f"{ast.unparse(part)} may do more than count processes"
         for call in self.ranks.calls(WRAPPER):
             if len(call.args) > 3:
-                yield call, "DistributedDataParallel has unnamed arguments behind the third"
+                yield call, "DistributedDataParallel has more than three positional arguments"
 
     def _is_asked_for_backend(self, node: ast.expr, name: str) -> bool:
         """`dist.get_backend() == dist.Backend.NCCL`: false, as on any machine without GPUs."""
@@ -136,7 +136,7 @@ class Obstacles:
         for node, name in self.names.meant:
             if name.startswith(traces.RANK_MODULES) and of_xla:
                 if self.names.call_of(node) and not self.names.is_question(node):
-                    yield node, f"{name} is not understood"
+                    yield node, f"{name} is not supported"
             if not name.startswith(GROUP) or isinstance(
                 self.names.parents.get(node), ast.Attribute
             ):
@@ -151,7 +151,7 @@ class Obstacles:
                 call = self.names.call_of(node)
                 given = {k.arg for k in call.keywords} if call is not None else {"isinstance"}
                 for option in sorted(str(option) for option in given - SHARDING):
-                    yield node, f"{option} of FullyShardedDataParallel is not understood"
+                    yield node, f"{option} of FullyShardedDataParallel is not supported"
             elif name in SHARDED and understood is not ALONE:
                 yield from self._sharded(node)
             elif not is_known(name, understood):
@@ -159,27 +159,30 @@ class Obstacles:
                 if launches and name == PER_PARAMETER:
                     yield from self._per_parameter(node)
                 elif not name.startswith(HARMLESS) and not (launches and is_beside_sharded(name)):
-                    yield node, f"{name} is not understood"
+                    yield node, f"{name} is not supported"
 
     def _sharded(self, node: ast.expr) -> Iterator[Cause]:
         """Uses of FullyShardedDataParallel that ranks on the target do not support."""
         if isinstance(self.names.parents.get(node), ast.ClassDef):
-            yield node, "a class of its own divides parameters in its own way"
+            yield node, "the program's own class divides parameters"
         if (call := self._wrapping(node)) is not None:
             for option in _given(call):
                 if option.arg in NOT_SHARDED_BY:
-                    yield node, f"{option.arg} of FullyShardedDataParallel is not understood"
+                    yield node, f"{option.arg} of FullyShardedDataParallel is not supported"
             if call.func is node and len(call.args) > 1:
-                yield node, "FullyShardedDataParallel has unnamed arguments behind the first"
+                yield node, "FullyShardedDataParallel has more than one positional argument"
 
     def _per_parameter(self, node: ast.expr) -> Iterator[Cause]:
         """Uses of fully_shard that ranks on the target do not support."""
         call = self._wrapping(node)
         for option in _given(call) if call is not None else ():
             if option.arg is None:
-                yield node, f"**{ast.unparse(option.value)} may be options that are not understood"
+                yield (
+                    node,
+                    f"**{ast.unparse(option.value)} may contain options that are not supported",
+                )
             elif option.arg not in ("module", "mp_policy", *PER_PARAMETER_SHARDING):
-                yield node, f"{option.arg} of fully_shard is not understood"
+                yield node, f"{option.arg} of fully_shard is not supported"
 
     def _wrapping(self, node: ast.expr) -> ast.Call | None:
         """The call of a wrapper, or that of functools.partial with it."""

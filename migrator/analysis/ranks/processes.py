@@ -75,11 +75,11 @@ class Processes:
                 name = self.names.qualified(node) or ""
                 if name in _PROCESSES:
                     if not are_unrelated(self.names, node):
-                        yield node, f"{name} starts processes with work of their own"
+                        yield node, f"{name} starts processes that do other work"
             case ast.Call() if self.names.qualified(node.func) in SPAWNS:
                 join = argument(node, 3, "join")
                 if isinstance(join, ast.Constant) and join.value is False:
-                    yield node, "the program goes on beside its processes"
+                    yield node, "the program continues while its processes run"
 
     def _other_launchers(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         """Horovod, Slurm and MPI."""
@@ -88,10 +88,10 @@ class Processes:
                 module = getattr(node, "module", None) or ""
                 modules = [module, *(alias.name for alias in node.names)]
                 if any(m.partition(".")[0] == "horovod" for m in modules):
-                    yield node.lineno, "horovod starts processes with work of their own"
+                    yield node.lineno, "horovod starts processes itself"
             case ast.Constant(value=str(text)):
                 if text.startswith(_LAUNCHERS) and not self._asks_for_torchrun:
-                    yield node.lineno, f"{text} is what another launcher sets"
+                    yield node.lineno, f"{text} is set by another launcher"
 
     def _asked(self, node: ast.AST) -> Iterator[tuple[int, str]]:
         """Ranks and world sizes that are read in a way that is not understood."""
@@ -104,7 +104,7 @@ class Processes:
                     yield node.lineno, f"{last} is passed on, not called"
             case ast.Constant(value=str(text)) if text in _ENVIRONMENT:
                 if not self._is_read_or_set(node):
-                    yield node.lineno, f"{text} is asked for in a way that is not followed"
+                    yield node.lineno, f"{text} is read in a way that can't be followed"
 
     @cached_property
     def _asks_for_torchrun(self) -> bool:

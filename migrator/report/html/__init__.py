@@ -54,7 +54,7 @@ def check(path: Path) -> None:
         if path.is_dir():
             raise UsageError(f"--report {path}: is a folder")
         if path.exists() and path.stat().st_size and not _is_report(path):
-            raise UsageError(f"--report {path}: is there, and no report of tpu-migrate")
+            raise UsageError(f"--report {path}: exists and is not a report of tpu-migrate")
         folder = next(parent for parent in path.absolute().parents if parent.exists())
     except OSError as error:
         raise UsageError(f"--report {path}: {error.strerror or error}") from None

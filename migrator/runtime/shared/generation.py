@@ -48,8 +48,8 @@ def _tell(why: str) -> None:
     if why not in _told:
         _told.add(why)
         warnings.warn(
-            f"generate() is slow, since {why}: what grows with each token is compiled anew each "
-            "time, or runs operator by operator",
+            f"generate() is slow, because {why}: each new length is compiled, "
+            "or runs operator by operator",
             stacklevel=4,
         )
 
@@ -179,7 +179,7 @@ def _unknown(stock: Callable[..., Any], version: str) -> Callable[..., Any]:
     @functools.wraps(stock)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.device.type == DEVICE_TYPE:
-            _tell(f"this is known of transformers 5.24, and {version} does other things")
+            _tell(f"this is for transformers 5.24, and {version} is different")
         return stock(self, *args, **kwargs)
 
     return generate

@@ -124,8 +124,8 @@ def _connect(
         told = len(self._parallel_devices) * self._num_nodes_flag
         if started != told:
             raise ValueError(
-                f"Lightning is told of {told} devices, and {started} processes are started, with a "
-                f"TPU each: say devices={_started()}"
+                f"Lightning is set to {told} devices, but {started} processes run, each with one "
+                f"TPU: write devices={_started()}"
             )
         if started == 1:
             return one(device=self._parallel_devices[0])

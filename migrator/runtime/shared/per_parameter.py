@@ -76,7 +76,7 @@ class Part:
             return
         parts, owners = self.parts(), dict[Tensor, Part]()
         if any(part.has_begun for part in parts):
-            raise RuntimeError("a part of a model with fully_shard ran before it did")
+            raise RuntimeError("a part of a model with fully_shard ran before the model")
         for part in parts:  # inner ones come behind those that they are in
             owners |= dict.fromkeys(part._module.parameters(), part)
         if dist.get_world_size() > 1:  # no trace gets further

@@ -101,6 +101,6 @@ class _Averages:
     """Stands for torch's table of operators, which a device with one program does not have."""
 
     def table(self, *args: object, **kwargs: object) -> str:
-        return "times of the device are in the trace: open it by TensorBoard or XProf"
+        return "device times are in the trace: open it with TensorBoard or XProf"
 
     __str__ = table

@@ -85,7 +85,9 @@ class Replicated(Stock):
     @contextlib.contextmanager
     def join(self, *args: object, **options: object) -> Any:
         """Raises NotImplementedError: ranks with different numbers of batches."""
-        raise NotImplementedError("DistributedDataParallel.join: all ranks need as many batches")
+        raise NotImplementedError(
+            "DistributedDataParallel.join: give all ranks equally many batches"
+        )
         yield
 
     def register_comm_hook(self, state: object, hook: Any) -> None:

@@ -37,7 +37,7 @@ def bucket(length: int, limit: int | None) -> int:
 def why_growing(model: Any, settings: Any, mode: Any) -> str:
     """Why a call has no static cache, "" where it has one."""
     if settings.use_cache is False:
-        return "use_cache=False computes all tokens anew for each"
+        return "use_cache=False recomputes all tokens for each"
     if settings.cache_implementation not in (None, "static"):
         return f"cache_implementation={settings.cache_implementation!r}"
     if getattr(mode, "value", mode) not in _MODES:

@@ -128,7 +128,7 @@ class UnshardedDataParallel(Stock):
             return
         units = Stock.fsdp_modules(self)
         if any(unit._is_root for unit in units):
-            raise RuntimeError("a part of a model with FullyShardedDataParallel ran before it did")
+            raise RuntimeError("a part of a model with FullyShardedDataParallel ran before it")
         for unit in units:
             unit._is_root = unit is self
             unit._cast_buffers()

@@ -116,7 +116,7 @@ class Session:
             with self.watch.at_rest():
                 if self.focus is not None:
                     self.focus.flush()
-                elif not ended:  # of less, only what was until then is compared
+                elif not ended:  # of less, only what came before is compared
                     self.watch.finish()
                     if self._sees_files:
                         own = Path(self.spec["output"])

@@ -94,7 +94,7 @@ dist.destroy_process_group()
         (
             "other",
             [
-                "rank 0 comes to all_reduce (sum) (2,) of float32, where rank 1 comes to "
+                "rank 0 does all_reduce (sum) (2,) of float32, but rank 1 does "
                 "all_reduce (sum) (1, 2) of float32"
             ],
         ),

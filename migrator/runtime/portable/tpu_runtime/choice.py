@@ -53,7 +53,7 @@ def _asked() -> str:
         return "tpu" if flags[-1] == FLAG else "gpu or cpu"
     asked = os.environ.get(VARIABLE, "")
     if asked and asked not in DEVICES:
-        raise SystemExit(f"tpu_runtime: {VARIABLE}={asked} is none of {', '.join(DEVICES)}")
+        raise SystemExit(f"tpu_runtime: {VARIABLE}={asked} is not one of {', '.join(DEVICES)}")
     return asked
 
 
@@ -128,6 +128,6 @@ class UseTpu(argparse.BooleanOptionalAction):
         super().__call__(parser, namespace, values, option_string)
         if getattr(namespace, self.dest) != (chosen() == "tpu"):
             parser.error(
-                f"{option_string}: this program has chosen {chosen()} before; give the flag on its "
+                f"{option_string}: this program already runs on {chosen()}; give the flag on its "
                 f"command line, or set {VARIABLE}"
             )

@@ -44,7 +44,7 @@ def say(what: str) -> None:
 def look_for_libtpu() -> None:
     """Tell the user why a TPU is not used: torch_xla 2.9 takes the CPU then, and goes on."""
     if not torch_xla._found_libtpu and tpu.num_available_chips():
-        say(f"there is a TPU, but no libtpu, so that the program runs on the CPU: {INSTALL}")
+        say(f"there is a TPU, but no libtpu, so the program runs on the CPU: {INSTALL}")
 
 
 def keep_nan() -> None:

@@ -190,7 +190,7 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
     rank = _told(url, "rank", "RANK")
     wake()
     if not ordinal:
-        ranks = "1 rank" if size == 1 else f"{size} ranks, each with a device of its own"
+        ranks = "1 rank" if size == 1 else f"{size} ranks, each with its own device"
         say(f"{ranks} ({get_device_name()})")
     yield store, ordinal if rank is None else rank, size
 

@@ -114,7 +114,7 @@ class Compiled:
             if not isinstance(found, str):
                 self._keep(program)
                 return program.run(env, call, unique(found))
-        self._give_up(f"it changes {found} in a way that is not followed")
+        self._give_up(f"it changes {found} in a way that can't be followed")
         return self.memory.function(*args, **kwargs)
 
     def _fit(self, program: Program, call: Call) -> "list[Structure] | str":
@@ -202,7 +202,7 @@ class Compiled:
         named = f" ({changing})" if changing else ""
         warn(
             f"{self.name}() has run with {MANY} sets of shapes or Python values: what changes at "
-            f"every call{named} compiles anew each time; pass it as a tensor"
+            f"every call{named} compiles again each time; pass it as a tensor"
         )
 
     def _differing_argument(self, call: Call) -> str:

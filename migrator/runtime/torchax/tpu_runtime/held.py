@@ -44,7 +44,7 @@ def computed(array: Array) -> Any:
     if array.value is None:
         array.node.compute()
     if array.value is None:
-        raise RuntimeError("this value is not there: an error has ended its computation")
+        raise RuntimeError("this value was never computed: an error ended its computation")
     return array.value
 
 

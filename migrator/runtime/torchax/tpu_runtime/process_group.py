@@ -243,8 +243,8 @@ class Meeting:
             other = self._of(rank, what)
             if other != what:
                 raise RuntimeError(
-                    f"exchange {self._count}: rank {self._rank} comes to {what}, where rank {rank} "
-                    f"comes to {other}: all ranks have to do the same exchanges in the same order"
+                    f"exchange {self._count}: rank {self._rank} does {what}, but rank {rank} "
+                    f"does {other}: all ranks have to do the same exchanges in the same order"
                 )
         if self._count > 2:  # all have read what was said before the last one
             self._store.delete_key(f"{self._count - 2}/{self._rank}")
@@ -258,7 +258,7 @@ class Meeting:
             if ranks.has_ended(self._processes[rank]) and not self._store.check([key]):
                 how = "has ended"
             elif time.monotonic() > end:
-                how = f"has not come in {self._timeout}"
+                how = f"did not arrive within {self._timeout}"
             else:
                 continue
             raise RuntimeError(
@@ -313,7 +313,7 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
         ranks.join(store, rank, size)
     group = ProcessGroup(store, rank, size, timeout)
     if rank == 0 and not dist.is_initialized():
-        with_devices = "1 rank" if size == 1 else f"{size} ranks, each with a device of its own"
+        with_devices = "1 rank" if size == 1 else f"{size} ranks, each with its own device"
         mesh.say(f"{with_devices} ({jax.devices()[0].device_kind})")
     return group
 

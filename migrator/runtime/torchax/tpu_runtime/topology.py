@@ -58,9 +58,7 @@ def take_chip(local_rank: int, local_count: int) -> None:
     accelerator = _told("ACCELERATOR_TYPE")
     match = re.match(r"(?:v|tpu)(\d+)", accelerator)
     if match is None:
-        raise RuntimeError(
-            f"the TPU's metadata name an accelerator that is not known: {accelerator}"
-        )
+        raise RuntimeError(f"the TPU's metadata names an unknown accelerator: {accelerator}")
     version = int(match[1])
     hosts = _HOSTS[accelerator] if version < 4 else _told("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS")
     there = "2,2,1"
@@ -91,7 +89,7 @@ def _told(*variables: str, metadata: str = "") -> str:
         value = cloud_tpu_cluster.get_tpu_env_value_from_metadata(metadata or variables[0])
         found = [] if value is None else [value]
     if not found:
-        raise RuntimeError(f"neither environment nor metadata of the TPU tell {variables[0]}")
+        raise RuntimeError(f"neither the environment nor the TPU's metadata has {variables[0]}")
     return found[0]
 
 

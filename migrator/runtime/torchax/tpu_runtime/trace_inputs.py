@@ -183,7 +183,7 @@ class Inputs:
         for tensor in self.state:
             if id(tensor) not in self.guards.fixed and id(tensor) not in states:
                 shape = tuple(tensor.shape)
-                raise NotCompilable(f"it reads a tensor from a place unknown (of shape {shape})")
+                raise NotCompilable(f"it reads a tensor from an unknown place (of shape {shape})")
         with natively():
             shared = {root(t) for t in self.inputs} & {id(t) for t in self.state}
             pattern = sharing(self.structures)

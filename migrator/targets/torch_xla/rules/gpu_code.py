@@ -109,16 +109,16 @@ _WORLD = (f"{XM}xrt_world_size", f"{XR}world_size")
 _NOTHING = (f"{XM}broadcast_master_param", f"{XM}reduce_gradients", f"{XM}rendezvous",
             f"{XR}initialize_cache")  # fmt: skip
 _ADVICE = {
-    "torch_xla.debug.metrics": "counts what torch_xla compiles; TPU_RUNTIME_REPORT=1 tells of this "
+    "torch_xla.debug.metrics": "counts what torch_xla compiles; TPU_RUNTIME_REPORT=1 lists this "
     "target's compilations",
-    "torch_xla.utils.serialization": "has files of its own format; use torch.save and torch.load, "
+    "torch_xla.utils.serialization": "has its own file format; use torch.save and torch.load, "
     "and convert older files where torch_xla is installed",
     f"{XM}get_memory_info": "use tpu_runtime.mem_get_info(), which gives bytes (free, total)",
     "torch_xla.debug.profiler": "profiles torch_xla; use jax.profiler",
-    "torch_xla.distributed.spmd": "places tensors by hand; there is `tpu-migrate explain SHD001`",
+    "torch_xla.distributed.spmd": "places tensors by hand; see `tpu-migrate explain SHD001`",
     f"{XM}xla_device_hw": "use tpu_runtime.get_device_name()",
     f"{XM}send_cpu_data_to_device": "use .to(device) for each tensor",
-    "torch_xla.test": "belongs to torch_xla's own tests; take it out",
+    "torch_xla.test": "belongs to torch_xla's own tests; remove it",
 }
 
 
@@ -268,7 +268,7 @@ def _save(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
     if data is None or reduce is None:
-        return Report("its arguments are not visible here")
+        return Report("the source doesn't show its arguments")
     function = "{reduce}" if dotted(reduce) else "({reduce})"
     return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
 
@@ -306,7 +306,7 @@ def _is_share(ctx: Context, scale: ast.expr) -> bool:
 def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     function, given = argument(call, 0, "closure"), argument(call, 1, "args")
     if function is None or not dotted(function) or not isinstance(ctx.parent(call), ast.Expr):
-        return Report("call the function itself, behind the step")
+        return Report("call the function itself, after the step")
     holes = {"function": function}
     if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
         holes |= {f"a{i}": x for i, x in enumerate(given.elts)}
@@ -322,7 +322,7 @@ def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _seed(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     seed = argument(call, 0, "seed")
     if seed is None:
-        return Report("its arguments are not visible here")
+        return Report("the source doesn't show its arguments")
     word, requires = of_torch(ctx.names, "torch.cuda.manual_seed")
     return Rewrite([Replace(call, f"{word}({{seed}})", {"seed": seed})], requires)
 

@@ -18,7 +18,7 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     is_spawn = found.key.endswith("spawn")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
-        return Report("in one process: call the function itself, with 0 as its first argument")
+        return Report("only one process: call the function itself, with 0 as its first argument")
     spawn, of_spawn = of_torch(ctx.names, "torch.multiprocessing.spawn")
     devices, of_devices = of_torch(ctx.names, "torch.cuda.device_count()")
     gone = ("nprocs", "start_method", "debug_single_process")
@@ -38,7 +38,7 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     model = argument(call, 0, "model")
     if model is None:
-        return Report("its arguments are not visible here")
+        return Report("the source doesn't show its arguments")
     return Rewrite([Replace(call, "{model}", {"model": model})])
 
 

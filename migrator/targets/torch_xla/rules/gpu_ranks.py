@@ -13,10 +13,10 @@ from .spelling import MP, STARTS, XM, XR, Converters, is_constant
 _CONVERTERS = Converters()
 # What a process does with others, or what they have in common, in ways that no rewrite keeps.
 _ADVICE = {
-    f"{XM}reduce_gradients": "averages gradients; call {step} in the place of both",
+    f"{XM}reduce_gradients": "averages gradients; call {step} instead of both",
     f"{XM}broadcast_master_param": "broadcast each parameter and buffer from rank 0",
     f"{XM}mesh_reduce": "gather the values by torch.distributed.all_gather_object",
-    f"{XM}add_step_closure": "call the function itself, behind the step, on each rank",
+    f"{XM}add_step_closure": "call the function itself, after the step, on each rank",
     f"{MP}MpModelWrapper": "its processes share one model's first weights; seed each, or load them",
     f"{MP}MpSerialExecutor": "its processes take turns; wait by torch.distributed.barrier()",
     f"{XM}get_local_ordinal": 'ask for int(os.environ["LOCAL_RANK"])',
@@ -42,7 +42,7 @@ def _start(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         return Report("starts processes: start them by torchrun, with DistributedDataParallel")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
-        return Report("in one process: call the function itself, with 0 as its first argument")
+        return Report("only one process: call the function itself, with 0 as its first argument")
     if not ctx.is_statement(call) or not is_constant(argument(call, 3, "join"), None, True):
         return Report("its processes are not waited for")
     gone = ("nprocs", "start_method", "debug_single_process", "join", "daemon")
@@ -61,7 +61,7 @@ def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         return Report("gradients of some of the ranks only")
     optimizer, arguments = argument(call, 0, "optimizer"), argument(call, 2, "optimizer_args")
     if optimizer is None:
-        return Report("its arguments are not visible here")
+        return Report("the source doesn't show its arguments")
     holes: dict[str, ast.expr] = {"optimizer": optimizer}
     if arguments is not None:
         holes["arguments"] = arguments

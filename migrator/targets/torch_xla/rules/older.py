@@ -148,7 +148,7 @@ _GONE = {
     "torch_xla.utils.gcsfs": "is gone: read buckets with gcsfs or google.cloud.storage",
     "torch_xla.utils.cached_dataset": "is gone: use a Dataset of PyTorch",
     "torch_xla.utils.tf_record_reader": "is gone: read TFRecords with a library of their own",
-    "torch_xla.amp.GradScaler": "is gone, and bfloat16 needs no scaling: take the scaler out",
+    "torch_xla.amp.GradScaler": "is gone, and bfloat16 needs no scaling: remove the scaler",
     f"{XM}parse_xla_device": "is gone: torch.device(…) has type and index",
     f"{XM}run_step_closures": "is gone: torch_xla.sync() runs them",
     f"{XM}toPlatformAgnosticDevice": "is gone",
@@ -211,7 +211,7 @@ def _launch(ctx: Context, call: ast.Call | None, bound: ast.Call | None) -> Deci
     ):
         return Keep("torch_xla 2.9 has it")
     if not is_constant(join, None, True) or not is_constant(daemon, None, False):
-        return Report("torch_xla waits for its processes today, whatever join and daemon say")
+        return Report("torch_xla always waits for its processes, whatever join and daemon say")
     assert count is not None
     drop: list[ast.expr | ast.keyword] = [*call.args[2:]]
     drop += [k for k in call.keywords if k.arg in ("nprocs", "join", "daemon")]

@@ -36,9 +36,9 @@ def command(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
     if setting is not None and is_at_home(ctx):
-        told = "what older guides told XRT"
+        told = "settings for XRT, from older guides"
         return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
-    return Report("of torch_xla before PJRT: nothing reads it today; take it out")
+    return Report("of torch_xla before PJRT: nothing reads it today; remove it")
 
 
 @VARIABLE.on("variable", *TRACES.older_variables)
@@ -53,5 +53,5 @@ def variable(ctx: Context, found: Construct) -> Decision:
     match statement:
         case ast.Assign(targets=[ast.Subscript(value=owner)]) as setting:
             if setting.targets == [place] and ctx.names.qualified(owner) == "os.environ":
-                return Rewrite([Delete(setting)], note="of XRT, which PJRT took the place of")
-    return Report("of XRT, which PJRT took the place of: nothing sets or reads it today")
+                return Rewrite([Delete(setting)], note="of XRT, which PJRT replaced")
+    return Report("of XRT, which PJRT replaced: nothing sets or reads it today")
