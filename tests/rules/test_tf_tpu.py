@@ -207,6 +207,42 @@ def test_what_gpus_need_goes() -> None:
     )
 
 
+MODEL = """
+
+class Net(keras.Model):
+    def __init__(self, inner):
+        super().__init__({0})
+        self.inner = inner
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(data[0], data[1], self.inner(data[0]))
+        found = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(found, self.trainable_variables))
+        return {{"loss": loss}}
+{1}
+
+m = Net(keras.Sequential([keras.layers.Dense(1)]))
+m.compile("sgd", "mse")
+m.fit(x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "stays"),
+    [
+        ("", "", True),
+        ("", "\n    def call(self, x):\n        return self.inner(x)\n", False),
+        ("inner.inputs, inner.outputs", "", False),
+    ],
+)
+def test_a_model_has_to_say_how_it_is_built(given: str, call: str, stays: bool) -> None:
+    source = HEAD + MODEL.format(given, call)
+    result = run(source, TARGET, entry=True)
+    assert (result.source.decode() == source) is stays
+    assert stays is any("has no call" in d.message for d in result.diagnostics)
+
+
 def test_what_makes_the_strategy_is_imported_above_it() -> None:
     below = "import os\nimport tensorflow as tf\nprint(os, tf)\nm.fit(x)\n"
     net = "m = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])\n"

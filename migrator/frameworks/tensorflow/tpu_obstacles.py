@@ -39,6 +39,11 @@ _BEGINNINGS = {
         "keeps variables on the CPU: train with a TPUStrategy"
     ),
 }
+_MODELS = (["keras.Model"], ["keras.models.Model"])
+_NO_CALL = (
+    "has no call, by which Keras makes all variables before it trains on several cores: give it "
+    "one that computes what train_step does"
+)
 _BEGINNINGS["tensorflow.distribute.ParameterServerStrategy"] = _BEGINNINGS[
     "tensorflow.distribute.experimental.ParameterServerStrategy"
 ]
@@ -95,7 +100,7 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
     """Steps, of models and of loops, that are not seen to train on several cores as on one."""
     if has_strategy(names):
         return
-    found: list[Unfit] = [*_clipping(names)]
+    found: list[Unfit] = [*_clipping(names), *_without_call(names)]
     for training in replica_losses.trainings(names):
         if training.is_of_fit(names):
             assert training.function is not None
@@ -125,6 +130,26 @@ def _clipping(names: Names) -> Iterator[Unfit]:
             if keyword.arg in ("clipnorm", "clipvalue", "global_clipnorm") and not is_none:
                 reason = f"clips the gradients of each core {replica_steps.ADDED_UP}"
                 yield Unfit(keyword.value, f"{name}({keyword.arg})", reason)
+
+
+def _without_call(names: Names) -> Iterator[Unfit]:
+    """Models that Keras cannot build before they train on several cores: what they compute is said
+    in their `train_step` alone."""
+    for owner in names.class_attributes:
+        methods = {s.name: s for s in owner.body if isinstance(s, ast.FunctionDef)}
+        if {"train_step", "__init__"} <= {*methods} and "call" not in methods:
+            is_model = [keras_name(names, base) for base in owner.bases] in _MODELS
+            if is_model and not _takes_inputs(methods["__init__"]):
+                yield Unfit(methods["train_step"], owner.name, _NO_CALL)
+
+
+def _takes_inputs(init: ast.FunctionDef) -> bool:
+    """Whether a model says what it takes and gives, as functional ones do."""
+    for node in ast.walk(init):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Call(), attr="__init__")):
+                return bool(node.args) or any(k.arg == "inputs" for k in node.keywords)
+    return False
 
 
 def divided(names: Names) -> list[Step]:
