@@ -20,8 +20,8 @@ def text():
     made, _ = generate(
         model, prompt, new, batch_size=2, interactive=False, draft_model=None, top_k=1
     )
-    return made
+    return made.tolist()
 
 
 if __name__ == "__main__":
-    print(text().tolist())
+    print(text())

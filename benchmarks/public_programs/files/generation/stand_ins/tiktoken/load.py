@@ -1,0 +1,1 @@
+load_tiktoken_bpe = None
