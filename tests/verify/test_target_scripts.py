@@ -14,7 +14,6 @@ from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 
 from migrator import migrate_paths
-from migrator.targets import find_target
 from migrator.verify.originals import record_script, trace_original
 from migrator.verify.recordings import Recording, Settings
 from migrator.verify.script import Script
@@ -24,7 +23,8 @@ from migrator.verify.script_verification import verify_against
 from migrator.verify.tolerances import KINDS
 from migrator.verify.verification import Options
 
-ON_TARGET = find_target(TARGET)
+from .small_scripts import ON_TARGET, held
+
 OF_TORCH = {*KINDS} - {"metric"}  # which Keras counts
 
 SCRIPT = """\
@@ -111,14 +111,6 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
     return run
 
 
-def held(folder: Path, text: str, *args: str, roundings: int, quick: bool = False) -> ScriptResult:
-    """A small script against itself, in the current folder."""
-    (folder / "t.py").write_text(text, encoding="utf-8")
-    options = Options(python=Path(sys.executable))
-    settings = Settings(roundings=roundings, quick=quick)
-    return verify_against(Path("t.py"), [*args], ON_TARGET, None, settings, options)
-
-
 def _with(edits: tuple[tuple[str, str], ...], source: Path, target: str, to: Path) -> list[str]:
     """The migration, with a fault in what it writes."""
     report = migrate_paths([source], target=target, output=to)
@@ -146,89 +138,6 @@ def test_a_migrated_script_computes_what_the_original_does(
     assert {f.step for f in found.findings if f.kind == "gradients"} == {0, 1, 2, 3}
     assert {f.step for f in found.findings if f.kind == "weights"} == {1, 2, 3}
     assert [f.step for f in found.findings if f.kind == "output"] == [4]  # of an evaluation
-
-
-@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
-def test_what_is_not_compiled_as_a_whole_is_told_and_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = """\
-import torch
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.line = torch.nn.Linear(3, 1)
-
-    def forward(self, x):
-        return self.line(x * 2 if x.sum().item() > 0 else x)
-
-
-net = Net().cuda()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(3):
-    optimizer.zero_grad()
-    for part in torch.randn(6, 3).cuda().chunk(2):
-        net(part).pow(2).mean().backward()
-    optimizer.step()
-"""
-    found = held(tmp_path, text, roundings=1)
-    assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
-    told = [note for note in found.notes if "not compiled as a whole" in note]
-    assert any(note.startswith("slower than it could be: Net ") for note in told), found.notes
-    assert len(found.compiled.losses) == 6
-
-
-@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
-@pytest.mark.thorough
-def test_quick_ends_before_the_next_step_of_what_is_compiled_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The forward pass of the step that is one too many moves the statistics of BatchNorm."""
-    monkeypatch.chdir(tmp_path)
-    text = """\
-import torch
-from torch import nn
-
-net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).cuda()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-seen = []
-for _ in range(8):
-    loss = net(torch.randn(6, 3).cuda()).pow(2).mean()
-    seen.append(loss.item() > 0.5)
-    optimizer.zero_grad()
-    loss.backward()
-    if seen[-1] or True:
-        optimizer.step()
-"""
-    found = held(tmp_path, text, roundings=0, quick=True)
-    assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
-    ends = {f.place for f in found.compiled.findings if f.kind == "end"}
-    assert "1.num_batches_tracked" in ends
-
-
-@pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
-@pytest.mark.parametrize("cleared", ["None", "zeros"])
-def test_gradients_that_are_cleared_behind_a_compiled_step_are_none_that_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleared: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = f"""\
-import torch
-
-net = torch.nn.Linear(3, 1).cuda()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(3):
-    loss = net(torch.randn(6, 3).cuda()).pow(2).mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad({"" if cleared == "None" else "set_to_none=False"})
-"""
-    found = held(tmp_path, text, roundings=0)
-    assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
-    assert {f.kind for f in found.compiled.findings} >= {"loss", "end"}
 
 
 @pytest.fixture

@@ -169,21 +169,41 @@ class ImportGraph:
         """Files beside this one or above it that import it, directly or not."""
         known = self.cache.importers.get(self.path)
         if known is None:
-            above = self.modules_above()
-            known = [other for other in above if self.path in self.reached(other)]
+            reaching = self._reaching()
+            known = [path for path, reached in reaching if self.path in reached]
+            known = [path for path in known if path != self.path]
             self.cache.importers[self.path] = known
+        return known
+
+    def _reaching(self) -> list[tuple[Path, Set[Path]]]:
+        """What each file beside this one or above it imports: the same for all of a folder."""
+        known = self.cache.reaching.get(self.path.parent)
+        if known is None:
+            above = (path for at in self._folders_above() for path in self._modules_in(at))
+            known = [(path, self.reached(path)) for path in above]
+            self.cache.reaching[self.path.parent] = known
         return known
 
     def modules_above(self) -> Iterator[Path]:
         """Other files beside this one or above it."""
+        for folder in self._folders_above():
+            yield from (path for path in self._modules_in(folder) if path != self.path)
+
+    def _folders_above(self) -> Iterator[Path]:
+        """The folder of this file, and those above it."""
         folder = self.path.parent
-        while True:
-            for name in sorted(self.reader.list(folder)):
-                if name.endswith(".py") and folder / name != self.path:
-                    yield folder / name
-            if folder == self.root or self.root not in folder.parents:
-                return
+        yield folder
+        while folder != self.root and self.root in folder.parents:
             folder = folder.parent
+            yield folder
+
+    def _modules_in(self, folder: Path) -> list[Path]:
+        known = self.cache.modules_in.get(folder)
+        if known is None:
+            names = sorted(self.reader.list(folder))
+            known = [folder / name for name in names if name.endswith(".py")]
+            self.cache.modules_in[folder] = known
+        return known
 
     def importers_below(self) -> Iterator[Path]:
         """Files in folders below this one that import it: `from ..utils import torch`."""
@@ -191,8 +211,7 @@ class ImportGraph:
         folders = [top]
         while folders:
             folder = folders.pop()
-            names = sorted(self.reader.list(folder))
-            files = [folder / name for name in names if name.endswith(".py")]
+            names, files = sorted(self.reader.list(folder)), self._modules_in(folder)
             if folder != top:
                 yield from (file for file in files if self.path in self.imports(file))
             depth = len(folder.relative_to(top).parts)
@@ -205,8 +224,7 @@ class ImportGraph:
         folders = [self.root]
         while folders:
             folder = folders.pop()
-            names = sorted(self.reader.list(folder))
-            files = [folder / name for name in names if name.endswith(".py")]
+            names, files = sorted(self.reader.list(folder)), self._modules_in(folder)
             if folder not in above:
                 yield from files
             depth = len(folder.relative_to(self.root).parts)

@@ -39,6 +39,8 @@ class ProjectCache:
         self.library_classes: dict[Path, LibraryClasses] = {}
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}
+        self.modules_in: dict[Path, list[Path]] = {}  # by folder
+        self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
         # Of programs for several devices, by a file of them, or by all:
         self.files_with_ranks: dict[Path, Sequence[Path]] = {}
         self.programs: dict[Path, dict[Path, Ranks]] = {}

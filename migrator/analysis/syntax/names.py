@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
+from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.scopes import (
     COMPREHENSIONS,
     DEFINITIONS,
@@ -30,33 +31,6 @@ __all__ = [
     "children", "choices", "dotted", "number", "parameters", "said_name", "statements",
 ]  # fmt: skip
 
-
-# Where a library defines what it re-exports: both spellings are found in real code.
-_CANONICAL = {
-    "torch.cuda.amp.autocast_mode": "torch.cuda.amp",
-    "torch.cuda.amp.grad_scaler": "torch.cuda.amp",
-    "torch.amp.autocast_mode": "torch.amp",
-    "torch.amp.grad_scaler": "torch.amp",
-    "torch.cuda.random": "torch.cuda",
-    "torch.cuda.memory": "torch.cuda",
-    "torch.cuda.streams": "torch.cuda",
-    "torch.cuda.graphs": "torch.cuda",
-    "torch.utils.data.dataloader": "torch.utils.data",
-    "torch.utils.data.distributed": "torch.utils.data",
-    "torch.distributed.distributed_c10d": "torch.distributed",
-    "torch.distributed.fsdp.fully_sharded_data_parallel": "torch.distributed.fsdp",
-    "torch.distributed._composable.fsdp": "torch.distributed.fsdp",
-    "torch.nn.parallel.data_parallel": "torch.nn.parallel",
-    "torch.nn.parallel.distributed": "torch.nn.parallel",
-    "torch.serialization": "torch",
-    "flash_attn.flash_attn_interface": "flash_attn",
-    "xformers.ops.fmha": "xformers.ops",
-    "xformers.ops.attn_bias": "xformers.ops",
-    "xformers.ops.fmha.attn_bias": "xformers.ops",
-    "apex.optimizers.fused_adam": "apex.optimizers",
-    "apex.optimizers.fused_sgd": "apex.optimizers",
-    "apex.normalization.fused_layer_norm": "apex.normalization",
-}
 
 _AMP = ("torch.cuda.amp.", "torch.amp.")
 _REFERRING = frozenset({ast.Attribute, ast.Name})
@@ -120,9 +94,9 @@ class Names(Scopes):
         result: str | None = None
         if isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
-            result = _canonical(f"{base}.{node.attr}") if base else None
+            result = canonical(f"{base}.{node.attr}") if base else None
         elif isinstance(node, ast.Call | ast.Subscript):
-            result = _canonical(self._named_by_text(node))
+            result = canonical(self._named_by_text(node))
         self._qualified[node] = result
         return result
 
@@ -131,7 +105,7 @@ class Names(Scopes):
         known = self._meanings.setdefault(self.scope_of(node), {})
         if node.id not in known:
             known[node.id] = None  # a name defined by itself has no meaning
-            known[node.id] = _canonical(self._qualified_name(node))
+            known[node.id] = canonical(self._qualified_name(node))
         return known[node.id]
 
     def _named_by_text(self, node: ast.Call | ast.Subscript) -> str | None:
@@ -376,14 +350,6 @@ class Names(Scopes):
                     uses.setdefault(at, []).append(node)
             self._uses[name] = uses
         yield from self._uses[name].get(scope, ())
-
-
-def _canonical(name: str | None) -> str | None:
-    """One spelling for what torch has under several."""
-    if not name or "." not in name:
-        return name
-    head, _, last = name.rpartition(".")
-    return _CANONICAL.get(name) or f"{_CANONICAL.get(head, head)}.{last}"
 
 
 def number(node: ast.expr) -> ast.expr:
