@@ -82,7 +82,7 @@ def test_scores_and_a_model_that_ends_at_its_last_position() -> None:
 def test_what_is_not_served_is_said() -> None:
     on_cpu = llama()
     model = copy.deepcopy(on_cpu).to(WORD)
-    with pytest.warns(UserWarning, match=r"generate\(\) is slow, since use_cache=False"):
+    with pytest.warns(UserWarning, match=r"generate\(\) is slow, because use_cache=False"):
         tokens = model.generate(**moved(prompts(5)), max_new_tokens=1, use_cache=False)
     assert tokens.tolist() == on_cpu.generate(**prompts(5), max_new_tokens=1).tolist()
     with warnings.catch_warnings(record=True) as told:

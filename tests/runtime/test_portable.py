@@ -145,7 +145,7 @@ def test_on_the_target(scripts: tuple[Path, Path], original: list[float], tmp_pa
     ("args", "env", "words"),
     [
         (["--use-tpu"], {"JAX_PLATFORMS": "tpu", "PJRT_DEVICE": "TPU"}, "no TPU in this machine"),
-        ([], {"TPU_RUNTIME_DEVICE": "npu"}, "TPU_RUNTIME_DEVICE=npu is none of tpu, cuda, cpu"),
+        ([], {"TPU_RUNTIME_DEVICE": "npu"}, "TPU_RUNTIME_DEVICE=npu is not one of tpu, cuda, cpu"),
         ([], {"TPU_RUNTIME_DEVICE": "cuda"}, "no GPU that torch can use"),
     ],
 )

@@ -176,7 +176,7 @@ def test_each_rank_is_compared(end: str, tmp_path: Path, monkeypatch: pytest.Mon
     result = on_two(TRAINING + end, "", "", *option, module=end == LAUNCHED)
     assert result.passed, (result.error, result.problems, result.log_tail)
     assert "each of 2 ranks is compared with the same rank" in result.notes
-    assert "SyncBatchNorm is that of a stand-in" in " ".join(result.notes)
+    assert "a stand-in for SyncBatchNorm computes the same" in " ".join(result.notes)
     found = [f for part in (result.compiled, result.stepwise) for f in part.findings]
     for rank in (0, 1):
         names = {(f.kind, f.name) for f in found if f.name.startswith(f"rank {rank}: ")}

@@ -37,7 +37,8 @@ _TOKENS = Tokens(
     rb"\btf\.(?:function|compat|estimator)\b", rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b",
     b"__command__", b"__setting__", b"__requirement__", b"__dependency__", b"__constraint__",
     b"__compiled__", b"__conda__", b"__build__", b"__table__", b"__pixi__",
-    rb"[\"'](?:tensorflow|keras|tf[-_]nightly)[-\w]*[\"'<>=!~ ;\[]",  # of a setup.py
+    rb"[\"']tensorflow[-\w]*[\"'<>=!~ ;\[]", rb"[\"']keras[-\w]*[\"'<>=!~ ;\[]",  # of a setup.py
+    rb"[\"']tf[-_]nightly[-\w]*[\"'<>=!~ ;\[]",
 )  # fmt: skip
 _FLOAT16 = "mixed_float16"
 
