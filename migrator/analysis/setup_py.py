@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.once import once_in
 
 SETUP = ("setuptools.setup", "distutils.core.setup")
 
@@ -15,10 +16,13 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def builds(names: Names, text: str) -> bool:
+def builds(names: Names) -> bool:
     """Whether it is a setup.py, which runs where a project is built, without the runtime."""
-    if not any(word in text for word in ("setuptools", "distutils")):
-        return False
+    return _builds(names, names.tree)
+
+
+@once_in
+def _builds(names: Names, tree: ast.Module) -> bool:
     return any(names.qualified(call.func) in SETUP for call in names.all(ast.Call))
 
 

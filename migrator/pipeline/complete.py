@@ -46,7 +46,7 @@ def complete(
     result.modules = plan.requires(emptied)
     for rule, handler in (
         ()
-        if plan.gate or context.is_native or builds(context.names, context.source.text)
+        if plan.gate or context.is_native or builds(context.names)
         else rules.exact.get(("file", "setup"), ())
     ):
         decision = handler(context, Construct("file", "setup", context.names.tree))

@@ -199,7 +199,7 @@ def _rule_on(
         elif (
             isinstance(decision, Rewrite)
             and context.framework.uses_device(construct)
-            and builds(context.names, context.source.text)
+            and builds(context.names)
         ):
             decision = _OF_BUILD
         elif isinstance(decision, Rewrite):

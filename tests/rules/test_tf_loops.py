@@ -54,6 +54,14 @@ def changed(*changes: tuple[str, str]) -> str:
     return source
 
 
+def stays(source: str, said: str) -> None:
+    """A program is left as it is, and told why."""
+    result = run(source, TARGET, entry=True)
+    assert result.source.decode() == source
+    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
+    assert any(said in message for message in messages), messages
+
+
 def test_a_step_runs_on_all_cores_and_its_loss_is_that_of_the_batch() -> None:
     text = becomes()
     for part in (
@@ -226,10 +234,7 @@ def test_a_step_may_be_a_method_of_the_one_object_that_trains() -> None:
 def test_objects_of_which_something_else_is_done_stay(old: str, new: str, said: str) -> None:
     assert old in OBJECT
     source = OBJECT.replace(old, new)
-    result = run(source, TARGET, entry=True)
-    assert result.source.decode() == source
-    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
-    assert any(said in message for message in messages), messages
+    stays(source, said)
 
 
 @pytest.mark.parametrize(
@@ -262,10 +267,7 @@ def test_what_a_graph_would_do_once_keeps_a_step_without_one(old: str, new: str,
             "        super().__init__()\n        self.inner = keras.layers.Dense(4)\n\n"
             "    def call(self, x):\n        print(x)\n        return self.inner(x)\n\n\n",
         )
-    result = run(source, TARGET, entry=True)
-    assert result.source.decode() == source
-    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
-    assert any(said in message for message in messages), messages
+    stays(source, said)
 
 
 @pytest.mark.parametrize(
@@ -308,10 +310,7 @@ def test_what_is_not_seen_to_train_as_on_one_device_stays(old: str, new: str, sa
     source = changed((old, new))
     if said.startswith("gets its"):
         source = source.replace("model(x, training=True)", "model(x + 1, training=True)")
-    result = run(source, TARGET, entry=True)
-    assert result.source.decode() == source
-    messages = [d.message for d in result.diagnostics if d.outcome == "reported"]
-    assert any(said in message for message in messages), messages
+    stays(source, said)
 
 
 def test_gradients_that_a_function_returns_may_train_elsewhere() -> None:

@@ -169,9 +169,8 @@ class ImportGraph:
         """Files beside this one or above it that import it, directly or not."""
         known = self.cache.importers.get(self.path)
         if known is None:
-            reaching = self._reaching()
-            known = [path for path, reached in reaching if self.path in reached]
-            known = [path for path in known if path != self.path]
+            here = self.path
+            known = [path for path, reached in self._reaching() if here in reached and path != here]
             self.cache.importers[self.path] = known
         return known
 
