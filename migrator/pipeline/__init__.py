@@ -1,1 +1,1 @@
-"""The pipeline: what one file's bytes go through, from reading them to the text that is written."""
+"""The pipeline for one file, from its bytes to the text that is written."""

@@ -1,4 +1,4 @@
-"""Account: what is said of each construct, by the decision on it."""
+"""Account: the diagnostic for each construct, from the decision on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def account(
         touched: tuple[Range, ...] = ()
         decision = ruling.decision
         if ruling.construct.kind == "library" and ruling.construct.node in gone:
-            decision = Rewrite(())  # an import whose uses all went
+            decision = Rewrite(())  # an import that lost all its uses
         match decision:
             case Rewrite(note=note, advice=advice):
                 if advice:

@@ -1,8 +1,8 @@
-"""Advice: what a TPU expert would mention about code that is right, and no GPU construct.
+"""Advice: what a TPU expert would mention about correct code without GPU constructs.
 
-One walk over the file. A rule registers for what it looks at with `rule.on("advice", …)`: calls by
-their last name (`"nonzero()"`), attributes by theirs (`".float64"`), other nodes by their class
-(`"If"`). What its handler says, with `Keep`, is a diagnostic without an outcome.
+One walk over the file. A rule registers for nodes with `rule.on("advice", …)`: for calls by their
+last name (`"nonzero()"`), for attributes by theirs (`".float64"`), for other nodes by their class
+(`"If"`). If its handler returns `Keep`, the text becomes a diagnostic without an outcome.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINE = re.compile(r"\bline (\d+)\b(?! there)")
 def advise(
     context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> Iterator[Diagnostic]:
-    """Advice on one file that works on a device, about what no edit changes."""
+    """Advice on one file that uses a device, about code that no edit changes."""
     if plan.gate or not _works_on_device(context):
         return
     enabled = context.options.enabled
@@ -52,11 +52,11 @@ def advise(
             decision = handler(context, Construct(KIND, key, node))
             if not isinstance(decision, Keep):
                 continue
-            once = decision.advice, context.names.statement(node)  # of a line that prints five
+            once = decision.advice, context.names.statement(node)  # once per line
             if once in said:
                 continue
             said.add(once)
-            shown = getattr(node, "test", node)  # of a branch, what it asks
+            shown = getattr(node, "test", node)  # for a branch, its test
             where = context.source.range(shown)
             last = getattr(node, "end_lineno", where.line) + 1
             if told.isdisjoint(range(where.line, last)) and not suppressions.covers(
@@ -67,7 +67,7 @@ def advise(
 
 
 def _works_on_device(context: Context) -> bool:
-    """Whether time on a device is spent in this file: in a program or a module of one, no test."""
+    """Whether this file spends time on a device: a program, or a module of one, but not a test."""
     if context.project is not None and "tests" in context.project.path.parts:
         return False
     return context.uses_device or (bool(context.constructs) and not context.is_entry)
@@ -85,9 +85,8 @@ def _key(node: ast.AST) -> str:
 
 
 def _told_lines(plan: Plan) -> set[int]:
-    """Lines of which something is said already: the advice on a construct is about them, or names
-    them as what is in the way, or the step that was made of the lines around left them behind.
-    """
+    """Lines that other diagnostics cover: they have advice on a construct, are named as an
+    obstacle, or were left behind when the lines around them became a step."""
     lines: set[int] = set()
     for ruling in plan.rulings:
         match ruling.decision:

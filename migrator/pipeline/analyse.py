@@ -1,4 +1,4 @@
-"""Analyse: what a module means, and the GPU constructs in it that have to be decided about."""
+"""Analyse: collect facts about a module, and the GPU constructs that need a decision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from migrator.targets import Target, with_ranks
 def analyse(
     module: Module, target: Target, options: Options, project: ProjectFacts | None
 ) -> tuple[Context, list[Construct]]:
-    """What rules may ask about a module, and its constructs in the order of their decisions."""
+    """The context that rules use for a module, and its constructs in the order of decisions."""
     framework = find_framework(target.framework)
     known = vocabulary(framework.name, options.replace)
     facts = module_facts(module.parsed, framework, known, project)
@@ -28,7 +28,7 @@ def analyse(
         facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
     )
     context.own_ranks = facts.ranks
-    # First of all, since these take the place of the moves that other rules make.
+    # Decided first, because they replace the moves that other rules make.
     constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
     if context.words.launches:
         if context.ranks or (project is not None and project.serves_ranks()):
@@ -37,12 +37,13 @@ def analyse(
 
 
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
-    """A cheap test: False means that a file cannot hold a construct."""
+    """A cheap test: False means that the file contains no construct."""
     return may_be_of(find_framework(target.framework), source, options.replace)
 
 
 def letters_of_constructs(target: Target, options: Options) -> tuple[bytes, ...]:
-    """What any file has some of where `may_hold_constructs` is True, or code for another target."""
+    """Strings, one of which is in every file for which `may_hold_constructs` is True, or that has
+    code for another target."""
     framework = find_framework(target.framework)
     named = vocabulary(framework.name, options.replace).letters
     return *framework.letters, *named, *traces.LETTERS
@@ -51,9 +52,9 @@ def letters_of_constructs(target: Target, options: Options) -> tuple[bytes, ...]
 def may_be_of(
     framework: Framework, source: bytes, replaced: tuple[tuple[str, str], ...] = ()
 ) -> bool:
-    """Whether a file can hold constructs of a framework, by its words."""
+    """Whether a file may have constructs of a framework, judging by its words."""
     if framework.has_tokens(source):
         return True
-    if b"import" not in source:  # nothing has a name that rules are about, so none is loaded
+    if b"import" not in source:  # no name that rules handle, so no rule is loaded
         return False
     return vocabulary(framework.name, replaced).may_be_in(source)

@@ -1,4 +1,5 @@
-"""Complete: what follows from the decisions on a module: imports, set-up, and what became empty."""
+"""Complete: what follows from all decisions on a module: imports, set-up, removal of empty
+blocks."""
 
 from __future__ import annotations
 
@@ -34,11 +35,12 @@ class Additions:
 def complete(
     context: Context, rules: Registry, plan: Plan, suppressions: Suppressions
 ) -> Additions:
-    """Set-up statements, imports, and blocks that the edits leave empty."""
+    """Add set-up statements and imports, and remove blocks and variables that the edits leave
+    unused."""
     result = Additions(edits=list(_emptied(context, plan.edits)))
     emptied = {node for edit in result.edits for node in covered(edit)}
     removed = emptied | set(plan.claimed)
-    # what only gets other arguments keeps its name
+    # if only its arguments change, a call keeps its function's name
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
     for edit in _unused(context.names, plan.edits, removed):
         result.edits.append(edit)
@@ -87,7 +89,7 @@ def complete(
 
 
 def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert | None:
-    """The variable for the device, where new code reads it and the file has none."""
+    """A new variable for the device, if new code uses one and the file has none."""
     word = context.words.device_object
     if not context.words.device_names or word is None:
         return None
@@ -101,16 +103,18 @@ def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert |
 
 
 def _named(context: Context, edits: Sequence[Edit]) -> frozenset[str]:
-    """Names of imports that stay: other files take them from here, or edits use them anew."""
+    """Names of imports that stay, because other files import them from here or new code uses
+    them."""
     taken = context.project.taken_names() if context.project is not None else frozenset()
     return taken.union(*(_HEAD.findall(code(edit)) for edit in edits))
 
 
-_HEAD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.")  # of a dotted name
+_HEAD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.")  # the first part of a dotted name
 
 
 def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
-    """An `if`, with its `else`, whose statements all went goes too, if its test does nothing."""
+    """Delete each `if` whose statements (with its `else`) are all deleted and whose test has no
+    effect."""
     names = context.names
     gone: set[ast.AST] = {
         e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
@@ -135,7 +139,7 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
-    """A local variable that would only hold a number goes, if all went that has used it."""
+    """Delete local variables that would only hold a number, if all their uses are gone."""
     if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
         return
     elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
@@ -155,7 +159,7 @@ def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Itera
 
 
 def _is_number(statement: ast.Assign, edit: Replace) -> bool:
-    """Whether what is assigned becomes a literal, or counts devices and does nothing else."""
+    """Whether the assigned value becomes a literal, or only counts devices."""
     match statement.value:
         case ast.Call(func=counts, args=[], keywords=[]) if counts is edit.node:
             return edit.template.endswith(".device_count")

@@ -1,4 +1,4 @@
-"""Decisions: each construct of a file gets exactly one, from the rule that answers for it."""
+"""Decide: exactly one decision for each construct of a file, from the rule that handles it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _launched_code() -> str:
 
 
 def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
-    """The nodes that a decision leaves alone, and the decision for everything inside them."""
+    """The nodes that a decision leaves unchanged, with the decision for everything inside them."""
     match decision:
         case Report(whole=ast.AST() as whole):
             yield whole, decision
@@ -92,9 +92,9 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 
 
 def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
-    """A question that guards CUDA-only code keeps its answer, which is no on a TPU.
+    """Keep tests that guard CUDA-only code: they are false on a TPU.
 
-    What that code is for XLA does by itself, if it only overlaps work: then nobody misses it.
+    Reports on code behind them that only overlaps work are dropped, since XLA overlaps work itself.
     """
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
     guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
@@ -148,9 +148,9 @@ def _is_for_overlap(rules: Registry, ruling: Ruling) -> bool:
 def _rule_on_all(
     context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
 ) -> list[Ruling]:
-    """The rulings on a construct and, where it is a line, on everything GPU-related in that line.
+    """The rulings on a construct and, if it is a line of text, on everything GPU-related in it.
 
-    Each handler sees the line as the handlers before it left it, so all share the last edit.
+    Each handler gets the line as changed by earlier handlers, so all share the last edit.
     """
     rulings: list[Ruling] = []
     done: set[str] = set()
@@ -263,7 +263,8 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
 
 
 def _lost(context: Context, construct: Construct, rewrite: Rewrite) -> ast.AST | None:
-    """Code that edits drop although it may have a side effect, apart from the construct itself."""
+    """Code with a possible side effect that the edits would drop, apart from the construct
+    itself."""
     edits = rewrite.edits
     own: set[ast.AST | None] = {construct.node, context.names.call_of(construct.node)}
     own.update(node for whole in rewrite.drops for node in ast.walk(whole))
@@ -299,13 +300,13 @@ def _ruling(context: Context, construct: Construct, code: str, decision: Decisio
 
 
 def excerpt(context: Context, node: ast.AST) -> str:
-    """The source text that a diagnostic shows, on one line and shortened."""
+    """The source text shown in a diagnostic, on one line and shortened."""
     held = embedded.text_of(node, context.names.parents.get(node))
     text = context.source.code(_shown(node)) if held is None else held
     return shortened(text)
 
 
 def is_of_environment(construct: Construct) -> bool:
-    """Whether a construct concerns a target's library, or the machine that programs run on."""
+    """Whether a construct concerns a target's library or the machine, not the device."""
     kinds = ("command", "requirement", "setting", "variable")
     return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)

@@ -1,4 +1,4 @@
-"""Room for deeply nested code: trees are walked by recursion."""
+"""A recursion limit for deeply nested code: trees are walked recursively."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-DEEP = 4000  # calls in each other that a migration may take
+DEEP = 4000  # nested function calls that a migration may need
 
 
 @contextmanager

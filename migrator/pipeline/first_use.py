@@ -1,4 +1,4 @@
-"""The first statement of a module that may use a device: set-up has to stand above it."""
+"""The first statement of a module that may use a device: set-up has to be above it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from migrator.targets import RUNTIME
 
 
 def above_first_use(names: Names, is_own: Callable[[str], bool]) -> tuple[ast.stmt | None, bool]:
-    """The last import above what may use a device, and whether set-up comes before it.
+    """The last import above the first use of a device, and whether set-up goes before that import.
 
-    It does where the first use stands on the same line. `is_own` tells of a qualified name whether
-    it is the project's.
+    It does if the first use is on the same line. `is_own` says whether a qualified name is the
+    project's.
     """
     uses = _first_use(names, is_own)
     anchor = last_import(names, uses)
@@ -24,7 +24,7 @@ def above_first_use(names: Names, is_own: Callable[[str], bool]) -> tuple[ast.st
 
 
 def _first_use(names: Names, is_own: Callable[[str], bool]) -> set[ast.stmt]:
-    """The first top-level statement that may use a device: set-up has to stand above it."""
+    """The first top-level statement that may use a device."""
     for statement in names.tree.body:
         if isinstance(statement, ast.For | ast.While | ast.With) or is_main_guard(statement):
             return {statement}
@@ -34,7 +34,7 @@ def _first_use(names: Names, is_own: Callable[[str], bool]) -> set[ast.stmt]:
 
 
 def _called(statement: ast.stmt) -> Iterator[ast.expr]:
-    """What is called where a module is loaded: not by the functions that it defines."""
+    """Functions called when a module is loaded, without those called inside of its functions."""
     stack: list[ast.AST] = [statement]
     while stack:
         node = stack.pop()
@@ -49,7 +49,7 @@ def _called(statement: ast.stmt) -> Iterator[ast.expr]:
                 continue
             case ast.ClassDef(decorator_list=decorators):
                 yield from decorators
-            case ast.Try() if holds_import(node):  # what fails is another matter
+            case ast.Try() if holds_import(node):  # the handlers don't count
                 stack += [*node.body, *node.orelse, *node.finalbody]
                 continue
         stack.extend(ast.iter_child_nodes(node))
@@ -58,7 +58,7 @@ def _called(statement: ast.stmt) -> Iterator[ast.expr]:
 def _may_use_device(
     names: Names, called: ast.expr, is_own: Callable[[str], bool], depth: int = 0
 ) -> bool:
-    """Whether a call may reach code of torch's, of what is built on it, or of the project's."""
+    """Whether a call may reach code of torch, of a library based on torch, or of the project."""
     name = names.qualified(called)
     if name is not None:
         of_torch = name.startswith(("torch.", RUNTIME, ".")) or is_on_torch(name)
@@ -73,7 +73,7 @@ def _may_use_device(
     if not isinstance(owner, ast.Name):
         return not isinstance(owner, ast.Constant | ast.JoinedStr)
     bound = names.lookup(owner)
-    if not bound:  # unless a star import brings it, it is text of a notebook
+    if not bound:  # unless it comes from a star import, it is a notebook's text
         return bool(names.star_imports) and not owner.id.startswith("__")
     values = [binding.value for binding in bound]
     return depth >= _DEPTH or not all(
@@ -83,4 +83,4 @@ def _may_use_device(
 
 
 _RUNS = ("exec", "eval", "__import__", "importlib.import_module", "runpy.run_path")
-_DEPTH = 5  # of names that are assigned from calls
+_DEPTH = 5  # length of a chain of names assigned from calls

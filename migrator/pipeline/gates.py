@@ -1,4 +1,4 @@
-"""Gates: why a whole file stays as it is."""
+"""Gates: reasons to leave a whole file unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migrator.targets import Target
 
 
 def gate_of(context: Context, rules: Registry) -> tuple[str, Report] | None:
-    """A reason to leave the whole file alone, and the code of the rule that has it."""
+    """A reason to leave the whole file unchanged, with the code of its rule."""
     for rule, handler in rules.exact.get(("file", "gate"), ()):
         decision = handler(context, Construct("file", "gate", context.names.tree))
         if isinstance(decision, Report):
@@ -26,13 +26,13 @@ def gate_of(context: Context, rules: Registry) -> tuple[str, Report] | None:
 
 
 def why_it_stays(context: Context) -> Report | None:
-    """Why a file of a project stays as it is; None where nothing keeps it."""
+    """Why a file of a project stays unchanged; None if nothing prevents its migration."""
     gate = None if context.is_native else gate_of(context, registry().of(context.target.framework))
     return gate[1] if gate and not (gate[1].unsafe and context.options.unsafe) else None
 
 
 def context_of(project: ProjectFacts, target: Target, options: Options) -> Context | None:
-    """What is known of a file of a project, but for its constructs; None where it is no code."""
+    """The context of a project file, without its constructs; None if it can't be parsed."""
     facts, source = project.cache.facts(project.path), project.reader.read(project.path)
     if facts is None or source is None:
         return None

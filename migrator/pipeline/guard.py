@@ -1,7 +1,7 @@
-"""The guard: a result is what was there, with the edits that were asked for, and nothing else.
+"""The guard: checks that a result is the source with the requested edits, and nothing else.
 
-It compares two trees of `ast`, that of the source and that of the result, and knows nothing of
-how the edits are made: one at the wrong place, a statement that is lost or doubled is seen.
+It compares the `ast` trees of source and result, and knows nothing of how edits are applied. So it
+notices edits at a wrong place, and lost or duplicated statements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from migrator.edits import (
 
 
 class Differs(Exception):
-    """The line of the source, or else of the result, from which the two differ."""
+    """The first line of the source, or of the result, at which the two differ."""
 
     def __init__(self, node: ast.AST | None) -> None:
         self.line = getattr(node, "lineno", 1)
@@ -44,9 +44,9 @@ def check(
     edits: Sequence[Edit],
     texts: tuple[Sequence[str], Sequence[str]],
 ) -> None:
-    """Raise Differs where a result is something else than the source with the edits.
+    """Raise Differs if the result is anything other than the source with the edits.
 
-    `texts` are the lines of both: what reads the same is not looked into.
+    `texts` are the lines of both; unchanged text is not compared again.
     """
     guard = _Guard(parents, edits, texts)
     guard.block(before.body, after.body)
@@ -64,13 +64,13 @@ class _Guard:
         self.old, self.new = texts
         self.edits: dict[ast.AST, Edit] = {}
         self.decorated: dict[ast.AST, str] = {}
-        self.parameters: dict[ast.AST, ast.arg] = {}  # that are added to others
-        self.added: Counter[str] = Counter()  # statements that may stand anywhere, by their dumps
+        self.parameters: dict[ast.AST, ast.arg] = {}  # that are added
+        self.added: Counter[str] = Counter()  # statements that may be anywhere, by their dumps
         self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
-        self.lifted: set[ast.AST] = set()  # those that stay behind its call
-        self.wrapped: dict[ast.AST, Wrap] = {}  # statements in blocks that are added
+        self.lifted: set[ast.AST] = set()  # statements that stay, below its call
+        self.wrapped: dict[ast.AST, Wrap] = {}  # statements that get a block around them
         self.blocks: dict[ast.AST, Wrap] = {}
-        self.above: dict[ast.AST, list[Hoist]] = {}  # functions, by what they stand in front of
+        self.above: dict[ast.AST, list[Hoist]] = {}  # new functions, by the statement below them
         self.touched: set[ast.AST] = set()
         self.holes: dict[str, ast.expr] = {}
         self.why: Differs | None = None
@@ -114,7 +114,7 @@ class _Guard:
             raise Differs(expected[at])
 
     def _expected(self, statement: ast.AST) -> list[ast.AST]:
-        """What a statement becomes in its block: with the functions above it."""
+        """What a statement becomes in its block, including new functions above it."""
         if (wrap := self.wrapped.get(statement)) is not None:
             return [self._block(wrap)] if statement is wrap.node else []
         functions: list[ast.AST] = [_Function(hoist) for hoist in self.above.get(statement, ())]
@@ -130,7 +130,7 @@ class _Guard:
         return [*functions, *call, *(part for s in hoist.lifted for part in self._left(s))]
 
     def _block(self, edit: Wrap) -> ast.AST:
-        """The block that statements are put into."""
+        """The block that is put around statements."""
         (made,) = _statements([f"{edit.header} pass"])
         assert isinstance(made, ast.With | ast.If)
         made.body = [*edit.statements]
@@ -164,7 +164,7 @@ class _Guard:
         return True
 
     def _function(self, hoist: Hoist, new: ast.AST) -> None:
-        """Raise Differs where a function does something else than what has moved into it."""
+        """Raise Differs if a function does anything other than the statements moved into it."""
         body: list[ast.stmt] = []
         under: dict[ast.stmt, str] = {}
         for statement in hoist.statements:
@@ -184,7 +184,7 @@ class _Guard:
         results = [f"return {', '.join(hoist.results)}"] if hoist.results else []
         made.body = [*body, *_statements(results)]
         self.touched.update(made.body)
-        # in it, its statements are no longer moved, and it does not stand in front of one
+        # inside the function, its statements are ordinary ones
         moved, self.moved = self.moved, {s: h for s, h in self.moved.items() if h is not hoist}
         above = self.above.pop(hoist.anchor)
         self.above[hoist.anchor] = [other for other in above if other is not hoist]
@@ -204,7 +204,7 @@ class _Guard:
 
     def _may_be_added(self, statement: ast.AST) -> bool:
         match statement:
-            case ast.Pass():  # in a block that was emptied
+            case ast.Pass():  # in a block that would otherwise be empty
                 return True
         dump = ast.dump(statement)
         if self.added[dump]:
@@ -213,7 +213,7 @@ class _Guard:
         return self._is_branch(statement)
 
     def _is_branch(self, statement: ast.AST) -> bool:
-        """An `if` in front of one that had no `else`."""
+        """A new `if` before an `if` without `else`."""
         return isinstance(statement, ast.If) and any(
             isinstance(edit, AddBranch) and _same_text(edit.test, statement.test)
             for edit in self.edits.values()
@@ -222,12 +222,12 @@ class _Guard:
     # ---- nodes ----------------------------------------------------------------------------------
 
     def node(self, old: ast.AST, new: ast.AST) -> None:
-        """Raise Differs where a node is something else than the old one with its edits."""
+        """Raise Differs if a node is anything other than the old one with its edits."""
         if isinstance(old, ast.Name) and old.id in self.holes:
             old = self.holes[old.id]
             around = self.edits.get(old)
             if isinstance(around, Replace) and old in around.holes.values():
-                self.fields(old, new)  # what stays of it is all of it
+                self.fields(old, new)  # one part replaces the whole node
                 return
         match self.edits.get(old):
             case Replace() as edit:
@@ -304,7 +304,7 @@ class _Guard:
         expected = _expression(code)
         if isinstance(getattr(node, "ctx", None), ast.Store):
             match expected:
-                case ast.Name(name):  # `self.loss = …` that becomes a local
+                case ast.Name(name):  # `self.loss = …` that becomes a local variable
                     expected = ast.Name(name, ast.Store())
                 case ast.Subscript(value, key):
                     expected = ast.Subscript(value, key, ast.Store())
@@ -365,7 +365,7 @@ class _Guard:
 
 
 class _Function(ast.AST):
-    """The function that statements have moved into, where it is expected."""
+    """A placeholder for the function that statements moved into."""
 
     def __init__(self, hoist: Hoist) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ class _Function(ast.AST):
 
 
 def _changed(edit: Edit) -> Sequence[ast.AST]:
-    """The nodes that an edit changes, or takes from where they are."""
+    """The nodes that an edit changes or moves."""
     if isinstance(edit, Wrap):
         return edit.statements
     if isinstance(edit, Hoist):

@@ -1,4 +1,4 @@
-"""Imports: add what new code needs, remove what is unused now. Runs last, once per file."""
+"""Imports: add those that new code needs, remove unused ones. Runs once per file, at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from migrator.vocabulary import Vocabulary
 
 
 def statement_for(module: str) -> str:
-    """The import statement of a required module (`a.b as c` keeps its alias)."""
+    """The import statement for a required module (`a.b as c` keeps its alias)."""
     return f"import {module}"
 
 
@@ -59,8 +59,8 @@ def edits(
 ) -> list[Edit]:
     """Edits that add `modules`, and those of `unused_imports`.
 
-    New imports go after that of the module `framework`, and above the statements of `setup`, which
-    need them, but below those of `ahead`.
+    New imports go after the import of `framework`, above the statements of `setup`, which need
+    them, and below those of `ahead`.
     """
     result: list[Edit] = []
     unused = unused_imports(names, removed, vocabulary, foreign, taken)
@@ -75,7 +75,7 @@ def edits(
             ]
     if missing:
         anchor, before = _anchor(names, framework)
-        if anchor in blocks:  # anything in a block goes with it
+        if anchor in blocks:  # if it is in a block, everything in the block goes with it
             anchor, before = blocks[anchor], False
         if setup is not None and _is_below(anchor, setup):
             anchor, before = setup.anchor, setup.before
@@ -112,7 +112,7 @@ def _imports_below_try(names: Names, framework: str, module: str) -> list[ast.st
 
 
 def _first_line(ahead: Insert | None) -> int:
-    """The first line of the source that comes behind what is inserted."""
+    """The first source line after the insertion."""
     if ahead is None or ahead.anchor is None:
         return 0
     return ahead.anchor.lineno + (not ahead.before)
@@ -136,10 +136,10 @@ def _is_imported(names: Names, module: str) -> bool:
 
 
 def _anchor(names: Names, framework: str) -> tuple[ast.stmt | None, bool]:
-    """Where imports belong, and whether before that statement.
+    """Where imports belong, and whether they go before that statement.
 
-    After the framework's first import outside of functions; under `try` or `if`, right after it in
-    the same block.
+    After the framework's first import outside of functions; under `try` or `if`, directly after it
+    in the same block.
     """
     candidates = [
         statement
@@ -168,7 +168,7 @@ def _shares_line(names: Names, statement: ast.stmt) -> bool:
 def _sorted_place(
     names: Names, anchor: ast.stmt | None, before: bool, module: str, line: int = 0
 ) -> tuple[ast.stmt | None, bool]:
-    """After the anchor, past the imports of the same run that sort before `module`; from a line."""
+    """The place after the anchor and after imports of the same run that sort before `module`."""
     body = names.tree.body
     if anchor is None or before or anchor not in body:
         return anchor, before
@@ -196,7 +196,7 @@ def _sorted_place(
 
 
 def _run_above(body: Sequence[ast.stmt], anchor: ast.stmt) -> list[ast.stmt]:
-    """Plain imports on the lines right above the anchor."""
+    """Plain imports directly above the anchor."""
     run: list[ast.stmt] = []
     below = anchor
     for statement in reversed(body[: body.index(anchor)]):

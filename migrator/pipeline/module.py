@@ -1,4 +1,4 @@
-"""Read: the bytes of a module as text and as a tree that has CUDA's words."""
+"""Read: a module's bytes, as text and as a tree with CUDA's names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migrator.pipeline.result import Failure
 
 @dataclass(frozen=True)
 class Module:
-    """A module of Python, decoded, and parsed as GPU code."""
+    """A Python module, decoded and parsed as GPU code."""
 
     content: bytes
     source: python.Source
@@ -55,7 +55,7 @@ def read(
 
 
 def not_python(error: SyntaxError | ValueError) -> Failure:
-    """Why a file cannot be decoded or parsed."""
+    """Why a file can't be decoded or parsed."""
     if not isinstance(error, SyntaxError):
         return Failure(ENCODING, f"cannot be decoded: {error}")
     where = START

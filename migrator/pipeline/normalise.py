@@ -1,9 +1,9 @@
-"""Normalise: what was written for another accelerator or another target, as the GPU code it is.
+"""Normalise: turn code for another accelerator or target into the GPU code it stands for.
 
-A program for Intel's XPU or Apple's MPS is parsed with CUDA's words (`migrator.analysis.
-accelerators`). One that was written for another target, or migrated for it before, is rewritten to
-be GPU code first, by the rules for that; what is said of the GPU code is then said of what the user
-wrote.
+A program for Intel's XPU or Apple's MPS is parsed with CUDA's names (see
+`migrator.analysis.devices.accelerators`). A program for another target, written by hand or by an
+earlier migration, is first rewritten to GPU code by the rules for that. Diagnostics on the GPU code
+are then mapped back to the user's code.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from migrator.targets import RUNTIME, Target, portable, targets
 
 @dataclass(frozen=True)
 class Foreign:
-    """How code for another target came to be, and the device that is left in it as GPU code."""
+    """The origin of code for another target, and the device it names as GPU code."""
 
-    device: str  # "": it names none
-    is_migrated: bool  # by an earlier run; else it was written for the target's library
+    device: str  # "" if it names none
+    is_migrated: bool  # by an earlier run; otherwise written by hand with the target's library
 
 
 def foreign(source: bytes, target: Target) -> Foreign | None:
-    """What code for another target is; None for any other code."""
+    """The origin of code for another target; None for any other code."""
     if not find_framework(target.framework).normalised:
         return None
     if _names_library(source, target):
@@ -55,7 +55,7 @@ def foreign(source: bytes, target: Target) -> Foreign | None:
 
 
 def _names_library(source: bytes, target: Target) -> bool:
-    """True for code, and for lines of commands, that name the library of another target."""
+    """Whether code, or lines of commands, name the library of another target."""
     libraries = traces.foreign_libraries(target.traces.library)
     if not any(library.encode() in source for library in libraries):
         return False
@@ -68,19 +68,19 @@ def _names_library(source: bytes, target: Target) -> bool:
 
 
 def _migrated_for(source: bytes, target: Target) -> str | None:
-    """The device of another target that code was migrated for: "" where it does not show which.
+    """The device of the other target that code was migrated for; "" if that is unclear.
 
-    What names only what this target's runtime has, too, is code of this target.
+    Code that only uses names that this target's runtime has, too, counts as this target's.
     """
     foreign_devices = traces.foreign_devices(target.traces.devices)
     others = [name for name in foreign_devices if traces.quotes(name, source)]
-    speaks = RUNTIME.encode() in source  # most files do not, and this is quicker
+    speaks = RUNTIME.encode() in source  # most files don't, and this test is faster
     asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)} if speaks else set()
     lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
     if "setup" in asked:
         lacks |= any(word.encode() in source for word in _foreign_set_ups(target))
     if not lacks and (not others or _is_own(source, target) or (not asked and b"cuda" in source)):
-        return None  # a branch for the other device, at most
+        return None  # at most, a branch for the other device
     try:
         tree = ast.parse(python.decode(source).text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -101,7 +101,7 @@ def _is_own(source: bytes, target: Target) -> bool:
 
 
 def _is_offered(name: str) -> bool:
-    """Whether the runtime of any target has a name."""
+    """Whether any target's runtime has a name."""
     return any(portable(other).offers(name) for other in targets().values())
 
 
@@ -137,9 +137,9 @@ def as_gpu_code(
     *,
     for_others: bool = False,
 ) -> Result:
-    """Code for another target, rewritten to be the GPU code that it stands for.
+    """Code for another target, rewritten to the GPU code it stands for.
 
-    `for_others`: it is only read, since another file imports it.
+    `for_others`: it is only read, because another file imports it.
     """
     from migrator.pipeline.rewrite import rewrite  # most files need none
 
@@ -156,7 +156,7 @@ def as_gpu_code(
         context = Context(
             names, flow, text, target, options, constructs, project, for_others=for_others
         )
-        # What the target serves of its ranks is a question about the GPU program.
+        # Which of its ranks the target supports is decided for the GPU program.
         context.unserved, context.is_unlaunched = {}, False
         return rewrite(module, context, rules, constructs)
     except RecursionError:
@@ -166,7 +166,7 @@ def as_gpu_code(
 
 
 def _migrated(names: Names, target: Target) -> Iterator[Construct]:
-    """What a migration for another target has left in code: names of its runtime, and groups."""
+    """Traces of a migration for another target: names of its runtime, and process groups."""
     devices = traces.foreign_devices(target.traces.devices)
     for node in names.order:
         qualname = ""
@@ -182,7 +182,7 @@ def _migrated(names: Names, target: Target) -> Iterator[Construct]:
 
 
 def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
-    """What became of GPU code, as what became of the foreign code that it was made of."""
+    """Map the result for the GPU code back to the code that it was made from."""
     if result.failed:
         return replace(result, original=source, source=source)
     left = {d.range: d for d in gpu_code.diagnostics if d.outcome is Outcome.REPORTED}
@@ -191,7 +191,7 @@ def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
     else:
         origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
         found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
-    # What was left is no GPU code: the rules for that may have kept it.
+    # What was left is not GPU code; the rules for foreign code may have kept it.
     found = [d for d in found if d.range not in left or d.outcome in (None, Outcome.REPORTED)]
     seen = {d.range for d in found if d.outcome is not None}
     found += [d for place, d in left.items() if place not in seen]
@@ -206,7 +206,7 @@ def _read_by_others(content: bytes, target: str) -> bytes:
 
 @dataclass(frozen=True)
 class AsGpuCode:
-    """Reads the files of a project; what is written for another target, as the GPU code it is."""
+    """Reads project files; code for another target is returned as GPU code."""
 
     reader: Reader
     target: Target
@@ -222,7 +222,7 @@ class AsGpuCode:
 
 
 def both(first: Result, then: Result) -> Result:
-    """What became of a file for one target, and of that for another framework's target."""
+    """Combine the results of a file for one target and for another framework's target."""
     text = [python.decode(content).text for content in (first.original, first.source)]
     said = of_original(Origins(*text), (), then.diagnostics, stays=False)
     return Result(

@@ -1,4 +1,4 @@
-"""The plan for one module: a ruling on each of its constructs, before anything is edited."""
+"""The plan for one module: a ruling on each of its constructs, before any edit is applied."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Ruling:
 
 @dataclass
 class Plan:
-    """Everything decided about one file, before any of it is applied."""
+    """Everything decided about one file before any edit is applied."""
 
-    gate: Report | None = None  # a reason to leave the whole file alone
-    unsafe: str = ""  # why all edits of the file are unsafe: what would gate it without --unsafe
+    gate: Report | None = None  # a reason to leave the whole file unchanged
+    unsafe: str = ""  # why all edits of the file need --unsafe
     rulings: list[Ruling] = field(default_factory=list)
     claimed: dict[ast.AST, str] = field(default_factory=dict)  # node an edit removes -> rule code
-    left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with what is around
+    left: dict[ast.AST, tuple[str, Decision]] = field(default_factory=dict)  # with its surroundings
 
     @property
     def edits(self) -> list[Edit]:
@@ -45,11 +45,11 @@ class Plan:
 
     @property
     def alone(self) -> list[Sequence[Edit]]:
-        """The edits of each ruling that has some."""
+        """The edits of each ruling that has any."""
         return [ruling.edits for ruling in self.rulings if ruling.edits]
 
     def requires(self, gone: set[ast.AST]) -> list[str]:
-        """Modules that the new code imports; edits below nodes that are `gone` need nothing."""
+        """Modules that the new code imports; edits below nodes in `gone` don't count."""
         modules: dict[str, None] = {}
         for ruling in self.rulings:
             if isinstance(ruling.decision, Rewrite):
@@ -59,7 +59,8 @@ class Plan:
 
 
 def undo(plan: Plan, ruling: Ruling, decision: Decision) -> None:
-    """Decide otherwise about a construct, and all that its edits would have rewritten with it."""
+    """Change the decision on a construct, and withdraw everything its edits would have
+    rewritten."""
     nodes = {node for edit in ruling.edits for node in covered(edit)}
     for node in nodes:
         plan.claimed.pop(node, None)
@@ -69,9 +70,9 @@ def undo(plan: Plan, ruling: Ruling, decision: Decision) -> None:
 
 
 def claim_earlier(plan: Plan) -> None:
-    """An outer edit may remove what an earlier construct reported or kept: then it is rewritten.
+    """If an outer edit removes a construct that was reported or kept earlier, mark it as rewritten.
 
-    A line that is rewritten in part may say more of GPUs, which stays in it.
+    A line that is rewritten in part may contain other GPU-related text, which stays.
     """
     lines = {e.node for e in plan.edits if isinstance(e, SetString)}
     for ruling in plan.rulings:
@@ -84,9 +85,9 @@ def claim_earlier(plan: Plan) -> None:
 
 
 def withdraw(plan: Plan, edits: Sequence[Edit]) -> bool:
-    """Report the constructs of edits that could not be placed, and all that hangs on them.
+    """Report the constructs of edits that could not be placed, and all that depend on them.
 
-    False where they are of no construct, but of what sets up the program.
+    Returns False if the edits belong to set-up, not to a construct.
     """
     lost = {id(part) for edit in edits for part in (edit, *getattr(edit, "parts", ()))}
     codes, found = set(), False
@@ -104,8 +105,8 @@ def withdraw(plan: Plan, edits: Sequence[Edit]) -> bool:
 
 
 def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> None:
-    """Leave all constructs but some as they are; an edit that they share with others takes those
-    along, an import its uses."""
+    """Leave all constructs except some unchanged. An edit that they share with others takes those
+    along; an import takes its uses."""
     rewritten = [r for r in plan.rulings if isinstance(r.decision, Rewrite)]
     chosen = [r for r in rewritten if only(r.range, r.code)]
     uses = {
@@ -133,7 +134,7 @@ def restrict(plan: Plan, names: Names, only: Callable[[Range, str], bool]) -> No
 
 
 def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
-    """Where names are used that an import, or an alias of one, binds."""
+    """Where names bound by an import, or by one of its aliases, are used."""
     scope = names.scope_of(imported)
     for alias in getattr(imported, "names", [imported]):
         yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)

@@ -1,4 +1,4 @@
-"""What becomes of one file."""
+"""The result for one file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from migrator.diagnostics import START, Diagnostic, Range, Severity
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one file."""
+    """The result for one file."""
 
     original: bytes
     source: bytes
     diagnostics: tuple[Diagnostic, ...] = ()
-    companions: frozenset[str] = frozenset()  # packages that must lie beside the project
-    stays: bool = False  # a reason was found to leave the whole file alone
-    gate: Report | None = None  # that reason, also where names of the project's own were replaced
+    companions: frozenset[str] = frozenset()  # packages that have to be beside the project
+    stays: bool = False  # the whole file was left unchanged for a reason
+    gate: Report | None = None  # that reason, also if only the project's own names were replaced
     uses_device: bool = False
 
     @property
@@ -26,7 +26,7 @@ class Result:
 
     @property
     def migrated(self) -> bool:
-        """Whether there is more to it than comments that were put in."""
+        """Whether it contains more changes than inserted comments."""
         return any(d.is_edit for d in self.diagnostics)
 
     @property
@@ -35,13 +35,13 @@ class Result:
 
 
 class Failure(Exception):
-    """Why a file stays as it is: the code, one line, and the place."""
+    """Why a file stays unchanged: the code, one line, and the place."""
 
     def __init__(self, code: str, message: str, where: Range = START) -> None:
         super().__init__(message)
         self.code, self.message, self.where = code, message, where
 
     def result(self, content: bytes) -> Result:
-        """The file, as it was."""
+        """The unchanged file as a result."""
         found = Diagnostic(self.where, self.code, Severity.ERROR, self.message)
         return Result(content, content, (found,))

@@ -1,4 +1,4 @@
-"""Decide, complete, write: what a set of rules makes of one module that is parsed."""
+"""Decide, complete, write: the migration of one parsed module with a set of rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 def rewrite(
     module: Module, context: Context, rules: Registry, constructs: Sequence[Construct]
 ) -> Result:
-    """What becomes of a module, by one decision for each of its constructs."""
+    """The result for a module, with one decision for each of its constructs."""
     suppressions = Suppressions(module.text)
     plan = decide(context, rules, constructs, suppressions)
     if context.options.only is not None:
@@ -81,6 +81,6 @@ def _idle(
 
 
 def companions(tree: ast.Module) -> frozenset[str]:
-    """The packages of ours that a module imports."""
+    """The runtime packages that a module imports."""
     imports = (s for s in statements(tree) if isinstance(s, _IMPORTS))
     return frozenset(head for s in imports for head in imported_heads(s) if head == RUNTIME)

@@ -1,8 +1,8 @@
-"""One rewrite of a file at a time: what an editor's quick fix does.
+"""One rewrite at a time, for an editor's quick fixes.
 
-A rewrite may need others: a GradScaler goes with each of its uses, and an import with its last. So
-the engine makes one alone, and migrates what comes out: unless that ends where a migration of the
-whole file ends, what differs in the end has to be made at once.
+A rewrite may need others: a GradScaler goes with all its uses, and an import with its last use. So
+one rewrite is made alone and the result is migrated. If that doesn't lead to the same text as
+migrating the whole file, the differing parts are added to the rewrite.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _only(chosen: frozenset[_Key]) -> Callable[[Range, str], bool]:
 
 
 def _made_where(made: Iterable[Hunk], wanted: Iterable[Hunk]) -> set[_Key]:
-    """What stands behind hunks whose new lines meet those of others."""
+    """The lines of the source after hunks whose new lines match those of others."""
     return {
         _key(d)
         for hunk in made

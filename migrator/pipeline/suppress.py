@@ -28,8 +28,8 @@ class Suppressions:
         self.lines: dict[int, tuple[str, ...]] = {}
         self.file: tuple[str, ...] | None = None
         self.regions: list[tuple[int, int]] = []
-        self.marks: list[tuple[Range, str, tuple[str, ...]]] = []  # where, which word, of what
-        self.asked: set[int] = set()  # lines on which there is something to switch off
+        self.marks: list[tuple[Range, str, tuple[str, ...]]] = []  # place, word and codes
+        self.asked: set[int] = set()  # lines with something to switch off
         self.misspelt: list[tuple[Range, str]] = []
         if "tpu-migrate:" in text:
             self._read(text)
@@ -71,12 +71,12 @@ class Suppressions:
         return any(_matches(self.lines[n], code) for n in lines)
 
     def look_at(self, places: Iterable[Range]) -> None:
-        """There is something to switch off at ``places``, whatever came of it."""
+        """Note that there is something to switch off at ``places``, whatever was decided."""
         for where in places if self.lines else ():
             self.asked.update(range(where.line, where.end_line + 1))
 
     def without_effect(self, known: Iterable[str]) -> Iterator[tuple[Range, str]]:
-        """Comments that do not do what they were written for, and why. ``known``: all codes."""
+        """Comments that have no effect, and why. ``known``: all codes."""
         words, known = f"{', '.join(_WORDS[:-1])} or {_WORDS[-1]}", tuple(known)
         for where, word in self.misspelt:
             yield where, f"`{word}` is not one of {words}: this comment does nothing"
@@ -89,10 +89,9 @@ class Suppressions:
 
 
 def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, str] | None:
-    """Where a comment that switches a rule off on lines `first` to `last` goes, and its text.
+    """The place and text of a comment that switches a rule off on lines `first` to `last`.
 
-    The line is counted from 1, the column from 0. None where no comment can stand, or one does that
-    says so.
+    The line counts from 1, the column from 0. None if no comment fits there, or one exists.
     """
     lines = io.StringIO(text).readlines()
     comments: dict[int, tokenize.TokenInfo] = {}
@@ -120,7 +119,7 @@ def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, 
 
 
 def _place(token: tokenize.TokenInfo) -> Range:
-    """In characters from 1, as diagnostics count."""
+    """A position in characters from 1, as in diagnostics."""
     (line, column), (end_line, end_column) = token.start, token.end
     return Range(line, column + 1, end_line, end_column + 1)
 

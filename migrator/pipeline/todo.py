@@ -1,7 +1,7 @@
-"""Comments in the code for what is left: `# TPU-TODO[CODE]: reason` above the statement.
+"""Comments in the code for remaining work: `# TPU-TODO[CODE]: reason` above the statement.
 
-They are lines of their own, put in and taken out as text: what is around them stays byte for byte.
-A line gets one only where it is certain to be a comment there.
+They are separate lines, inserted and removed as text, so everything around them stays byte for
+byte. A line only gets one where it is certain to be read as a comment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")
 
 
 def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
-    """A file without such comments, with one above each statement that holds what is reported."""
+    """Remove old comments of this kind, and put one above each statement with a report."""
     left = [d for d in found if d.outcome is Outcome.REPORTED]
     file = _read(path, content) if left else None
     if file is None:
@@ -40,7 +40,7 @@ def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
 
 
 def strip(path: Path, content: bytes) -> bytes:
-    """A file without these comments."""
+    """Remove these comments from a file."""
     if _TEXT.search(content) is None:
         return content
     file = _read(path, content)
@@ -50,7 +50,7 @@ def strip(path: Path, content: bytes) -> bytes:
 
 
 def silenced(content: bytes) -> bytes:
-    """The same lines, where these comments say nothing: no fact comes from what they say."""
+    """The same lines with these comments blanked, so that no analysis reads them."""
     return _TEXT.sub(b"#", content)
 
 
@@ -61,8 +61,8 @@ def silenced(content: bytes) -> bytes:
 class _Part:
     """The text of a file, or of a cell."""
 
-    lines: list[str]  # with their ends
-    above: Mapping[int, int]  # where a comment about a line stands: above this one
+    lines: list[str]  # with line ends
+    above: Mapping[int, int]  # the line above which a comment about a line goes
     ours: Set[int]  # lines that are such comments
 
     def without_comments(self) -> str:
@@ -90,7 +90,7 @@ def _end(line: str) -> str:
 
 
 def _reason(message: str) -> str:
-    """One line that stays true: numbers of lines change when comments come in."""
+    """The reason on one line, without line numbers, which change when comments are inserted."""
     text = re.sub(r" \((?:cell \d+, )?line \d+\)", "", message)
     text = re.sub(r"(\([^()]*), line \d+(?=[,)])", r"\1", text)
     text = re.sub(r"\b(?:cell \d+, )?line \d+\b", "another line", text)
@@ -102,7 +102,7 @@ def _reason(message: str) -> str:
 
 @dataclass(frozen=True)
 class _File:
-    """A file's texts by their cell (0: it has none), and the file with others."""
+    """A file's texts by cell (0: not a notebook), and the file with other texts."""
 
     parts: Mapping[int, _Part]
     encoding: str = "utf-8"
@@ -118,7 +118,7 @@ class _File:
 
 
 def _read(path: Path, content: bytes) -> _File | None:
-    """None for what cannot be read, and has no such comments therefore."""
+    """The file; None if it can't be read, since then it has no such comments."""
     from migrator.formats import lines, notebook  # most files are neither
 
     function = kinds.kind(path)
@@ -159,7 +159,7 @@ def _cell_part(cell: notebook.Cell) -> _Part:
         {
             cell.lines[n - 1]: cell.lines[at - 1]
             for n, at in above.items()
-            if not text[cell.lines[at - 1] - 1].startswith("%%")  # nothing stands above these
+            if not text[cell.lines[at - 1] - 1].startswith("%%")  # nothing may go above these
         },
         {cell.lines[n - 1] for n in ours},
     )
@@ -171,7 +171,7 @@ _SILENT = (tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def _statements(code: str) -> tuple[dict[int, int], set[int]]:
-    """For each line of a statement its first one, decorators included; and our comments.
+    """For each line of a statement, the statement's first line (or decorator); and these comments.
 
     `elif`, `else`, `except` and `case` count as statements here.
     """
@@ -198,7 +198,7 @@ def _statements(code: str) -> tuple[dict[int, int], set[int]]:
                 while first > 1 and plain[first - 2].strip() == "\\":
                     first -= 1
     except (tokenize.TokenError, SyntaxError, ValueError):
-        # Not Python from here on: no comment was put in since, but some may be there.
+        # Not Python beyond this point: no comments are added, but some may be there.
         ours.update(n for n, line in enumerate(plain, 1) if n > last and _OURS.match(line))
     return above, ours
 
@@ -222,7 +222,7 @@ def _lines_part(entries: Sequence[str], function: str, suffix: str) -> _Part:
 
 
 def _free(entries: Sequence[str], function: str, suffix: str) -> Iterable[bool]:
-    """For each entry, whether a line above it is certain to be a comment if it begins with `#`."""
+    """For each entry, whether a line above it that begins with `#` is certain to be a comment."""
     if suffix == ".json":
         return [False] * len(entries)
     if function == SETTING:
@@ -237,7 +237,7 @@ _WORDS = re.compile(
 
 
 def _free_in_shell(entries: Sequence[str]) -> Iterator[bool]:
-    """False inside of quotes, and below a here-document."""
+    """False inside of quotes and here-documents."""
     begun = ""
     for entry in entries:
         yield not begun
@@ -261,8 +261,8 @@ _BLOCK = re.compile(r"(?:^|[\s:-])[|>][-+\d]*\s*\Z")
 
 
 def _free_in_yaml(entries: Sequence[str]) -> Iterator[bool]:
-    """False inside of block scalars, and below what may be a string of several lines."""
-    block: int | None = None  # how far the line is indented that a block scalar belongs to
+    """False inside of block scalars, and below strings that may span several lines."""
+    block: int | None = None  # indentation of the line that a block scalar belongs to
     for number, entry in enumerate(entries):
         indent = len(entry) - len(entry.lstrip())
         if block is not None and entry.strip() and indent <= block:

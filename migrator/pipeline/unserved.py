@@ -1,4 +1,4 @@
-"""Unserved: what stays by itself, since its target has nothing for it and no program gets there."""
+"""Code that stays because the target doesn't support it and no program reaches it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from migrator.decision import Report
 
 
 def why(context: Context, node: ast.AST) -> Report | None:
-    """Why a node stays that is not served, or is in a branch or a function with what is not.
+    """Why a node stays: it is unsupported, or is in a branch or function with unsupported code.
 
-    Half of such a function would be wrong; all else of the program is right without it.
+    Such a function must not be rewritten in part; the rest of the program is right without it.
     """
     if not context.unserved:
         return None

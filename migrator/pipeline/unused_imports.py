@@ -1,4 +1,4 @@
-"""Imports that are unused once the constructs that used them are gone."""
+"""Imports that are unused once their constructs are rewritten."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def unused_imports(
 ) -> list[Edit]:
     """Edits that remove imports whose every use is in `removed`.
 
-    Imports of `foreign` libraries, which the target lacks, go even if they were never used. Only
-    imports that constructs of `vocabulary` come from may go. Names that other files import from
-    this one (`taken`) stay.
+    Imports of `foreign` libraries, which the target lacks, are removed even if they were never
+    used. Otherwise only imports that constructs of `vocabulary` come from may be removed. Names
+    that other files import from this one (`taken`) stay.
     """
     found = _unused(names, removed, foreign, vocabulary)
     if not found:
@@ -37,13 +37,13 @@ def _unused(
     names: Names, removed: set[ast.AST], foreign: tuple[str, ...], vocabulary: Vocabulary
 ) -> list[Edit]:
     result: list[Edit] = []
-    # under `try` or `if`, an import asks a question; it stays unless the answer is known
+    # under `try` or `if`, an import is a test; it stays unless its outcome is known
     answered = {s: block for s in names.imports if (block := _with_fallback(names, s))}
     plain = [s for s in names.imports if s in answered or names.is_plain_import(s)]
     gone = {
         s: [a for a in s.names if _lost_all_uses(names, s, a, removed, foreign, vocabulary)]
         for s in plain
-        if removed.isdisjoint(s.names)  # else it is already edited
+        if removed.isdisjoint(s.names)  # otherwise it is already edited
     }
     libraries = {_library(vocabulary, s, a) for s, aliases in gone.items() for a in aliases} - {
         None
@@ -84,7 +84,7 @@ def _with_fallback(names: Names, statement: ast.Import | ast.ImportFrom) -> ast.
 
 
 def _edit_without(taken: frozenset[str], edit: Edit) -> Edit | None:
-    """The edit without names that other files import from here."""
+    """The edit, except for names that other files import from here."""
     node = edit.node.body[0] if isinstance(edit.node, ast.Try) else edit.node
     aliases = edit.drop if isinstance(edit, EditImport) else getattr(node, "names", ())
     gone = [a for a in aliases if not {a.asname or a.name, "*"} & taken]
@@ -97,7 +97,7 @@ def _edit_without(taken: frozenset[str], edit: Edit) -> Edit | None:
 
 
 def _meaning(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
-    """The full name of what an import binds; "" for a relative import."""
+    """The full name that an import binds; "" for a relative import."""
     if isinstance(statement, ast.Import):
         return alias.name
     return f"{statement.module}.{alias.name}" if not statement.level else ""

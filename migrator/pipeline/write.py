@@ -1,6 +1,6 @@
-"""Write: the edits in the text, and the result compared with what was asked for.
+"""Write: apply the edits to the text, and check the result against them.
 
-LibCST takes longer to import than all the rest, so it is only when something is written.
+LibCST takes longer to import than everything else, so it is only imported if there are edits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NotPlaced(Exception):
-    """Edits that cannot be made."""
+    """Edits that can't be applied."""
 
     def __init__(self, edits: Sequence[Edit]) -> None:
         super().__init__()
@@ -67,7 +67,8 @@ def write(
 
 
 def _places(module: Module, context: Context, edits: Sequence[Edit]) -> Tree:
-    """The LibCST tree of what changes; of all where the rest cannot be left out."""
+    """The LibCST tree of the changed statements, or of the whole file if the rest can't be left
+    out."""
     from migrator.tree import ParserSyntaxError, Tree, unconcerned
 
     kept = unconcerned(module.tree, context.names.parents, context.source, edits)
@@ -79,7 +80,7 @@ def _places(module: Module, context: Context, edits: Sequence[Edit]) -> Tree:
 
 
 def _parses(places: Tree, source: SourceMap, edits: Sequence[Edit]) -> bool:
-    """Whether some edits by themselves make a result that parses."""
+    """Whether some edits alone give a result that parses."""
     from migrator.tree import UnplacedEdit, apply
 
     try:
@@ -92,7 +93,7 @@ def _parses(places: Tree, source: SourceMap, edits: Sequence[Edit]) -> bool:
 def _compare(
     module: Module, tree: ast.Module, text: str, context: Context, edits: Sequence[Edit]
 ) -> None:
-    """Raise Failure where the result is another than the module with its edits."""
+    """Raise Failure if the result is anything other than the module with its edits."""
     lines = context.source.lines, lines_of(text)
     try:
         guard.check(module.tree, tree, context.names.parents, edits, lines)

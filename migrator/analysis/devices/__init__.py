@@ -1,1 +1,1 @@
-"""Devices: where they are chosen and asked for, and what only CUDA has."""
+"""Devices: where programs choose them and test for them, and what only exists in CUDA."""

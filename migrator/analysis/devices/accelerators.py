@@ -1,9 +1,9 @@
-"""Accelerators that are none of CUDA's: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan.
+"""Accelerators other than CUDA: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan.
 
-A file that runs on one of them, and does not speak of CUDA, is read as if it spoke of CUDA: its
-tree gets CUDA's words, so that every rule knows them. Positions stay those of the source, so edits
-and messages are about what is written there. What is said of another accelerator than that one (a
-branch for Apple's machines in a CUDA program) is none of the program's own.
+A file that runs on one of them and does not mention CUDA is read as if it were written for CUDA:
+its tree gets CUDA's names, so that every rule knows them. Positions stay those of the source, so
+edits and messages refer to the original text. Code for any other accelerator (a branch for Apple's
+machines in a CUDA program) is left alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.tokens import Tokens
 from migrator.analysis.values.kinds import CUDA_STRING
 
-OTHERS = ("xpu", "npu", "mps", "vulkan")  # the first of them is the one that a file runs on
-_METHODS = ("xpu", "npu")  # of a tensor or a model; `.mps()` is something else
+OTHERS = ("xpu", "npu", "mps", "vulkan")  # a file runs on the first of them that it uses
+_METHODS = ("xpu", "npu")  # methods of tensors and models; `.mps()` is something else
 
 # Libraries that bring an accelerator into PyTorch when they are imported.
 LIBRARIES = frozenset({
@@ -29,14 +29,14 @@ LIBRARIES = frozenset({
 })  # fmt: skip
 
 TOKENS = Tokens(
-    # words by themselves, which are looked for before what stands around them
+    # the names themselves, searched for before their surroundings
     *(rb"%b(?<![a-zA-Z]%b)(?![a-z])" % (name, name) for name in (b"xpu", b"npu", b"mps")),
     rb"vulkan(?<![a-zA-Z]vulkan)(?![a-z])", rb"_ccl\b", b"oneccl", b"ipex", b"directml",
 )  # fmt: skip
 
 
 def _device(*kinds: str) -> re.Pattern[str]:
-    """What names a device of such a kind: `xpu`, `xpu:0`, `xpu:%d`, `xpu:{}`."""
+    """A regular expression for the names of such a device: `xpu`, `xpu:0`, `xpu:%d`, `xpu:{}`."""
     return re.compile(rf"({'|'.join(kinds)})(?=\Z|:(?:\d+|%[ds]|\{{[^}}]*\}})?\Z)")
 
 
@@ -51,13 +51,13 @@ _RENAMED = {
 
 
 def named(text: str) -> str | None:
-    """The accelerator that a string like `xpu:0` names as a device."""
+    """The accelerator that a device string such as `xpu:0` names."""
     match = _DEVICE.match(text)
     return match[1] if match else None
 
 
 def of_name(qualname: str) -> str | None:
-    """The accelerator that a name of torch's belongs to."""
+    """The accelerator that a qualified name of torch belongs to."""
     if qualname.startswith(("torch.is_vulkan_available", "torch.backends.vulkan")):
         return "vulkan"
     parts = qualname.removeprefix("torch.").removeprefix("backends.").split(".")
@@ -74,7 +74,7 @@ def moves(call: ast.Call) -> str | None:
 
 
 def asked_for(names: Names, test: ast.AST) -> Iterator[str]:
-    """The accelerators that a condition asks torch about."""
+    """The accelerators that a condition tests for with torch's functions."""
     for node in ast.walk(test):
         if isinstance(node, ast.Attribute | ast.Name):
             name = names.qualified(node) or ""
@@ -85,7 +85,7 @@ def asked_for(names: Names, test: ast.AST) -> Iterator[str]:
 
 
 def is_guarded(names: Names, node: ast.AST) -> bool:
-    """True for code that only runs where another accelerator is there, by what stands around it."""
+    """Whether code only runs if another accelerator is available, judging by the code around it."""
     for below, above in pairwise([node, *names.ancestors(node)]):
         match above:
             case ast.If(test=test, body=body) if below is not test and _speaks(test):
@@ -113,7 +113,7 @@ def is_guarded(names: Names, node: ast.AST) -> bool:
 _WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(OTHERS)}|ipex|hip|rocm)(?![a-z])", re.IGNORECASE)
 
 
-# What is raised where an accelerator, or its library, is not there.
+# Exceptions raised if an accelerator or its library is missing.
 _CAUGHT = re.compile(
     r"Exception|ImportError|ModuleNotFound|RuntimeError|Attribute|Assertion|OSError"
 )
@@ -127,7 +127,7 @@ def _is_negative(test: ast.expr) -> bool:
 
 
 def _speaks(test: ast.AST) -> bool:
-    """Whether a condition asks for another accelerator, and is not met by CUDA as well."""
+    """Whether a condition tests for another accelerator, and is not true for CUDA as well."""
     text = ast.unparse(test)
     match test:
         case ast.BoolOp(op=ast.Or()) | ast.Compare(ops=[ast.In()]) | ast.MatchOr():
@@ -140,13 +140,13 @@ def _speaks(test: ast.AST) -> bool:
 
 @dataclass(frozen=True)
 class Parsed:
-    """A program's tree, with CUDA's words in the place of those of the accelerator that it runs on.
+    """A program's tree, in which the names of its accelerator are replaced by CUDA's.
 
-    Nobody changes it after this.
+    It is not modified afterwards.
     """
 
     tree: ast.Module
-    accelerator: str = ""  # "": it is CUDA
+    accelerator: str = ""  # "" for CUDA
 
 
 def parse(text: str, content: bytes) -> Parsed:
@@ -162,7 +162,7 @@ def parse(text: str, content: bytes) -> Parsed:
 
 
 def parse_as(accelerator: str, text: str) -> Parsed:
-    """Parse a program as one for CUDA, where it is known what it runs on; "": CUDA."""
+    """Parse a program for a known accelerator as one for CUDA ("": it is one already)."""
     tree = ast.parse(text)
     if accelerator:
         _Reader(accelerator, tree).visit(tree)
@@ -170,14 +170,15 @@ def parse_as(accelerator: str, text: str) -> Parsed:
 
 
 def imported_heads(statement: ast.Import | ast.ImportFrom) -> set[str]:
-    """The packages that an import takes from: `torch` for `import torch.nn as nn`."""
+    """The top-level packages that an import takes names from: `torch` for `import torch.nn as
+    nn`."""
     if isinstance(statement, ast.ImportFrom):
         return set() if statement.level else {(statement.module or "").partition(".")[0]}
     return {alias.name.partition(".")[0] for alias in statement.names}
 
 
 def _runs_on(tree: ast.Module) -> str | None:
-    """The accelerator that a file without a word of CUDA, or of a target, puts tensors on."""
+    """The accelerator that a file puts tensors on, if it mentions neither CUDA nor a target."""
     chosen: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -190,7 +191,7 @@ def _runs_on(tree: ast.Module) -> str | None:
             case ast.Attribute(attr=name, value=ast.Attribute(attr="cuda")) if name in _CHOOSES:
                 return None
             case ast.Attribute(value=ast.Attribute(attr="accelerator", value=ast.Name())):
-                return None  # on whichever there is
+                return None  # on any accelerator
             case ast.Constant(value=str(text)) if CUDA_STRING.match(text):
                 return None
             case ast.alias(name=name) if "cuda" in name.split("."):
@@ -200,7 +201,7 @@ def _runs_on(tree: ast.Module) -> str | None:
             case ast.Call() if (moved := moves(node)) is not None:
                 chosen.add(moved)
             case ast.FunctionDef(name=name) if name in OTHERS:
-                return None  # a method of its own that is called so
+                return None  # the program's own method of that name
             case ast.Assign() | ast.AnnAssign() | ast.Return() if node.value is not None:
                 chosen.update(_devices([node.value]))
             case ast.arguments():
@@ -215,7 +216,7 @@ _TAKE_DEVICES = ("device", "to", "autocast", "set_default_device")
 
 
 def _places(node: ast.AST) -> list[ast.expr]:
-    """What an expression takes for a device, whatever it says."""
+    """The arguments of an expression that are devices."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _TAKE_DEVICES:
             return args[:1]
@@ -225,9 +226,10 @@ def _places(node: ast.AST) -> list[ast.expr]:
 
 
 def put_on(tree: ast.AST, devices: Collection[str], asks: bool) -> str | None:
-    """The first of some names of devices that code puts something on, or joins by.
+    """The first of the given device names that code puts something on, or creates a process group
+    for.
 
-    ``asks``: or whose type it asks for.
+    ``asks``: or whose type it tests.
     """
     for node in ast.walk(tree):
         match node:
@@ -244,7 +246,7 @@ def put_on(tree: ast.AST, devices: Collection[str], asks: bool) -> str | None:
 
 
 def group_by(call: ast.Call) -> ast.expr | None:
-    """What a call like `init_process_group("nccl")` has the ranks of a program speak by."""
+    """The back end of a call such as `init_process_group("nccl")`."""
     match call.func:
         case ast.Attribute(attr="init_process_group") | ast.Name(id="init_process_group"):
             return argument(call, 0, "backend")
@@ -252,7 +254,7 @@ def group_by(call: ast.Call) -> ast.expr | None:
 
 
 def _devices(values: list[ast.expr]) -> Iterator[str]:
-    """The accelerators among values: strings, and the branches of a choice."""
+    """The accelerators named by values: strings, and the branches of a conditional expression."""
     for value in values:
         match value:
             case ast.IfExp(body=body, orelse=orelse):
@@ -266,7 +268,7 @@ def _devices(values: list[ast.expr]) -> Iterator[str]:
 
 
 class _Reader(ast.NodeTransformer):
-    """Puts CUDA's words in the place of an accelerator's."""
+    """Replaces an accelerator's names by CUDA's."""
 
     def __init__(self, accelerator: str, tree: ast.Module) -> None:
         self.own = accelerator
@@ -315,7 +317,7 @@ class _Reader(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
-        asks = dotted(node.func) == "hasattr"  # for a name, not for a device
+        asks = dotted(node.func) == "hasattr"  # tests for a name, not for a device
         name = node.args[1] if asks and len(node.args) > 1 else None
         text = name.value if isinstance(name, ast.Constant) else None
         self.generic_visit(node)

@@ -13,7 +13,7 @@ _INNER = (ast.IfExp, ast.BoolOp, ast.Tuple, ast.List, ast.Set, ast.Starred)
 
 
 def names_attribute(names: Names, node: ast.expr) -> bool:
-    """Whether a string, or what it is stored under, is asked for as an attribute somewhere."""
+    """Whether a string, or the variable that holds it, is used as an attribute's name."""
     asked = [*_asked(names)]
     if not asked:
         return False
@@ -27,7 +27,7 @@ def names_attribute(names: Names, node: ast.expr) -> bool:
 
 
 def _asked(names: Names) -> Iterator[ast.expr]:
-    """What the calls of `getattr` and its like take for a name."""
+    """The arguments of `getattr` and similar functions that are names of attributes."""
     for function, place in _TAKES_NAME.items():
         for use in (*names.by_id.get(function, ()), *names.by_id.get("operator", ())):
             called: ast.AST = use
@@ -41,7 +41,7 @@ def _asked(names: Names) -> Iterator[ast.expr]:
 
 
 def _stored_under(names: Names, at: ast.AST, above: ast.AST | None) -> Iterator[str]:
-    """The names that have a value: of variables, attributes, parameters and options."""
+    """The names of variables, attributes, parameters and options that hold a value."""
     match above:
         case ast.Assign(targets=targets):
             yield from (_last(target) for target in targets)

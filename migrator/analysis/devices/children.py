@@ -1,7 +1,7 @@
-"""Child processes and threads: which of those that a program starts use the device.
+"""Child processes and threads: which of them use the device.
 
-Only this file is looked into. Children that stay on the CPU (loaders of data, games, metrics) are
-nobody's business, so nothing is said of them.
+Only this file is examined. Children that stay on the CPU (data loaders, games, metrics) don't
+matter here, and nothing is reported about them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POOLS = {
 }  # fmt: skip
 _CONTEXTS = {f"{module}.get_context" for module in _MODULES}
 _THREADS = {"threading.Thread"}
-# The place of the function among the arguments.
+# Position of the function among the arguments.
 _THREAD_CALLS = {
     "asyncio.to_thread": 0, "threading.Timer": 1, "_thread.start_new_thread": 0,
     "_thread.start_new": 0,
@@ -51,13 +51,14 @@ _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
 class Imports(Protocol):
-    """What a file imports from its project."""
+    """The imports of a file from its own project."""
 
     def imports_gpu_code(self) -> bool: ...
 
 
 class Children:
-    """The processes that a file starts, by what its GPU constructs say."""
+    """The child processes of a file, and whether its GPU constructs show that they use the
+    device."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Children:
         self._device |= {node for node in said if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
-        """Children and threads that use the device, and memory of it that is shared."""
+        """Children and threads that use the device, and shared memory of the device."""
         for node in self._names.order:
             if isinstance(node, ast.Call):
                 given = self._started(node)
@@ -99,7 +100,7 @@ class Children:
                         yield Construct("child", "thread" if name in _THREADS else "start", base)
 
     def _started(self, call: ast.Call) -> list[ast.expr]:
-        """What a new process, or one of a pool, is given: its function first."""
+        """The function that a new process or pool runs, followed by its arguments."""
         if self._makes(call, "Process", _PROCESSES):
             return _target(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _ON_A_POOL:
@@ -108,7 +109,7 @@ class Children:
         return []
 
     def _threaded(self, call: ast.Call) -> list[ast.expr]:
-        """What a new thread, or one of a pool, is given: its function first."""
+        """The function that a new thread or pool runs, followed by its arguments."""
         name = self._names.qualified(call.func)
         if name in _THREADS:
             return _target(call)
@@ -135,7 +136,7 @@ class Children:
         )
 
     def _delayed(self, node: ast.expr) -> Iterator[ast.expr]:
-        """The functions, and what they are given, in `(delayed(f)(x) for x in xs)`."""
+        """The functions and their arguments in `(delayed(f)(x) for x in xs)`."""
         for part in ast.walk(node):
             match part:
                 case ast.Call(func=ast.Call(func=maker, args=[function])) if (
@@ -144,7 +145,7 @@ class Children:
                     yield from [function, *part.args, *(k.value for k in part.keywords)]
 
     def _is_migrated(self, node: ast.AST) -> bool:
-        """Whether it is what a migration makes of a device."""
+        """Whether an expression is what a migration writes for a device."""
         match node:
             case ast.Constant(value=str(text)) if text in traces.DEVICES:
                 return True
@@ -154,7 +155,8 @@ class Children:
         return False
 
     def _is_unknown(self, call: ast.Call, function: ast.expr) -> bool:
-        """Whether tensors may go to a function of another file, where the program uses a device."""
+        """Whether tensors may be passed to a function of another file, in a program that uses a
+        device."""
         if not (self._names.qualified(call.func) or "").startswith("torch.multiprocessing."):
             return False
         if not isinstance(function, ast.Name | ast.Attribute) or self._functions(function):
@@ -173,12 +175,12 @@ class Children:
         return False
 
     def _comes_from(self, node: ast.expr, name: str, known: set[str]) -> bool:
-        """Whether an expression is, or a name is bound to, what such a call gives."""
+        """Whether an expression is the result of such a call, or a name bound to one."""
         values = self._values(node) or [node]
         return any(isinstance(v, ast.Call) and self._makes(v, name, known) for v in values)
 
     def _values(self, node: ast.expr) -> list[ast.expr]:
-        """What a name, or an attribute, is seen to be bound to."""
+        """The values that a name or an attribute is bound to, as far as this file shows."""
         values: list[ast.expr | None] = []
         match node:
             case ast.Name():
@@ -198,7 +200,8 @@ class Children:
         return self._bound[id(bindings)]
 
     def _classes(self, node: ast.expr) -> Iterator[ast.AST]:
-        """The classes of this file that an object may be of: `self`, `Trainer()`, a name of it."""
+        """The classes of this file that an object may be an instance of: `self`, `Trainer()`, a
+        variable."""
         if isinstance(node, ast.Name):
             owner = self._names.owner_class(node)
             if owner is not None:
@@ -213,7 +216,7 @@ class Children:
                     yield made
 
     def _functions(self, node: ast.expr, depth: int = 0) -> list[ast.AST]:
-        """The functions of this file that an expression may be, and what is bound to them."""
+        """The functions of this file that an expression may refer to, and their bound arguments."""
         if isinstance(node, ast.Lambda):
             return [node]
         definition = self._flow.definition(node)
@@ -235,11 +238,12 @@ class Children:
         return found
 
     def _runs_on_device(self, node: ast.expr) -> bool:
-        """Whether what a child is given is on the device, or a function that uses it."""
+        """Whether a child gets data on the device, or runs a function that uses it."""
         return any(map(self._uses_device, self._functions(node) or [node]))
 
     def _uses_device(self, code: ast.AST) -> bool:
-        """Whether a value is on the device, or code, with what it calls in this file, uses it."""
+        """Whether a value is on the device, or is code that uses it, directly or through calls in
+        this file."""
         return self._known.of((code, "uses"), lambda: self._looks_used(code))
 
     def _looks_used(self, code: ast.AST) -> bool:
@@ -253,7 +257,7 @@ class Children:
         )
 
     def _names_device(self, node: ast.AST) -> bool:
-        """A construct, or the name of what is a device or was moved to one."""
+        """Whether a name is a construct, a device, or something that was moved to one."""
         if node in self._device:
             return True
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
@@ -272,10 +276,10 @@ class Children:
         )
 
     def _moved_in_place(self) -> Set[str | None]:
-        """What statements like `model.cuda()` are about."""
+        """The objects that statements such as `model.cuda()` move."""
         if self._in_place is not None:
             return self._in_place
-        self._in_place = frozenset()  # while it is looked for
+        self._in_place = frozenset()  # while they are being collected
         known, self._known = self._known, Inference(False)
         self._in_place = {
             dotted(move.func.value)
@@ -290,7 +294,7 @@ class Children:
         return self._in_place
 
     def _device_in(self, call: ast.Call) -> bool:
-        """Whether a call names the device itself, or by what a name is bound to."""
+        """Whether a call names the device, directly or by a variable."""
         return call.func in self._device or any(
             self._names_device(part)
             for given in [*call.args, *(k.value for k in call.keywords)]
@@ -298,20 +302,20 @@ class Children:
         )
 
     def _moves(self, node: ast.expr) -> bool:
-        """Whether the value of a call is on the device, as far as the call itself tells."""
+        """Whether the call itself shows that its result is on the device."""
         return isinstance(node, ast.Call) and self._known.of(
             node, lambda: any(map(self._names_device, _unread(node)))
         )
 
 
 def _target(call: ast.Call) -> list[ast.expr]:
-    """What `Process(…)` or `Thread(…)` is given to run."""
+    """The function that `Process(…)` or `Thread(…)` runs."""
     parts = [argument(call, 1, "target"), argument(call, 3, "args"), argument(call, 4, "kwargs")]
     return [part for part in parts if part is not None]
 
 
 def _unread(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a value, without those that are read to the host: `model(x).cpu()`."""
+    """The parts of a value, except those that are copied to the host: `model(x).cpu()`."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name)) if name in _READS:
             return

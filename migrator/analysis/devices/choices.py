@@ -1,4 +1,4 @@
-"""Devices: where a device is chosen, named or looked up."""
+"""Where a program chooses, names or looks up a device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
 
 @dataclass(frozen=True)
 class Choice:
-    """`X if torch.cuda.is_available() else Y`: the whole and the accelerator's branch."""
+    """`X if torch.cuda.is_available() else Y`: the whole expression and the branch for the
+    accelerator."""
 
     node: ast.IfExp
     device: ast.expr
 
 
 def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | None:
-    """The conditional expression that `call` decides about alone, if it picks a device."""
+    """The conditional expression that chooses a device and whose only test is `call`."""
     test: ast.AST = call
     parent = names.parents.get(call)
     negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
@@ -37,9 +38,9 @@ def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | No
 
 
 def with_older_torch(names: Names, node: ast.expr) -> ast.expr:
-    """All of `node if hasattr(torch, "accelerator") else …`: torch has had it since 2.6.
+    """All of `node if hasattr(torch, "accelerator") else …`, which torch 2.6 made unnecessary.
 
-    The node itself where it is no part of that.
+    Otherwise the node itself.
     """
     match names.parents.get(node):
         case (
@@ -59,7 +60,7 @@ def names_device(node: ast.expr) -> bool:
 
 
 def device_call(names: Names, node: ast.expr) -> ast.Call | None:
-    """The `torch.device(…)` call that `node` names the device of."""
+    """The `torch.device(…)` call in which `node` is the name of the device."""
     parent = names.parents.get(node)
     if isinstance(parent, ast.keyword):
         parent = names.parents.get(parent)
@@ -70,7 +71,7 @@ def device_call(names: Names, node: ast.expr) -> ast.Call | None:
 
 
 def method_caller(names: Names, node: ast.expr) -> ast.Call | None:
-    """The call `methodcaller("cuda")` for the string in it."""
+    """The call `methodcaller("cuda")` that a string is the argument of."""
     call = names.parents.get(node)
     if isinstance(call, ast.Call) and call.args[:1] == [node]:
         return call if names.qualified(call.func) == "operator.methodcaller" else None
@@ -78,7 +79,8 @@ def method_caller(names: Names, node: ast.expr) -> ast.Call | None:
 
 
 def whole_string(names: Names, node: ast.expr) -> ast.expr:
-    """All of `"cuda:" + str(i)`, `"cuda:%d" % i`, `"cuda:{}".format(i)` for the string in it."""
+    """The whole of `"cuda:" + str(i)`, `"cuda:%d" % i`, `"cuda:{}".format(i)` that a string is part
+    of."""
     parent = names.parents.get(node)
     if isinstance(parent, ast.BinOp) and parent.left is node:
         return parent
@@ -90,10 +92,10 @@ def whole_string(names: Names, node: ast.expr) -> ast.expr:
 
 
 def places_of_load(names: Names, node: ast.AST) -> tuple[ast.expr, ast.Call] | None:
-    """The `map_location` that a device string is a part of, if it is one, and its `torch.load`.
+    """The `map_location` that a device string is part of, and its `torch.load`.
 
-    `{"cuda:0": "cuda:1"}` says from where to where; every place in it is a device. Or a place has
-    a name that nothing else uses: `loc = f"cuda:{gpu}"`.
+    In `{"cuda:0": "cuda:1"}`, keys and values are all devices. A device may also have a variable
+    that is used for nothing else: `loc = f"cuda:{gpu}"`.
     """
     around = (node, *names.ancestors(node))
     table = next((a for a in around if isinstance(a, ast.Dict)), None)
@@ -121,7 +123,7 @@ def places_of_load(names: Names, node: ast.AST) -> tuple[ast.expr, ast.Call] | N
 
 
 def are_places_by_name(names: Names, location: ast.expr) -> bool:
-    """Whether a `map_location` is a name for places, and for nothing else."""
+    """Whether a variable holds devices for `map_location`, and is used for nothing else."""
     found = names.lookup(location) if isinstance(location, ast.Name) else ()
     value = found[0].value if len(found) == 1 and found[0].kind == "assign" else None
     return value is not None and places_of_load(names, value) is not None
@@ -140,4 +142,4 @@ def _is_place(node: ast.expr) -> bool:
     return False
 
 
-# Arguments by position that are devices.
+# Positional arguments that are devices.

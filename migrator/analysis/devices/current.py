@@ -1,4 +1,4 @@
-"""Where `torch.cuda.current_device()` goes: it is a number, which torch takes for a device, too."""
+"""How the number from `torch.cuda.current_device()` is used; torch also accepts it as a device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Role(Enum):
-    """What a number of a device is taken for."""
+    """How a device number is used."""
 
     DEVICE = auto()
     NUMBER = auto()
-    EITHER = auto()  # shown, or given to a call that is rewritten itself
+    EITHER = auto()  # printed, or passed to a call that is rewritten itself
     UNKNOWN = auto()
 
 
@@ -31,7 +31,7 @@ _DEPTH = 6
 def roles(
     flow: Flow, node: ast.expr, project: Imported | None = None, depth: int = 0
 ) -> Iterator[Role]:
-    """What the value of an expression is used as, wherever it goes."""
+    """All the ways in which the value of an expression is used."""
     names = flow.names
     parent = names.parents.get(node)
 
@@ -74,7 +74,7 @@ def roles(
 
 
 def _is_taken(flow: Flow, target: ast.Name, project: Imported | None) -> bool:
-    """Whether another file of the project takes a name from this one."""
+    """Whether another file of the project imports a name from this one."""
     is_top = flow.names.scope_of(target) is flow.names.top
     return is_top and project is not None and target.id in project.taken_names()
 
@@ -87,7 +87,7 @@ def _given(
     project: Imported | None,
     depth: int,
 ) -> Iterator[Role]:
-    """What an argument of a call is used as."""
+    """How a call uses one of its arguments."""
     names = flow.names
     name = names.qualified(call.func) or ""
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""

@@ -1,4 +1,4 @@
-"""Device strings: whether a string "cuda" is a device at all, by where it stands."""
+"""Whether a string "cuda" names a device, judging by its place in the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from migrator.analysis.values.kinds import Kind
 
 
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
-    """Why it cannot be shown that the string `node` names a device; None where it does."""
+    """Why it can't be shown that the string `node` names a device; None if it does."""
     if device_call(names, node) is not None:
         return None
     if names_attribute(names, node):
@@ -56,7 +56,7 @@ def _not_by_place(names: Names, flow: Flow, node: ast.expr) -> str | None:
 def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
     """`match device.type: case "cuda":`, `case torch.device(type="cuda")`, `case {"device": …}`"""
     at: ast.AST = pattern
-    places: list[int] = []  # in patterns of sequences, from the innermost
+    places: list[int] = []  # positions in sequence patterns, from the innermost
     for above in names.ancestors(pattern):
         match above:
             case ast.MatchOr() | ast.MatchAs():
@@ -235,14 +235,14 @@ def _unknown(target: ast.expr) -> str:
 
 
 def _only_saves(names: Names, statement: ast.Import | ast.ImportFrom) -> bool:
-    """Whether an import is there for checkpoints alone: they are written without a device, too."""
+    """Whether an import only serves checkpoints, which are also written without a device."""
     bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
     uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
     return bool(uses) and all(isinstance(use, ast.Attribute) and use.attr == "save" for use in uses)
 
 
 def is_migrated(names: Names, flow: Flow) -> bool:
-    """True for code that names the device of a target, or imports what a migration needs."""
+    """Whether code names a target's device, or imports what a migration adds."""
     for statement in names.imports:
         if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
             if not _only_saves(names, statement):

@@ -1,8 +1,8 @@
-"""Guards: what runs only where a question about CUDA is answered yes, and what CUDA has alone.
+"""Guards: tests for CUDA around code that a TPU can't run.
 
-On a TPU the answer to `x.is_cuda` becomes yes, for the code that is rewritten behind it. A kernel
-does not run there: in front of one the answer has to stay no, so that what the program does for
-other devices runs.
+On a TPU, `x.is_cuda` becomes true for the rewritten code behind it. But CUDA kernels don't run
+there: if the test guards a kernel, it has to stay false, so that the program takes its path for
+other devices.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from migrator.analysis.syntax.names import dotted
 
 @dataclass(frozen=True)
 class Guard:
-    """What a question decides about, as spans of the source, and whether it asks of a tensor."""
+    """The code that a test decides about, as spans of the source, and whether it tests a tensor."""
 
     spans: Sequence[tuple[Place, Place]]
     of_tensor: bool
 
     def first(self, places: Sequence[Place], *kinds: str) -> Place | None:
-        """The first of sorted places behind it."""
+        """The first of some sorted places that is inside of it."""
         for start, end in self.spans:
             for found in places[bisect_left(places, start) : bisect_left(places, end)]:
                 if not kinds or found.kind in kinds:
@@ -34,15 +34,16 @@ class Guard:
 
 
 class Guards:
-    """The guards of one file, in front of its kernels."""
+    """The guards of one file that protect kernels."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
-        self.places: list[Place] = []  # in what was looked through
-        self._looked_from: dict[int, int] = {}  # by block: from where on
+        self.places: list[Place] = []  # in the parts examined so far
+        self._looked_from: dict[int, int] = {}  # by block: the index from which it was examined
 
     def guard(self, node: ast.AST) -> Guard | None:
-        """What is guarded by a question: the name of `is_available`, `x.is_cuda`, a string."""
+        """The code that a test guards; `node` is the name of `is_available`, `x.is_cuda`, or a
+        string."""
         found = self.kernels.questions.asked(node)
         if found is None:
             return None
@@ -54,7 +55,7 @@ class Guards:
         return Guard(spans, of_tensor) if spans else None
 
     def _look(self, block: Sequence[ast.AST], start: int) -> None:
-        """Find what stands in a block, from an index on, that was not looked through before."""
+        """Examine a block from an index on, except for parts that were examined before."""
         end = self._looked_from.get(id(block), len(block))
         self._looked_from[id(block)] = min(start, end)
         for part in block[start:end]:
@@ -68,7 +69,7 @@ class Guards:
 
 
 def _label(node: ast.AST) -> str:
-    """What a place is called in a message."""
+    """The name of a place in messages."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name)):
             return f".{name}()"

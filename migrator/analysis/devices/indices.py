@@ -1,7 +1,7 @@
-"""Indices of devices: where a program compares "cuda:0", or asks which of several devices it has.
+"""Device indices: where a program compares "cuda:0", or tests which of several devices it has.
 
-A tensor on the target says `jax:0` or `xla:0`, as one on a GPU says `cuda:0`. The target shows one
-device, so the index only matters where devices are compared.
+A tensor's device prints as `jax:0` or `xla:0`, where a GPU has `cuda:0`. The target has one device,
+so an index only matters in comparisons.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def compares_indices(names: Names, flow: Flow) -> bool:
-    """Whether a file compares the device of a tensor with one that may be named with an index.
+    """Whether a file compares a tensor's device with one that may have an index.
 
-    So it does where it tells "cuda" from "cuda:0", or takes the index out of a name.
+    This includes telling "cuda" from "cuda:0", and parsing the index out of a name.
     """
     told = set()
     for node in names.order:
@@ -54,7 +54,8 @@ def compares_indices(names: Names, flow: Flow) -> bool:
 
 
 def compared_with(names: Names, node: ast.AST) -> list[ast.expr]:
-    """What a device's name is compared with in place: `x.device == torch.device("cuda:0")`."""
+    """The expression that a device is directly compared with: `x.device ==
+    torch.device("cuda:0")`."""
     if isinstance(node, ast.expr):
         node = device_call(names, node) or node
     for above in names.ancestors(node):
@@ -73,7 +74,7 @@ def compared_with(names: Names, node: ast.AST) -> list[ast.expr]:
 
 
 def is_read(names: Names, node: ast.expr, depth: int = 0) -> bool:
-    """Whether a value is the device that a tensor says it is on, or the name of it."""
+    """Whether a value is a tensor's device, or its name."""
     match node:
         case ast.Call(func=ast.Name(id="str" | "repr"), args=[inner]):
             return is_read(names, inner, depth)

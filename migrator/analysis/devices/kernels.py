@@ -1,6 +1,6 @@
-"""Kernels: what CUDA has alone, and what of the program runs it without asking.
+"""CUDA kernels, and the functions of the program that run them unconditionally.
 
-Names count as hints (`scan_cuda`, `_C`), which only ever keep an answer.
+Names serve as hints (`scan_cuda`, `_C`); a hint can only keep code as it is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 
 _Definition = ast.FunctionDef | ast.ClassDef
-_DEEPEST = 6  # definitions that are followed one from the other
+_DEEPEST = 6  # length of a chain of definitions that is followed
 
-# Libraries of operators that are PyTorch's own, or have them for each device.
+# Libraries whose operators are PyTorch's own, or exist for each device.
 _OPERATORS = frozenset({
     "aten", "prims", "prim", "torchvision", "torchaudio", "quantized", "c10d", "_c10d_functional",
     "c10d_functional", "higher_order", "profiler", "mkldnn", "xla", "load_library",
@@ -37,31 +37,31 @@ MENTIONED = re.compile(
 
 
 class Program(Protocol):
-    """What of a project bears on the kernels of one of its files."""
+    """What the kernels of a file depend on in the rest of the project."""
 
     def resolve(self, module: str) -> Path | None:
-        """The file of the project that a module is, as this file imports it."""
+        """The file of the project that a module name refers to, as imported from this file."""
 
     def needs_cuda(self, module: str) -> bool:
-        """Whether a module of the project cannot be imported without a library of CUDA's."""
+        """Whether importing a module of the project requires a CUDA library."""
 
     def speaks_of_kernels(self, path: Path) -> bool:
-        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
+        """A cheap test: False means that neither the file nor its imports mention kernels."""
 
     def definition(
         self, qualname: str
     ) -> tuple[object, Self, ast.FunctionDef | ast.ClassDef] | None:
-        """The function or class that an imported name is, and the file that has it."""
+        """The definition of an imported function or class, and its file."""
 
     def assigned(self, qualname: str) -> tuple[object, Self, ast.expr] | None:
-        """What an imported name is bound to, if that happens once, and the file that has it."""
+        """The value of an imported name that is bound once, and its file."""
 
     def kernels(self) -> Kernels | None:
         """The kernels of this file."""
 
 
 class Kernels:
-    """The kernels of one file. What is `served` on the target is none any more."""
+    """The kernels of one file. Those in `served` work on the target, and don't count."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Kernels:
         self.questions = Questions(names, flow)
         self._runs: dict[ast.AST, bool] = {}
         self._brings: dict[ast.AST, bool] = {}
-        # by the list of a name's bindings: whether a value is one, and its imports
+        # by a name's list of bindings: whether it is a kernel, and its imports
         self._bound: dict[int, tuple[bool, list[ast.Import | ast.ImportFrom]]] = {}
 
     def kind(self, node: ast.AST, depth: int = 0) -> str:
-        """kernel, wrapper or move; "" for others"""
+        """ "kernel", "wrapper" or "move"; "" for anything else"""
         match node:
             case ast.Call():
                 return "move" if self._moves(node) else ""
@@ -114,7 +114,7 @@ class Kernels:
 
     def _is_bound_to_kernel(self, node: ast.Name) -> bool:
         bindings = self.names.lookup(node)
-        if id(bindings) not in self._bound:  # a name that is assigned often is read often
+        if id(bindings) not in self._bound:  # a name with many bindings is also read often
             imports = [b.node for b in bindings if isinstance(b.node, ast.Import | ast.ImportFrom)]
             made = any(self._makes_kernel(b.node, b.value) for b in bindings)
             self._bound[id(bindings)] = (made, imports)
@@ -126,7 +126,7 @@ class Kernels:
             return False
         parts = (self.names.qualified(node) or node.id).split(".")
         named = any(hints.is_kernel_name(part) for part in parts)
-        # a file of the program is known by what is in it
+        # files of the program are judged by their content
         of_project = named and self._definition(node) is not None
         return (named and not of_project) or self._brings_kernels(bound)
 
@@ -137,12 +137,12 @@ class Kernels:
         return self._is_loaded(value)
 
     def _share_try(self, bound: ast.AST, node: ast.AST) -> bool:
-        """Whether a use stands in the `try` of its import, which fails on a TPU machine."""
+        """Whether a use is in the `try` of its import, which fails on a TPU machine."""
         around = {a for a in self.names.ancestors(bound) if isinstance(a, ast.Try)}
         return any(a in around for a in self.names.ancestors(node))
 
     def _is_loaded(self, value: ast.expr | None) -> bool:
-        """Whether a value is an extension that is built or loaded here."""
+        """Whether a value is an extension that this file builds or loads."""
         if not isinstance(value, ast.Call):
             return False
         if (self.names.qualified(value.func) or "").startswith(_LOADERS):
@@ -158,12 +158,13 @@ class Kernels:
         )
 
     def _is_wrapper(self, node: ast.expr, depth: int) -> bool:
-        """Whether a name is that of a function or class of the program that runs kernels."""
+        """Whether a name is a function or class of the program that runs kernels."""
         found = self._definition(node)
         return found is not None and found[0]._runs_kernels(found[1], depth)
 
     def _definition(self, node: ast.expr) -> tuple[Kernels, _Definition] | None:
-        """The function or class of the program that a name means, if kernels may be in its file."""
+        """The function or class of the program that a name refers to, if its file may have
+        kernels."""
         here = self.flow.definition(node)
         if isinstance(here, ast.FunctionDef | ast.ClassDef):
             return self, here
@@ -176,14 +177,14 @@ class Kernels:
         return (kernels, definition) if kernels is not None else None
 
     def _is_loaded_elsewhere(self, node: ast.expr) -> bool:
-        """Whether a name is that of an extension that another file builds or loads."""
+        """Whether a name is an extension that another file builds or loads."""
         qualname = self._elsewhere(node)
         found = self.project.assigned(qualname) if self.project and qualname else None
         kernels = found[1].kernels() if found is not None else None
         return kernels is not None and found is not None and kernels._is_loaded(found[2])
 
     def _elsewhere(self, node: ast.expr) -> str:
-        """The qualified name of what another file has that may have kernels; "" for others."""
+        """The qualified name of something in another file that may have kernels; "" otherwise."""
         module, _, name = (self.names.qualified(node) or "").rpartition(".")
         if self.project is None or not module or module.partition(".")[0] == "torch":
             return ""
@@ -193,7 +194,8 @@ class Kernels:
         return f"{module}.{name}" if module.strip(".") else module + name
 
     def _runs_kernels(self, definition: _Definition, depth: int) -> bool:
-        """Whether a function or class runs a kernel without asking, and moves nothing."""
+        """Whether a function or class runs a kernel unconditionally, and moves nothing to the
+        device."""
         if definition not in self._runs:
             self._runs[definition] = False
             self._runs[definition] = depth < _DEEPEST and self._has_kernels(definition, depth + 1)
@@ -210,7 +212,7 @@ class Kernels:
         return found
 
     def _brings_kernels(self, node: ast.Import | ast.ImportFrom) -> bool:
-        """Whether an import needs CUDA: a library for it, an extension, a file that needs one."""
+        """Whether an import needs CUDA: a CUDA library, an extension, or a file that needs one."""
         if node not in self._brings:
             self._brings[node] = self._needs_cuda(node)
         return self._brings[node]
@@ -233,13 +235,13 @@ class Kernels:
         )
 
     def _is_built(self, module: str) -> bool:
-        """Whether a module is compiled, or a file of the project that imports what is for CUDA."""
+        """Whether a module is compiled, or is a file of the project that imports CUDA code."""
         if self.project is not None and self.project.resolve(module) is not None:
             return self.project.needs_cuda(module)
         return any(map(hints.is_kernel_name, module.split(".")))
 
     def _moves(self, call: ast.Call) -> bool:
-        """`x.cuda()`, `x.to(device)`; not `w.to(x.device)`, where a tensor says where"""
+        """`x.cuda()`, `x.to(device)`; not `w.to(x.device)`, where the device is a tensor's"""
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "cuda"):
             return False
         if call.func.attr == "cuda":

@@ -1,4 +1,4 @@
-"""Ladders: a device that is picked by asking for one kind after another."""
+"""Ladders: choosing a device by testing for one accelerator after another."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _ASKED = ("is_available", "is_built", "is_vulkan_available", "device_count")
 
 @dataclass(frozen=True)
 class Ladder:
-    """`if cuda: … elif mps: … else: …`: a device is picked by asking for one kind after another.
+    """`if cuda: … elif mps: … else: …`, which chooses a device by one test after another.
 
-    `picks` is what the rung of CUDA does (`return torch.device("cuda")`), with `device`.
+    `picks` is the statement in CUDA's rung (`return torch.device("cuda")`), with its `device`.
     """
 
-    rungs: list[ast.stmt]  # in one `if` with its branches, or in several with a `return` in each
+    rungs: list[ast.stmt]  # branches of one `if`, or several `if`s that each return
     picks: ast.Return | ast.Assign
     device: ast.expr
-    has_tpu: bool  # the first rung asks for the TPU: a second run
+    has_tpu: bool  # the first rung tests for a TPU: the file was migrated before
 
 
 def ladders(names: Names, flow: Flow) -> set[ast.If]:
-    """Where the ladders of a file begin."""
+    """The first statements of a file's ladders."""
     found: set[ast.If] = set()
     later: set[ast.AST] = set()
     questions = [n for n in names.all(ast.Attribute) if n.attr in _ASKED]
@@ -92,7 +92,7 @@ def ladder(names: Names, flow: Flow, first: ast.If) -> Ladder | None:
 
 
 def _asks_for_hardware(names: Names, test: ast.expr) -> bool:
-    """Whether a condition asks what the machine has, and nothing else (no flag, no argument)."""
+    """Whether a condition only tests for hardware (no flag, no argument)."""
     match test:
         case ast.BoolOp(values=values):
             return all(_asks_for_hardware(names, value) for value in values)
@@ -120,7 +120,7 @@ def _asks_torch(names: Names, node: ast.expr) -> bool:
 
 
 def _only_says(statement: ast.stmt) -> bool:
-    """Whether a statement of a rung prints, and does nothing that the TPU's would have to do."""
+    """Whether a statement of a rung only prints, so that the TPU's rung doesn't need it."""
     match statement:
         case ast.Expr(value=ast.Call(func=func)):
             return (dotted(func) or "").partition(".")[0] in ("print", "logging", "logger", "log")
@@ -128,7 +128,7 @@ def _only_says(statement: ast.stmt) -> bool:
 
 
 def question(names: Names, call: ast.expr) -> ast.expr:
-    """All of `hasattr(torch, "xpu") and torch.xpu.is_available()` for the last call in it."""
+    """The whole of `hasattr(torch, "xpu") and torch.xpu.is_available()`, given its last call."""
     match names.parents.get(call):
         case ast.BoolOp(op=ast.And(), values=[first, last]) as whole if last is call:
             asks = first.left if isinstance(first, ast.Compare) else first

@@ -1,4 +1,5 @@
-"""Methods of the program's own with names of torch's: what they do with a device."""
+"""The program's own methods with torch's names (`cuda`, `to`, `half`), and how they treat a
+device."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from migrator.analysis.values.kinds import Kind
 
 
 def own_move(evidence: Evidence, call: ast.Call) -> str:
-    """Which method `to` of the program a call may be one of, that takes a device for a word.
+    """The program's method `to` that a call may refer to, if it takes a device as a string.
 
-    "" where there is none: such a method may hand it on to torch, and compare it as a device.
+    "" if there is none. Such a method may pass the string to torch, or compare it.
     """
     names, flow, project = evidence.names, evidence.flow, evidence.project
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
@@ -43,7 +44,7 @@ def _methods(names: Names, owner: ast.ClassDef) -> Iterator[ast.FunctionDef | as
 
 
 def _reads(names: Names, flow: Flow, method: ast.FunctionDef | ast.Lambda) -> bool:
-    """Whether a method looks at what it is given as a text."""
+    """Whether a method treats its argument as a string."""
     scope = names.scopes[method]
     given = [each.arg for each, _ in parameters(method.args)][1:]
     return any(_is_read(names, flow, use) for name in given for use in names.uses(name, scope))
@@ -70,12 +71,12 @@ def _is_read(names: Names, flow: Flow, use: ast.expr) -> bool:
 
 
 def does_as_torch(names: Names, flow: Flow, owner: ast.ClassDef, name: str) -> bool:
-    """Whether a class's own `cuda`, `half` or `to` may be taken for that of torch.
+    """Whether a class's own `cuda`, `half` or `to` can be treated like torch's.
 
-    It does the same, or `cuda` hands itself on to some members: torch's moves the others, too. What
-    a class leaves on the CPU cannot be used with tensors on a GPU, so a program that runs does not
-    see the difference, unless it takes tensors to the CPU to use it there. And `to` may be that of
-    any class that gives its device to torch's.
+    It does the same, or it moves only some members, while torch's moves all. In a program that
+    runs, a member that stays on the CPU is never used together with tensors on the GPU, so moving
+    it makes no difference, unless the program copies tensors to the CPU to use it. `to` may be the
+    method of any class that passes its device to torch.
     """
     methods = names.scopes[owner].bindings.get(name, ())
     if name == "to":
@@ -121,7 +122,7 @@ def _is_given_to_to(names: Names, use: ast.expr) -> bool:
     return False
 
 
-_HALF = "{}._apply(lambda t: t.half() if t.is_floating_point() else t)"  # as torch has it
+_HALF = "{}._apply(lambda t: t.half() if t.is_floating_point() else t)"  # as in torch
 
 
 def _is_text(statement: ast.stmt) -> bool:
@@ -145,7 +146,7 @@ def _moved(statement: ast.stmt, itself: str) -> str | None:
 
 
 def _keeps_on_cpu(names: Names, moved: Sequence[str | None]) -> bool:
-    """Whether a file takes tensors to the CPU where it calls a member that does not move."""
+    """Whether a file copies tensors to the CPU where it calls a member that is not moved."""
     left = {
         name
         for attributes in names.class_attributes.values()

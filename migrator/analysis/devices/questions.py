@@ -1,4 +1,4 @@
-"""Questions about CUDA, and what runs only where they are answered yes, or only where no."""
+"""Tests for CUDA, and the code that runs only if they are true, or only if they are false."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OWNERS = ("self", "args", "opt", "opts", "cfg", "config")
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where something stands that decides what a guard means."""
+    """A place that decides how a guard is treated."""
 
     line: int
     column: int
-    kind: str  # kernel; wrapper: a function that runs one; move: to the device
+    kind: str  # kernel; wrapper: a function that runs one; move: a move to the device
     text: str = ""
 
 
@@ -37,13 +37,13 @@ def end_of(node: ast.AST) -> Place:
 
 
 class Questions:
-    """The questions of one file."""
+    """The tests of one file."""
 
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
 
     def asked(self, node: ast.AST) -> tuple[ast.expr, bool, bool] | None:
-        """What is asked as a whole, whether yes means CUDA, and whether it is asked of a tensor."""
+        """The whole test, whether true means CUDA, and whether it tests a tensor."""
         names = self.names
         match node:
             case ast.Attribute(attr="is_cuda"):
@@ -73,13 +73,14 @@ class Questions:
         return None
 
     def guarded(self, test: ast.expr, holds: bool) -> list[tuple[Sequence[ast.AST], int]]:
-        """What the answer to a question decides about: nodes of a block, from an index on."""
+        """The code that a test decides about: nodes of a block, from an index on."""
         return list(self._parts(test, holds, not holds))
 
     def _parts(
         self, test: ast.AST, holds: bool, fails: bool, depth: int = 0
     ) -> Iterator[tuple[Sequence[ast.AST], int]]:
-        """What runs only if a test `holds`, or `fails`: nodes of a block, from an index on."""
+        """The code that runs only if a test `holds`, or `fails`: nodes of a block, from an index
+        on."""
         names = self.names
         above = names.parents.get(test)
         while True:
@@ -135,7 +136,7 @@ class Questions:
         return block, self._index(block, statement) + 1 if block else 0
 
     def _index(self, block: Sequence[ast.stmt], statement: ast.stmt) -> int:
-        """As `block.index`, in no time for a long one."""
+        """Like `block.index`, but fast for long blocks."""
         key = (statement.lineno, statement.col_offset)
         return bisect_left(block, key, key=lambda s: (s.lineno, s.col_offset))
 
@@ -157,7 +158,7 @@ class Questions:
                 yield from self._parts(self.names.call_of(use) or use, True, False, depth + 1)
 
     def _of_mark(self, mark: ast.Call) -> Iterator[tuple[Sequence[ast.AST], int]]:
-        """What a decorator of a test skips."""
+        """The test that a decorator such as `skipif` guards."""
         above = self.names.parents.get(mark)
         uses: list[ast.expr] = [mark]
         if isinstance(above, ast.Assign):
@@ -168,7 +169,7 @@ class Questions:
                     yield body, 0
 
     def _leaves(self, body: list[ast.stmt]) -> bool:
-        """Whether what stands behind statements is not reached from them."""
+        """Whether control never passes beyond these statements."""
         if isinstance(body[-1], ast.Return | ast.Continue | ast.Break) or self.names.ends(body):
             return True
         match body[-1]:
@@ -191,7 +192,7 @@ class Questions:
 
     @cached_property
     def _spans(self) -> list[tuple[Place, Place]]:
-        """What the questions of this file guard."""
+        """The spans of code that the tests of this file guard."""
         spans = []
         for node in self.names.order:
             if isinstance(node, ast.Attribute | ast.Name | ast.Constant):
@@ -214,7 +215,7 @@ def is_of_tensor(node: ast.AST) -> bool:
 
 
 def _asks_for_another(node: ast.expr) -> bool:
-    """Whether a condition is about an accelerator of another kind."""
+    """Whether a condition tests for another kind of accelerator."""
     names = (
         n.attr if isinstance(n, ast.Attribute) else getattr(n, "value", "") for n in ast.walk(node)
     )
@@ -222,7 +223,7 @@ def _asks_for_another(node: ast.expr) -> bool:
 
 
 def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:
-    """`return True`, or what is like False"""
+    """`return True`, or a return of something false"""
     match body[-1] if body else None:
         case ast.Return(value=ast.Constant(value=value)):
             return value is True if answer else not value

@@ -1,4 +1,4 @@
-"""The variable in which a file holds the device that its program chose when it started."""
+"""The variable that holds the device a program chose at its start."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast
 
 
 class DeviceVariable:
-    """One that the file has at its top, where it is seen; else a new one, above its first use."""
+    """The file's own top-level variable where it is visible, otherwise a new one above its first
+    use."""
 
     def __init__(self, names: Names, flow: Flow, candidates: Sequence[str]) -> None:
         self._names, self._flow, self._candidates = names, flow, candidates
 
     def name(self, near: ast.AST | None) -> str:
-        """What to call the device at a place in the file."""
+        """The expression for the device at a place in the file."""
         own = self._own
         if own is not None and near is not None and self._is_reached(own, near):
             assert isinstance(own.targets[0], ast.Name)
@@ -31,19 +32,20 @@ class DeviceVariable:
 
     @cached_property
     def new(self) -> str:
-        """The name of a variable that the file does not have yet."""
+        """A name for a variable that the file does not use yet."""
         used = {*self._names.by_id, *(n.arg for n in self._names.order if isinstance(n, ast.arg))}
         used |= {name for scope in self._names.scopes.values() for name in scope.bindings}
         free = [name for name in self._candidates if name not in used]
         return free[0] if free else f"{self._candidates[-1]}_"
 
     def is_named_in(self, code: str) -> bool:
-        """Whether code that a rule writes reads the new variable."""
+        """Whether code written by a rule uses the new variable."""
         return re.search(rf"(?<![\w.]){self.new}\b(?!\s*=[^=])", code) is not None
 
     @cached_property
     def _own(self) -> ast.Assign | None:
-        """`device = torch.device("cuda")` at the top level of the file, and nothing else to it."""
+        """`device = torch.device("cuda")` at the top level of the file, and no other assignment to
+        it."""
         for statement in self._names.tree.body:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._chooses(value):
@@ -53,7 +55,7 @@ class DeviceVariable:
         return None
 
     def _chooses(self, value: ast.expr) -> bool:
-        """Whether this is the accelerator, or the CPU where there is none, in any case."""
+        """Whether a value is always the accelerator, or the CPU without one."""
         match value:
             case ast.Call(func=func) if self._names.qualified(func) == "torch.device":
                 chosen = argument(value, 0, "type", "device")
@@ -74,7 +76,7 @@ class DeviceVariable:
         return isinstance(test, ast.Call) and self._names.qualified(test.func) in AVAILABLE
 
     def _is_reached(self, own: ast.Assign, near: ast.AST) -> bool:
-        """Whether the variable is bound whenever a place is reached."""
+        """Whether the variable is always bound when a place is reached."""
         line = getattr(near, "lineno", 0)
         if line > (own.end_lineno or own.lineno):
             return True

@@ -1,1 +1,1 @@
-"""What values are, and what shows it."""
+"""The kinds of values, and how the source shows them."""

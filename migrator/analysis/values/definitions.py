@@ -1,4 +1,4 @@
-"""Definitions: which function, class or option of its own file an expression means."""
+"""Definitions: the function, class or option of its own file that an expression refers to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Definitions:
         self._made: dict[int, list[ast.ClassDef]] = {}
 
     def definition(self, func: ast.expr) -> ast.AST | None:
-        """The definition in this file that an expression means, if it is the only one."""
+        """The definition in this file that an expression refers to, if there is only one."""
         if isinstance(func, ast.Name):
             bindings = self.names.lookup(func)
             if len(bindings) == 1 and bindings[0].kind in ("def", "class"):
@@ -32,7 +32,7 @@ class Definitions:
         return None
 
     def made(self, bindings: list[Binding]) -> list[ast.ClassDef]:
-        """The classes of this file that a name is bound to an object of."""
+        """The classes of this file of which a name is bound to an instance."""
         if id(bindings) not in self._made:
             calls = [
                 self.definition(b.value.func)
@@ -46,7 +46,7 @@ class Definitions:
         return self.definition(call.func)
 
     def returned(self, call: ast.Call) -> list[ast.expr | None]:
-        """The expressions that a function of this file returns; a method is found by its name."""
+        """The expressions that a function of this file returns; methods are found by name."""
         function = self.definition(call.func)
         if function is None and isinstance(call.func, ast.Attribute):
             methods = self._methods.get(call.func.attr, ())
@@ -82,7 +82,8 @@ class Definitions:
         return False
 
     def is_flag(self, node: ast.Attribute) -> bool:
-        """True for `self.is_cuda` that the program sets itself, or `args.is_cuda`."""
+        """Whether `self.is_cuda` is an attribute that the program sets, or `args.is_cuda` an
+        option."""
         if dotted(node) in self.names.dotted_assignments or self.command_line_option(node.attr):
             return True
         owner = self.names.owner_class(node.value) if isinstance(node.value, ast.Name) else None

@@ -1,7 +1,6 @@
-"""Effects: whether an expression does nothing but give a value, so that it can be left out.
+"""Effects: whether an expression only computes a value, so that it can be left out.
 
-What a call means is asked of imports and definitions, never of how it is called: a call that they
-do not explain may do anything.
+Calls are judged by imports and definitions, never by their names: an unknown call may do anything.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import Kind
 
-# What only computes, or asks what the machine or the launcher has. A dot at the end: all of it.
+# Functions that only compute, or query the machine or the launcher. With a dot at the end: the
+# whole module.
 _PURE = frozenset({
     "abs", "all", "any", "bool", "dict", "enumerate", "float", "frozenset", "getattr", "hasattr",
     "int", "isinstance", "issubclass", "len", "list", "map", "max", "min", "range", "repr",
@@ -42,11 +42,11 @@ _OF_TENSOR = frozenset({
     "cpu", "to",
 })  # fmt: skip
 _OF_MODULE = frozenset({"parameters", "buffers", "named_parameters", "modules", "children"})
-_DEPTH = 4  # of functions that call functions
+_DEPTH = 4  # depth of nested function calls
 
 
 class Effects:
-    """What the expressions of one file do; `known` are attributes that are torch's own."""
+    """The effects of a file's expressions; `known` are attributes that are torch's own."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Effects:
         self.known, self.depth = known, depth
 
     def first(self, nodes: Iterable[ast.AST]) -> ast.AST | None:
-        """The first of some nodes, each by itself, that does more than give a value."""
+        """The first of some nodes, each considered alone, that has an effect."""
         return next((node for node in nodes if self._acts(node)), None)
 
     def none(self, *nodes: ast.AST) -> bool:
-        """Whether nothing is done by any part of these."""
+        """Whether no part of these nodes has an effect."""
         return all(self.first(_evaluated(node)) is None for node in nodes)
 
     def _acts(self, node: ast.AST) -> bool:
@@ -73,7 +73,7 @@ class Effects:
         return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
     def _is_pure(self, call: ast.Call) -> bool:
-        """Whether a call does nothing itself; its arguments are asked for themselves."""
+        """Whether a call itself has no effect; its arguments are checked separately."""
         name = self.names.qualified(call.func)
         if name is not None and (name in _PURE or name.startswith(_PURE_MODULES)):
             return True
@@ -103,7 +103,7 @@ class Effects:
         return method.attr in _OF_MODULE and (kind == Kind.MODULE or self._is_module(owner))
 
     def _is_of_keywords(self, use: ast.Name, parameter: ast.AST) -> bool:
-        """`**kwargs`: a dict of the function's own."""
+        """`**kwargs`: the function's own dict."""
         function = self.names.function(use)
         return isinstance(function, ast.FunctionDef) and function.args.kwarg is parameter
 
@@ -113,14 +113,14 @@ class Effects:
         return of is not None and self.flow.is_module_class(of)
 
     def _steps_once(self, call: ast.Call) -> bool:
-        """`next(model.parameters())`: of an iterator that nobody else has."""
+        """`next(model.parameters())`: advances an iterator that no other code holds."""
         match call:
             case ast.Call(func=ast.Name(id="next" | "iter"), args=[ast.Call() as made, *_]):
                 return self.names.qualified(call.func) in ("next", "iter") and self._is_pure(made)
         return False
 
     def _only_answers(self, call: ast.Call) -> bool:
-        """Whether a function of the project does nothing but return a value."""
+        """Whether a function of the project only returns a value."""
         function = self.flow.definition(call.func)
         there: Effects = self
         name = self.names.qualified(call.func)
@@ -135,7 +135,7 @@ class Effects:
         return not function.decorator_list and all(map(inner._is_quiet, function.body))
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
-        """Whether a statement of a function changes nothing outside of it."""
+        """Whether a statement of a function has no effect outside of it."""
         match statement:
             case ast.Return(value=value) | ast.Expr(value=value):
                 return value is None or self.none(value)
@@ -145,7 +145,7 @@ class Effects:
                 function = self.names.function(statement)
                 here = function is not None and name in self.names.scopes[function].bindings
                 return here and self.names.scope_of(target).node is function and self.none(value)
-            case ast.Assert(test=test, msg=message):  # which a program that runs passes
+            case ast.Assert(test=test, msg=message):  # in a working program, it passes
                 return self.none(test) and (message is None or self.none(message))
             case ast.Pass() | ast.Import() | ast.ImportFrom():
                 return True
@@ -153,7 +153,7 @@ class Effects:
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
-    """An expression and its parts, without what only a later call runs."""
+    """An expression and its parts, except code that only runs in a later call."""
     stack = [node]
     while stack:
         node = stack.pop()

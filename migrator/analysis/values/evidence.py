@@ -1,7 +1,7 @@
 """Evidence that a value is torch's, where its name alone would only be a hint.
 
-A hint may keep code as it is. A rewrite needs to know what a name resolves to, or where a value
-comes from.
+A hint may keep code as it is. A rewrite has to know what a name resolves to, or where a value comes
+from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from migrator.analysis.values.imported import Program
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import Kind
 
-# Libraries whose models and tensors are torch's, though their names do not say so.
+# Libraries whose models and tensors are torch's, although their names don't show it.
 _ON_TORCH = frozenset({
     "accelerate", "bitsandbytes", "clip", "deepspeed", "detectron2", "dgl", "diffusers", "e3nn",
     "fairseq", "fastai", "flash_attn", "ignite", "kornia", "lightning", "lpips", "mmcv", "mmdet",
@@ -35,12 +35,12 @@ _ON_TORCH = frozenset({
     "segmentation_models_pytorch", "sentence_transformers", "speechbrain", "stable_baselines3",
     "timm", "transformers", "trl", "ultralytics", "whisper", "xformers",
 })  # fmt: skip
-# Libraries that only pass on what they are given.
+# Libraries that only pass their arguments on.
 _CARRIERS = frozenset({
     "absl", "attr", "attrs", "click", "easydict", "fire", "gin", "hydra", "jsonargparse",
     "ml_collections", "munch", "omegaconf", "pydantic", "pytest", "ray", "typer", "tyro",
 })  # fmt: skip
-# Packages whose functions and classes take `pin_memory` as torch's own loader does.
+# Packages whose functions and classes handle `pin_memory` like torch's own loader.
 _LOADING = ("torch.", "torch_geometric.", "torchdata.", "timm.", "dgl.", "monai.", "mmengine.")
 _INDICES = frozenset({
     "torch.cuda.current_device", "torch.distributed.get_rank",
@@ -60,20 +60,20 @@ _DEEPEST = 8
 
 
 class Evidence:
-    """What one file, with its imports, tells about its values."""
+    """What one file, with its imports, shows about its values."""
 
     def __init__(
         self, names: Names, flow: Flow, project: Program | None, files: int = _FILES
     ) -> None:
         self.names, self.flow, self.project = names, flow, project
-        self._files = files  # how many more files names are followed into
+        self._files = files  # how many more files names are followed through
         self._known = Inference(False)
 
     # ---- objects ----------------------------------------------------------------------------
 
     @cached_property
     def of_torch(self) -> bool:
-        """Whether this is code of a PyTorch program; assumed of a snippet."""
+        """Whether this is code of a PyTorch program; assumed for a snippet."""
         if self.project is None:
             return True
         if any(map(is_on_torch, _modules(self.names))):
@@ -81,7 +81,7 @@ class Evidence:
         return any(map(is_on_torch, self.project.modules_of_programs()))
 
     def module(self, node: ast.expr) -> str | None:
-        """The module that an expression means, as far as its import tells."""
+        """The module that an expression refers to, as far as its import shows."""
         name = self.names.qualified(node)
         if name is None or name.startswith("torch.") or not isinstance(node, ast.Name):
             return None
@@ -91,7 +91,7 @@ class Evidence:
         return name if self.project is not None and self.project.resolve(name) else None
 
     def foreign(self, value: ast.expr) -> str | None:
-        """The package that a value is passed to by keyword, if it may have its own devices."""
+        """The package that a value is passed to by keyword, if it may have devices of its own."""
         at: ast.AST | None = value
         while isinstance(at, ast.expr) and not isinstance(at, ast.Call):
             at = self.names.parents.get(at)
@@ -105,16 +105,16 @@ class Evidence:
         return head if imported and not own else None
 
     def is_tensor(self, node: ast.expr) -> bool:
-        """Whether a value is a tensor, by how it was made or how the code nearby uses it."""
+        """Whether a value is a tensor, judging by how it was made or how nearby code uses it."""
         return bool(self.flow.kind(node) & Kind.TENSOR) or self._place(node) in self._tensors
 
     def _place(self, node: ast.AST) -> tuple[ast.AST | None, str | None]:
-        """The function that a value is in, and its dotted name."""
+        """The function that contains a value, and the value's dotted name."""
         return self.names.function(node), dotted(node)
 
     @cached_property
     def _tensors(self) -> set[tuple[ast.AST | None, str | None]]:
-        """Values with an attribute that only a tensor has."""
+        """Values of which an attribute is used that only tensors have."""
         found = self.names.all(ast.Attribute)
         return {self._place(n.value) for n in found if n.attr in _OF_TENSORS and dotted(n.value)}
 
@@ -133,9 +133,9 @@ class Evidence:
     # ---- indices of devices -----------------------------------------------------------------
 
     def is_index(self, node: ast.expr | None) -> bool:
-        """Whether a value is a device index: a number, a rank, something that a launcher sets.
+        """Whether a value is a device index: a number, a rank, or set by a launcher.
 
-        A parameter is one if the calls of its function in this file pass one.
+        A parameter is one if calls of its function in this file pass one.
         """
         if node is None:
             return False
@@ -190,7 +190,7 @@ class Evidence:
         if name in _INDICES:
             return True
         if isinstance(call.func, ast.Attribute) and call.func.attr == "get_local_rank":
-            return True  # of a DeviceMesh, torch's only class with such a method
+            return True  # of a DeviceMesh, the only class of torch with such a method
         there, definition = self._definition(call.func)
         if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
             return False
@@ -224,7 +224,8 @@ class Evidence:
         return False
 
     def _holds_index(self, node: ast.Attribute) -> bool:
-        """Whether an attribute holds an index: it is set to one, or is a command-line option."""
+        """Whether an attribute holds an index: one is assigned to it, or it is a command-line
+        option."""
         values = list(self.names.dotted_assignments.get(dotted(node) or "", ()))
         owner = self.names.owner_class(node.value) if isinstance(node.value, ast.Name) else None
         if owner is not None:
@@ -246,7 +247,8 @@ class Evidence:
                 yield there.names, option
 
     def _given(self, function: ast.AST | None, parameter: ast.AST) -> Iterator[ast.expr]:
-        """What calls of a function pass for a parameter, also when it is run as a process."""
+        """The values that calls of a function pass for a parameter, including processes that run
+        it."""
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             return
         places = [each for each, _ in parameters(function.args)]
@@ -332,8 +334,8 @@ class Loader(Enum):
     """What a callee does with `pin_memory`."""
 
     TORCH = auto()  # torch's loader, or a class derived from it
-    OWN = auto()  # defined in the program, which is checked where it uses `pin_memory`
-    PASSES = auto()  # defined in the program, and passes on every argument that it does not name
+    OWN = auto()  # defined in the program; checked where it uses `pin_memory`
+    PASSES = auto()  # defined in the program, and passes on all arguments that it does not name
     UNKNOWN = auto()
 
 

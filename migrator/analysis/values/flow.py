@@ -1,7 +1,7 @@
-"""Flow: a light, local inference of what a value is (a device, a tensor, an optimizer, …).
+"""Flow: a simple local inference of what a value is (a device, a tensor, an optimizer, …).
 
-Nothing is executed. Every assignment of a name counts, in any order, so a kind means "may be".
-Where the source does not tell, names do (`rank`, `device`), and callers treat those as weaker.
+Nothing is executed. Every assignment to a name counts, in any order, so a kind means "may be". If
+the source doesn't tell, names do (`rank`, `device`); callers treat these as weaker evidence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from migrator.analysis.values.kinds import (
 
 
 class Flow(Definitions):
-    """Kinds of expressions in one file; `imported` answers for names of other project files."""
+    """The kinds of expressions in one file; `imported` provides those of names from other project
+    files."""
 
     def __init__(self, names: Names, imported: Callable[[str], Kind] | None = None) -> None:
         super().__init__(names)
@@ -37,7 +38,7 @@ class Flow(Definitions):
         self._kinds = Inference(Kind.NOTHING, self._bind_in_order)
 
     def kind(self, node: ast.expr | None) -> Kind:
-        """Every kind that `node` may have."""
+        """All kinds that `node` may have."""
         if node is None:
             return Kind.NOTHING
         known = self._kinds.known.get(node)
@@ -84,7 +85,7 @@ class Flow(Definitions):
         return Kind.NOTHING
 
     def _items(self, node: ast.expr | None, index: int | None = None) -> Kind:
-        """What the items of a list, a tuple or a dict may be, or the one at `index`."""
+        """The kinds that items of a list, a tuple or a dict may have, or the one at `index`."""
         if node is None:
             return Kind.NOTHING
         return self._kinds.of((node, index), lambda: self._infer_items(node, index))
@@ -122,7 +123,7 @@ class Flow(Definitions):
 
     @cached_property
     def zeroed(self) -> set[str]:
-        """The dumps of what `zero_grad` or `param_groups` is used of."""
+        """The objects (as dumps) of which `zero_grad` or `param_groups` is used."""
         return {
             ast.dump(node.value)
             for node in self.names.order
@@ -182,7 +183,7 @@ class Flow(Definitions):
         return self._imported(name) if name else Kind.NOTHING
 
     def _starred(self, node: ast.Name) -> Kind:
-        """What a name is that only a star import of the project can have brought."""
+        """The kinds of a name that only a star import from the project can have brought."""
         kinds = Kind.NOTHING
         if not self.names.lookup(node):
             for module in self.names.star_imports:
@@ -190,7 +191,7 @@ class Flow(Definitions):
         return kinds
 
     def returns(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
-        """What a function may return, from its `return` statements."""
+        """The kinds that a function may return."""
         return self._kinds.of(function, lambda: self._infer_returned(function))
 
     def _infer_returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kind:
@@ -221,13 +222,13 @@ class Flow(Definitions):
         return self._imported(name)
 
     def _bound(self, bindings: list[Binding]) -> Kind:
-        """What a name may be, from all its bindings."""
+        """The kinds of all bindings of a name."""
         if not bindings:
             return Kind.NOTHING
         return self._kinds.of(id(bindings), lambda: any_of(map(self._binding, bindings)))
 
     def _stored(self, values: Sequence[ast.expr | None]) -> Kind:
-        """What an attribute may be, from all that is stored in it."""
+        """The kinds of everything that is assigned to an attribute."""
         if not values:
             return Kind.NOTHING
         return self._kinds.of(id(values), lambda: any_of(map(self.kind, values)))
@@ -296,7 +297,8 @@ class Flow(Definitions):
         return kinds
 
     def is_device(self, node: ast.expr) -> bool:
-        """True where `node` is, or by its name is meant to be, a device or a device's name."""
+        """Whether `node` is a device or a device's name, or is meant to be one judging by its own
+        name."""
         match node:
             case ast.Attribute(attr="type", value=owner):
                 return self.is_device(owner)
@@ -313,19 +315,19 @@ class Flow(Definitions):
         last = (dotted(node) or "").rpartition(".")[2]
         if last and hints.is_device_name(last):
             return True
-        # a value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
+        # the value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
         return isinstance(node, ast.Name) and (
             self.used_as_device(node.id, self.names.scope_of(node))
             or any(self._is_choice(b.value) for b in self.names.lookup(node))
         )
 
     def _is_choice(self, node: ast.expr | None) -> bool:
-        """`"cuda" if … else "cpu"`, whatever it is stored as"""
+        """`"cuda" if … else "cpu"`, under any name"""
         both = Kind.DEVICE_STRING | Kind.CPU
         return isinstance(node, ast.IfExp) and self.kind(node) & both == both
 
     def used_as_device(self, name: str, scope: Scope) -> bool:
-        """True where the value of a name is used in a place that only takes devices."""
+        """Whether a name's value is used where only devices are accepted."""
         for use in self.names.uses(name, scope):
             parent = self.names.parents.get(use)
             if isinstance(parent, ast.keyword):

@@ -1,4 +1,4 @@
-"""What a file imports from its project, as those ask for it who look at one file."""
+"""Interfaces to the imports of a file from its project, for analyses of a single file."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class Imported(Protocol):
     def definition(
         self, qualname: str
     ) -> tuple[Defining, Self, ast.FunctionDef | ast.ClassDef] | None:
-        """The function or class that an imported name is, and the file that has it."""
+        """The definition of an imported function or class, and its file."""
 
     def assigned(self, qualname: str) -> tuple[Defining, Self, ast.expr] | None:
-        """What an imported name is bound to, if that happens once, and the file that has it."""
+        """The value of an imported name that is bound once, and its file."""
 
     def taken_names(self) -> frozenset[str]:
-        """Names of this file that other files of the project take from it."""
+        """The names of this file that other files of the project import."""
 
 
 class Program(Imported, Protocol):
-    """What of a project bears on the values of one of its files."""
+    """What the values of a file depend on in the rest of the project."""
 
     def resolve(self, module: str) -> Path | None:
-        """The file of the project that a module is, as this file imports it."""
+        """The file of the project that a module name refers to, as imported from this file."""
 
     def holds(self, qualname: str) -> bool:
-        """Whether a file of the project is what a qualified name begins with."""
+        """Whether a qualified name begins with a module of the project."""
 
     def modules_of_programs(self) -> Iterator[str]:
-        """What this file imports, the files that it gets to and those that import it."""
+        """This file's imports, the files it reaches, and the files that import it."""
 
     def naming(self, word: str) -> Iterator[Defining]:
-        """The files that this one imports, directly or not, with a word in their text."""
+        """The files that this one imports, directly or not, and whose text contains a word."""
 
     def defining(self, attribute: str) -> Iterator[tuple[Path, Defining]]:
-        """Those with a class that has an attribute."""
+        """Those that have a class with the given attribute."""

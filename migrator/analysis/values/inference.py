@@ -1,7 +1,7 @@
-"""Inference: what is true of values that hang on one another, and on themselves.
+"""Inference over values that depend on each other, and on themselves.
 
-Each is looked at once, or a few times where it hangs on itself, whoever asks. So the time grows
-with the code, and the answer does not depend on who asked first.
+Each value is inferred once, or a few times if it depends on itself. So the time grows with the
+code, and the result does not depend on the order of queries.
 """
 
 from __future__ import annotations
@@ -11,35 +11,36 @@ from typing import Generic, Protocol, Self, TypeVar
 
 
 class _Joined(Protocol):
-    """What two inferences are together, by `|`: flags, or a bool."""
+    """A lattice: results are joined by `|` (flags, or a bool)."""
 
     def __or__(self, other: Self, /) -> Self: ...
 
 
 Known = TypeVar("Known", bound=_Joined)
 
-_DEPTH = 100  # values behind one another; nothing is known of what lies deeper
+_DEPTH = 100  # length of a chain of values that is followed; beyond it nothing is known
 _ROUNDS = 20
 
 
 class Inference(Generic[Known]):
-    """What was inferred, by key; `nothing` of what is not known.
+    """Inferred results by key; `nothing` stands for unknown.
 
-    `all_in_order` asks for all that has a place in the source: a chain of very many values is
-    short where each is asked for behind the one before.
+    `all_in_order` infers everything in source order first, so that long chains of values never
+    recurse deeply.
     """
 
     def __init__(self, nothing: Known, all_in_order: Callable[[], None] = lambda: None) -> None:
         self.nothing = nothing
         self._all_in_order = all_in_order
-        self.known: dict[Hashable, Known | None] = {}  # None while it is looked for
-        self._guesses: dict[Hashable, Known] = {}  # of what hangs on itself, so far
+        self.known: dict[Hashable, Known | None] = {}  # None while it is being inferred
+        self._guesses: dict[Hashable, Known] = {}  # so far, if it depends on itself
         self._found: list[Hashable] = []  # in this search
         self._depth = 0
         self._grew = self._gave_up = self._is_ordered = False
 
     def of(self, key: Hashable, infer: Callable[[], Known]) -> Known:
-        """What `infer` says of a key: again, until nothing is added, if it hangs on itself."""
+        """The result of `infer` for a key, repeated until it no longer grows if the key depends on
+        itself."""
         if key in self.known:
             found = self.known[key]
             return self._guesses.setdefault(key, self.nothing) if found is None else found

@@ -1,4 +1,4 @@
-"""Kinds: what a value may be, and what of PyTorch's is of which kind."""
+"""Kinds of values, and the kinds of PyTorch's functions and attributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TENSOR_TYPE_DTYPES = {
 
 
 class Kind(Flag):
-    """What a value may be; `NOTHING` where the source does not tell."""
+    """What a value may be; `NOTHING` if the source does not tell."""
 
     NOTHING = 0
     DEVICE = auto()  # a torch.device
@@ -42,7 +42,7 @@ class Kind(Flag):
     DTYPE = auto()
 
 
-# What is followed through lists, tuples and dicts.
+# Kinds that are tracked through lists, tuples and dicts.
 HELD = Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
 OPTIMIZER_CLASS = re.compile(
     r"\.(?:\w*Adam\w*|SGD\w*|Lion|LAMB|Lamb|LARS|Adafactor|RMSprop\w*|NovoGrad|Ranger\w*|\w*Optimizer)$"
@@ -55,7 +55,7 @@ DTYPES = {
 CONSTRUCTED = {
     "torch.device": Kind.DEVICE,
     "torch.accelerator.current_accelerator": Kind.DEVICE,
-    **dict.fromkeys(traces.DEVICE_FUNCTIONS, Kind.DEVICE),  # what a migration has made of one
+    **dict.fromkeys(traces.DEVICE_FUNCTIONS, Kind.DEVICE),  # written by a migration
     f"{RUNTIME}.device": Kind.DEVICE,
     "torch.cuda.current_device": Kind.DEVICE_INT,
     "torch.distributed.get_rank": Kind.DEVICE_INT,

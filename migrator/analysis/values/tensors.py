@@ -1,6 +1,6 @@
-"""Tensors in a file, as advice sees them: what is made on the device, and what a model is given.
+"""Tensors in a file, for advice: which are made on the device, and which a model is given.
 
-Advice changes nothing, so that here more may be concluded from names than a rewrite could.
+Advice changes no code, so it may conclude more from names than a rewrite may.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-# Methods and attributes of tensors: with a tensor as their result, and with something else.
+# Methods and attributes of tensors: those that return a tensor, and the others.
 _TENSOR_METHODS = frozenset({
     "abs", "all", "amax", "amin", "any", "argmax", "argmin", "argsort", "bool", "chunk", "clamp",
     "clone", "contiguous", "cumsum", "detach", "eq", "exp", "expand", "expand_as", "flatten",
@@ -50,7 +50,7 @@ _MASKS = frozenset({"bool", "eq", "ne", "lt", "gt", "le", "ge", "isnan", "isinf"
 
 
 class Tensors:
-    """Which values of a file are tensors, and which functions are of a model's forward pass."""
+    """Which values of a file are tensors, and which functions belong to a model's forward pass."""
 
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
@@ -58,7 +58,7 @@ class Tensors:
         self._passes: set[ast.AST] | None = None
 
     def is_model(self, function: ast.expr) -> bool:
-        """Whether a call of this is one of a model: not of `train_model()`."""
+        """Whether calling this calls a model: true for `model(x)`, not for `train_model()`."""
         if not looks_like_model(self.flow, function):
             return False
         if self.flow.kind(function) & Kind.MODULE:
@@ -85,7 +85,7 @@ class Tensors:
         return self._passes
 
     def reached(self, roots: list[Function]) -> set[ast.AST]:
-        """Functions of the file that these call, directly or not, and they themselves."""
+        """Functions of the file that these call, directly or not, and these themselves."""
         found: set[ast.AST] = set()
         queue = roots
         while queue:
@@ -101,7 +101,7 @@ class Tensors:
         return found
 
     def is_tensor(self, node: ast.expr | None) -> bool:
-        """Whether a value is seen to be a tensor on the device (or a tuple of some)."""
+        """Whether a value is known to be a tensor on the device (or a tuple of some)."""
         if node is None:
             return False
         known = self._tensors.get(node)
@@ -111,12 +111,12 @@ class Tensors:
         return known
 
     def may_be_tensor(self, node: ast.expr) -> bool:
-        """As `is_tensor`, and for what a forward pass is given without a word on what it is."""
+        """Like `is_tensor`, but also for arguments of a forward pass whose type is not stated."""
         owner = node.value if isinstance(node, ast.Subscript) else node
         return self.is_tensor(node) or (isinstance(owner, ast.Name) and self._is_given(owner))
 
     def is_mask(self, node: ast.expr) -> bool:
-        """Whether a value is seen to be a tensor of truth values."""
+        """Whether a value is known to be a boolean tensor."""
         match node:
             case ast.Compare(left=left, comparators=others, ops=ops):
                 if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
@@ -172,7 +172,7 @@ class Tensors:
         return False
 
     def is_on_host(self, node: ast.expr) -> bool:
-        """True for what was read: `model(x).cpu()`, or a name of that."""
+        """Whether a value was copied to the host: `model(x).cpu()`, or a variable that holds it."""
         if isinstance(node, ast.Name):
             values = [b.value for b in self.names.lookup(node)]
             return bool(values) and all(v is not None and _is_read(v) for v in values)
@@ -185,7 +185,7 @@ class Tensors:
         qualified = self.names.qualified(function) or ""
         if qualified.startswith("torch."):
             return self._torch_call(node, qualified)
-        if self.is_model(function) and (node.args or node.keywords):  # `d()` is no discriminator
+        if self.is_model(function) and (node.args or node.keywords):  # `d()` is not a discriminator
             return not isinstance(function, ast.Name) or function.id != "self"
         if hints.is_loss_name(last_word(node)) and not qualified.startswith(("numpy.", "math.")):
             return self.flow.called_definition(node) is None or self._returns_tensor(node)
@@ -271,7 +271,7 @@ class Tensors:
         return self._is_differentiated(node)
 
     def _is_differentiated(self, node: ast.Name) -> bool:
-        """`loss`, of which `loss.backward()` is called."""
+        """`loss`, if `loss.backward()` is called."""
         scope = self.names.scope_of(node)
         for use in self.names.uses(node.id, scope) if node.id in scope.bindings else ():
             parent = self.names.parents.get(use)
@@ -280,7 +280,7 @@ class Tensors:
         return False
 
     def _is_given(self, node: ast.Name) -> bool:
-        """A parameter of a forward pass, of which nothing is said."""
+        """A parameter of a forward pass whose type is not stated."""
         binding = self._last_binding(node)
         if binding is None or binding.kind != "param" or binding.annotation or binding.value:
             return False
@@ -291,7 +291,7 @@ class Tensors:
         return not is_method or binding.node not in function.args.args[:1]
 
     def _last_binding(self, node: ast.Name) -> Binding | None:
-        """The binding that a name most likely has: the last one in front of it."""
+        """The most likely binding of a name: the last one before it."""
         statement = self.names.statement(node)
         best: Binding | None = None
         place = (-1, -1)
@@ -314,7 +314,7 @@ class Tensors:
 
 
 def own_nodes(body: list[ast.stmt], loops: bool = False) -> Iterator[ast.AST]:
-    """All nodes of statements but those of definitions, and (unless `loops`) of inner loops."""
+    """All nodes of statements except those of definitions, and (unless `loops`) of inner loops."""
     closed = (*DEFINITIONS, ast.Lambda) if loops else (*DEFINITIONS, ast.Lambda, ast.For, ast.While)
     stack: list[ast.AST] = list(body)
     while stack:
