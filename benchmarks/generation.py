@@ -12,7 +12,8 @@ process of its own; in it the three take turns. The tokens must be the same.
 
 The table has the programs that a first call compiled, and all further ones; its seconds; medians
 of what comes after, milliseconds to the first token and for each of the others; and how many times
-that is by hand. `--cpu-time` counts CPU time, for a machine that others use, too.
+as long as by hand that is, the median of the turns. `--cpu-time` counts CPU time, for a machine
+that others use, too.
 """
 
 from __future__ import annotations
@@ -280,6 +281,8 @@ def child(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             row["later"] = after[name]
             row["to_first"] = statistics.median(one for one, _ in times[name])
             row["token"] = statistics.median(each for _, each in times[name])
+            turns = zip(times[name], times["by hand"], strict=True)
+            row["ratio"] = statistics.median(each / hand for (_, each), (_, hand) in turns)
     return list(rows.values())
 
 
@@ -303,13 +306,11 @@ def main() -> None:
         command = [sys.executable, str(HERE), *sys.argv[1:], "--child", "--prompts", str(prompt)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
         rows = json.loads(done.stdout.splitlines()[-1])
-        by_hand = {row["new"]: row["token"] for row in rows if row["way"] == "by hand"}
         for row in rows:
-            ratio = row["token"] / by_hand[row["new"]]
             print(
                 f"| {prompt} | {row['new']} | {row['way']} | {row['programs']} | {row['later']} "
                 f"| {row['first']:.1f} | {1000 * row['to_first']:.1f} | {1000 * row['token']:.2f} "
-                f"| {ratio:.2f} |"
+                f"| {row['ratio']:.2f} |"
             )
         sys.stdout.flush()
 

@@ -27,7 +27,7 @@ from .imported import when_imported
 from .model_inputs import filling, stepping
 from .own_processors import stay_on_cpu
 from .running_calls import Call, Target, calls
-from .static_caches import make, why_growing
+from .static_caches import make, why_growing, writing
 
 NEEDED_BY = "transformers trl"
 
@@ -160,7 +160,9 @@ def _following(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
         call = calls.last
         if call is not None and call.cache is not None and "cache" in outputs:
             outputs["cache"] = call.cache  # a program gives another one, with the same tensors
-        if self.device.type == DEVICE_TYPE and call is not None and call.on_cpu:
+        if outputs.logits is None:
+            pass  # greedy.py has chosen by them
+        elif self.device.type == DEVICE_TYPE and call is not None and call.on_cpu:
             if outputs.logits.shape[1] > 1:
                 with target.there():
                     outputs.logits = outputs.logits[:, -1:]
@@ -200,6 +202,8 @@ def install(target: Target) -> None:
             mixin._prepare_text_encoder_decoder_kwargs_for_generation, _has_moved
         )
         mixin._prefill = filling(mixin._prefill, target)
+        layer = sys.modules["transformers.cache_utils"].StaticLayer
+        layer.update = writing(layer.update)
         mixin._sample = _choosing(mixin._sample, target)
         stock = mixin._update_model_kwargs_for_generation
         mixin._update_model_kwargs_for_generation = _following(stock, target)

@@ -53,14 +53,23 @@ def _is_watched(model: Any) -> bool:
 _TORCHS = Path(inspect.getfile(of_torch)).parent
 
 
-def follow(logits: Any, going: Any, padding: Any, ends: Any, place: Any) -> tuple[Any, Any, Any]:
-    """The next tokens of (texts, 1, words) logits, which texts go on behind them, and where.
+def choice(model: Any, logits: Any, still: Any, pad: Any, ends: Any) -> tuple[Any, Any]:
+    """The (texts, 1) likeliest tokens, and which texts go on behind them."""
+    token = logits[:, -1].argmax(-1) * still + pad * (1 - still)
+    still = still * (1 - ((token[:, None] == ends).sum(-1) > 0) * 1)
+    return token[:, None], still
 
-    Of torch's tensors or JAX's arrays: their methods have the same names.
+
+def next_token(
+    model: Any, still: Any, pad: Any, ends: Any, places: str, **inputs: Any
+) -> tuple[Any, Any, Any]:
+    """The token behind (texts, 1) of ``inputs``, which texts go on behind it, and where it is.
+
+    ``places`` is the name of the input that says where; "" if none does.
     """
-    token = logits[:, -1].argmax(-1) * going + padding * (1 - going)
-    going = going * (1 - ((token[:, None] == ends).sum(-1) > 0) * 1)
-    return token[:, None], going, None if place is None else place + 1
+    logits = model(**inputs, return_dict=True).logits
+    token, still = choice(model, logits, still, pad, ends)
+    return token, still, inputs[places] + 1 if places else None
 
 
 def text(model: Any, given: dict[str, Any], target: Target) -> torch.Tensor:
@@ -69,53 +78,52 @@ def text(model: Any, given: dict[str, Any], target: Target) -> torch.Tensor:
     criteria, carried = given["stopping_criteria"], given["model_kwargs"]
     ends = [c.eos_token_id for c in criteria if hasattr(c, "eos_token_id")]
     end = torch.cat(ends).cpu() if ends else torch.empty(0, dtype=ids.dtype)
+    pad = settings._pad_token_tensor.cpu() if ends else torch.zeros((), dtype=torch.long)
     outputs = model._prefill(ids, settings, carried, is_first_iteration=True)
+    still = torch.ones(len(ids), dtype=torch.long)
+    how = {n: target.to_device(t) for n, t in (("still", still), ("pad", pad), ("ends", end))}
+    first, how["still"] = target.of_model(model, choice)(logits=outputs.logits, **how)
+    target.boundary()
+    outputs.logits = None
     carried = model._update_model_kwargs_for_generation(
         outputs, carried, is_encoder_decoder=model.config.is_encoder_decoder
     )
-    first = outputs.logits[:, -1].float().argmax(-1)
-    ids = torch.cat([ids, first[:, None]], dim=-1)
-    most = criteria.max_length - ids.shape[1]
-    going = ~torch.isin(first, end)
-    if most <= 0 or not going.any():
-        return ids
-    padding = settings._pad_token_tensor if ends else None
     with model._optimize_model_for_decode():
-        inputs = model.prepare_inputs_for_generation(ids, next_sequence_length=1, **carried)
-        new = _tokens(model, inputs, going, padding, end, most, target)
+        longer = torch.cat([ids, ids[:, -1:]], dim=-1)  # the last one is on the device
+        inputs = model.prepare_inputs_for_generation(longer, next_sequence_length=1, **carried)
+        most = criteria.max_length - ids.shape[1]
+        new = _tokens(model, first, inputs, how, end, most, target)
     return torch.cat([ids, new.to(ids.dtype)], dim=-1)
 
 
 def _tokens(
-    model: Any, inputs: Any, going: torch.Tensor, padding: Any, end: torch.Tensor, most: int,
+    model: Any, first: Any, inputs: Any, how: dict[str, Any], end: torch.Tensor, most: int,
     target: Target,
 ) -> torch.Tensor:  # fmt: skip
-    """The (texts, tokens) that follow, ``most`` of them or until all texts have ended."""
+    """The (texts, tokens) from the first on, ``most`` of them or until all texts have ended."""
     names = sorted(_MOVING & set(inputs), key=lambda name: "position" in name)
-    ids, places = names[0], names[1] if len(names) > 1 else None
-    pad = torch.zeros((), dtype=torch.long) if padding is None else padding.cpu()
-    still, pad, ends = (target.to_device(t) for t in (going.long(), pad, end))
-    chosen: list[Any] = []
+    ids, places = names[0], names[1] if len(names) > 1 else ""
+    step = target.of_model(model, next_token)
+    chosen: list[Any] = [first]
     read: list[torch.Tensor] = []
     is_over = False
     while len(chosen) < most and not is_over:
-        outputs = model(**inputs, return_dict=True)
-        place = inputs[places] if places else None
-        inputs[ids], still, place = target.at_once(follow)(outputs.logits, still, pad, ends, place)
+        inputs[ids] = chosen[-1]
+        token, how["still"], place = step(places=places, **how, **inputs)
         if places:
             inputs[places] = place
         target.boundary()
-        chosen.append(inputs[ids])
+        chosen.append(token)
         if len(chosen) % EVERY == 0:  # also without an end: no more than twice as many are pending
             read += [target.to_cpu(t) for t in chosen[len(read) : len(chosen) - EVERY]]
-            is_over = bool(read) and not _going(going, read, end)[-1]
+            is_over = bool(read) and not _going(read, end)[-1]
     read += [target.to_cpu(t) for t in chosen[len(read) :]]
     tokens = torch.cat(read, dim=1)
-    steps = _going(going, read, end)
+    steps = _going(read, end)
     return tokens[:, : steps.index(False) + 1] if False in steps else tokens
 
 
-def _going(going: torch.Tensor, tokens: list[torch.Tensor], end: torch.Tensor) -> list[bool]:
+def _going(tokens: list[torch.Tensor], end: torch.Tensor) -> list[bool]:
     """Behind each of the tokens, whether a text goes on."""
     ended = torch.isin(torch.cat(tokens, dim=1), end).cumsum(1) > 0
-    return (going[:, None] & ~ended).any(0).tolist()
+    return (~ended).any(0).tolist()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .running_calls import Call, Target, calls
-from .static_caches import FILLED, bucket, is_static
+from .static_caches import FILLED, bucket, empty, is_static
 
 _PADDED = {"attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep"}
 _AS_GIVEN = {"cache", "use_cache", "logits_to_keep", "encoder_outputs"}
@@ -41,7 +41,8 @@ def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
         inputs = self.prepare_inputs_for_generation(
             ids, is_first_iteration=is_first_iteration, **given
         )
-        with contextlib.nullcontext() if call.layers[0].is_initialized else target.as_it_is():
+        known = call.layers[0].is_initialized
+        with empty(call.layers), contextlib.nullcontext() if known else target.as_it_is():
             outputs = filled(self, inputs, ids.shape[1], length)
         for layer in call.layers if pads else ():
             layer.cumulative_length.copy_(torch.tensor(length))

@@ -17,9 +17,9 @@ class Target:
     Within ``hurried`` what comes is compiled at once: before its code has run once, if it may trust
     transformers' models, and without a look at what may have changed, if it is alone with them.
     Within ``as_it_is`` it is not compiled. ``in_thread`` lets another thread use the device.
-    ``boundary`` ends each call of a model. ``at_once`` makes one program of a function of a few
-    tensors. Within ``apart`` nothing is on the device but what
-    models are given, or is within ``there``.
+    ``boundary`` ends each call of a model. ``of_model`` makes one program of a
+    function that calls a model. Within ``apart`` nothing is on the device but what models are
+    given, or is within ``there``.
     """
 
     hurried: Callable[..., AbstractContextManager[None]]
@@ -28,7 +28,7 @@ class Target:
     apart: Callable[[], AbstractContextManager[None]]
     there: Callable[[], AbstractContextManager[None]]
     boundary: Callable[[], None]
-    at_once: Callable[[Callable[..., Any]], Callable[..., Any]]
+    of_model: Callable[[Any, Callable[..., Any]], Callable[..., Any]]
     to_device: Callable[[torch.Tensor], torch.Tensor]
     to_cpu: Callable[[torch.Tensor], torch.Tensor]
 

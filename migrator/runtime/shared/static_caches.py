@@ -5,6 +5,9 @@ is another program for each token until it is full. What the decoder looks up of
 cache of its own.
 """
 
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -76,6 +79,34 @@ def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length
         for cache in caches:
             cache.early_initialization(batch * copies, *shape, model.dtype, model.device)
     return whole
+
+
+@contextlib.contextmanager
+def empty(layers: list[Any]) -> Iterator[None]:
+    """Within it the layers of a cache get their first tokens."""
+    for layer in layers:
+        layer.is_empty = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.is_empty = False
+
+
+def writing(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """`StaticLayer.update`. The first tokens are one copy; at places by number each is its own."""
+
+    @functools.wraps(stock)
+    def update(self: Any, keys: torch.Tensor, values: torch.Tensor, *args: Any, **rest: Any) -> Any:
+        if not getattr(self, "is_empty", False) or not self.is_initialized:
+            return stock(self, keys, values, *args, **rest)
+        length = keys.shape[-2]
+        self.cumulative_length.add_(length)
+        self.keys[:, :, :length] = keys
+        self.values[:, :, :length] = values
+        return self.keys, self.values
+
+    return update
 
 
 def _keeping_all(layer: Any, length: int, config: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -31,6 +33,20 @@ def test_products_of_attention_keep_batch_and_heads_apart() -> None:
         assert "reshape" not in str(jax.make_jaxpr(product)(*arrays))
         found = weights.to("jax") @ values.to("jax")
     torch.testing.assert_close(found.cpu(), weights @ values, atol=1e-5, rtol=0)
+
+
+def test_keys_and_values_are_written_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places by number are written one by one, and one of them as a copy of the whole cache."""
+    monkeypatch.setenv("TPU_RUNTIME_PROGRAMS", str(tmp_path))
+    llama().to("jax").generate(**moved(prompts(5)), min_new_tokens=4, max_new_tokens=4)
+    files = sorted(tmp_path.glob("*Llama*.mlir"))
+    prompt, token = (path.read_text(encoding="utf-8") for path in files)
+    assert "stablehlo.dynamic_update_slice" in token
+    assert "stablehlo.scatter" not in token
+    windows = re.findall(r"#stablehlo.scatter<update_window_dims = \[(.*?)\]", prompt)
+    assert set(windows) == {"0, 1, 2, 3"}  # all of a prompt's at once
 
 
 def test_between_the_calls_of_a_model_torchax_looks_at_nothing(

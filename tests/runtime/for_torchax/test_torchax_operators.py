@@ -206,3 +206,17 @@ def test_a_number_by_a_mask_leaves_the_dtype() -> None:
     counts = torch.tensor([1, 2, 3], device="jax")
     counts[counts > 1] = 2.5
     assert not counts.is_floating_point() and counts.tolist() == [1, 2, 2]
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((2, 5, 3), 1), ((2, 5, 3), -1), ((4,), 0)])
+def test_one_place_of_a_cache_is_written(shape: tuple[int, ...], dim: int) -> None:
+    found = []
+    for device in ("cpu", "jax"):
+        cache = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape).to(device)
+        of_one = [1 if d == dim % len(shape) else size for d, size in enumerate(shape)]
+        new = torch.full(of_one, 7.0, device=device, requires_grad=True)
+        result = (cache * 2).index_copy_(dim, torch.tensor([2], device=device), new)
+        (result * result).sum().backward()
+        assert new.grad is not None
+        found.append((result.tolist(), new.grad.tolist()))
+    assert found[0] == found[1]

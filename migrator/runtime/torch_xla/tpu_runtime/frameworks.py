@@ -130,7 +130,7 @@ def install() -> None:
             apart=contextlib.nullcontext,
             there=contextlib.nullcontext,
             boundary=torch_xla.sync,
-            at_once=lambda function: function,  # what is recorded up to a boundary is a program
+            of_model=lambda model, function: functools.partial(function, model),  # up to a boundary
             to_device=lambda tensor: tensor.to(DEVICE_TYPE),
             to_cpu=torch.Tensor.cpu,
         )

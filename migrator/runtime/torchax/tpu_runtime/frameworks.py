@@ -3,10 +3,9 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
 from torch.overrides import _get_current_function_mode
@@ -21,7 +20,7 @@ from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
 from .imported import when_imported
 from .inside import inside
-from .parts import hurried, is_outermost
+from .parts import hurried, is_outermost, of_model
 from .steady import apart, there
 
 NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
@@ -86,17 +85,6 @@ def _generation(env: Environment) -> generation.Target:
         with natively():
             return mappings.j2t(tensor.jax())  # type: ignore[no-any-return]
 
-    @functools.cache
-    def at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-        jitted = jax.jit(function)
-
-        def run(*tensors: Any) -> Any:
-            with natively():
-                arrays = jitted(*(None if t is None else t.jax() for t in tensors))
-                return tuple(None if a is None else Tensor(a, env) for a in arrays)
-
-        return run
-
     @contextlib.contextmanager
     def in_thread() -> Iterator[None]:
         """In a thread of its own, beside which a streamer is read, torchax is off."""
@@ -110,7 +98,7 @@ def _generation(env: Environment) -> generation.Target:
         return apart() if is_outermost() else contextlib.nullcontext()
 
     return generation.Target(
-        hurried, inside, in_thread, apart_if_alone, there, lambda: None, at_once, to_device, to_cpu
+        hurried, inside, in_thread, apart_if_alone, there, lambda: None, of_model, to_device, to_cpu
     )
 
 

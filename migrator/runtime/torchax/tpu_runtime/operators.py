@@ -70,6 +70,18 @@ def _slice_scatter(
     return x.at[tuple(place)].set(source.astype(x.dtype))
 
 
+def _index_copy(stock: Function) -> Function:
+    """One place is written where it is, as a cache wants it; by index it is a copy of all."""
+
+    def index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
+        if not x.ndim or index.size != 1:
+            return stock(x, dim, index, source)
+        shape = (*x.shape[: dim % x.ndim], 1, *x.shape[dim % x.ndim + 1 :])
+        return jax.lax.dynamic_update_slice_in_dim(x, source.reshape(shape), index.reshape(()), dim)
+
+    return index_copy
+
+
 @kernel
 def _diagonal_scatter(
     x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
@@ -251,4 +263,6 @@ def install(env: Environment) -> None:
         (aten.unbind, _unbind),
     ):
         register(env, operator, function, of_arrays=True)
+    index_copy = _index_copy(env._ops[aten.index_copy].func)
+    register(env, aten.index_copy, index_copy, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)

@@ -190,6 +190,19 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def of_model(model: torch.nn.Module, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which calls a model that it is given first, as one program with it."""
+
+    def call(**kwargs: Any) -> Any:
+        with steady.there():
+            if not _is_free():
+                return function(model, **kwargs)
+            part = _part(model, function, f" and {function.__name__}()", differentiable=False)
+            return part(part.memory.function, (), kwargs)
+
+    return call
+
+
 def is_outermost() -> bool:
     """Whether nobody, such as a recorder, has put something around the calls of all modules."""
     code = getattr(torch.nn.Module.__call__, "__code__", None)
