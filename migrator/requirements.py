@@ -172,14 +172,14 @@ def alike(text: str, other: str) -> bool:
 
 
 def clash(target: Target, name: str, others: Iterable[str | None]) -> str | None:
-    """Why a package cannot be beside what the target takes, where ``others`` are that."""
+    """Why a package cannot be beside what the target needs, where ``others`` are that."""
     versions = tested(target)
     if versions.keys().isdisjoint(others) or name in versions:
         return None
     if name in ("libtpu", "libtpu-nightly"):
         driver = versions.get(normal(target.environment.driver or name))
         own = versions.get("libtpu") or (f"the one that {driver} brings" if driver else "none")
-        return f"the target takes {own}: remove it"
+        return f"the target needs {own}: remove it"
     damage = target.environment.damage
     if damage is not None and name == normal(damage.by):
         overwritten = target.environment.package

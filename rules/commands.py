@@ -206,9 +206,9 @@ def pip(ctx: Context, found: Construct) -> Decision:
         "jax",
         "jaxlib",
     } & names & versions.keys():
-        return Report(f"probably of a program for JAX; the target takes {versions['jax']}")
+        return Report(f"probably of a program for JAX; the target needs {versions['jax']}")
     if re.search(r"pytorch\.org/whl/(?:nightly|test)\b", text):
-        return Report(f"asks for an unreleased version; the target takes {wanted}")
+        return Report(f"asks for an unreleased version; the target needs {wanted}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
         changes.append(Word(first.start, first.end, wanted))
@@ -227,7 +227,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if not names.isdisjoint(versions):
             return Keep("versions that were tested together")
         if not packages and not re.search(r"\b(?:echo|print)|\s(?:-r|--requirement|-e)\b", text):
-            return Report(f"is not readable; the target takes {wanted}")
+            return Report(f"is not readable; the target needs {wanted}")
         if re.search(r"cu\d\d|cuda", text, re.I):
             return Report("was probably built for CUDA; take the build for the CPU, or none")
         return Keep("installs nothing that depends on the device")

@@ -21,4 +21,4 @@ def compiled(ctx: Context, found: Construct) -> Decision:
     if all(alike(pin, tested(ctx.target)["torch"]) for pin in pinned):
         return Keep("the version that was tested")
     return Report("is compiled from the project's own list: change that, and compile it "
-                  f"again; the target takes {all_needed(ctx)}")  # fmt: skip
+                  f"again; the target needs {all_needed(ctx)}")  # fmt: skip

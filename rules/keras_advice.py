@@ -1,4 +1,4 @@
-"""Keras and TensorFlow: what an expert would mention about programs that run as they are."""
+"""Advice on Keras and TensorFlow programs that already run."""
 
 import ast
 
@@ -12,11 +12,11 @@ from migrator.rule import Context, Decision, Example, Rule, advice
 ROWS = Rule(
     code="KER050",
     name="repeated-rows",
-    summary="rows of an Embedding that occur more than once in a batch train otherwise on JAX",
-    why="""TensorFlow's gradient of an `Embedding` comes in parts, one for each time that a word
-occurs in a batch. Optimizers that keep squares of gradients square each part by itself there, and
-the sum of them on JAX, as in torch. A model is not worse for it, but its losses are others: compare
-runs on one back end, or train with SGD where the numbers have to agree.""",
+    summary="embedding rows that occur more than once in a batch train differently on JAX",
+    why="""TensorFlow's gradient of an `Embedding` has one part for each occurrence of a word in a
+batch. Optimizers that keep squares of gradients square each part there; on JAX, as in torch, they
+square the sum. The model is not worse, but its losses differ: compare runs on one back end, or
+train with SGD if the numbers have to agree.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/api_docs/python/tf/IndexedSlices",),
     examples=(
@@ -41,10 +41,10 @@ runs on one back end, or train with SGD where the numbers have to agree.""",
 EXECUTION = Rule(
     code="KER053",
     name="steps-per-execution",
-    summary="a strategy's model starts several steps at once with steps_per_execution",
-    why="""The host starts each call of a TPU's program, and waits for what the callbacks are told.
-`steps_per_execution` runs as many steps in one call: short ones take less time, and callbacks are
-called as much less often. It has to divide the steps of an epoch.""",
+    summary="`steps_per_execution` runs several steps in one call",
+    why="""The host starts each call of a program on the TPU, and waits for the values that
+callbacks need. `steps_per_execution` runs several steps in one call. That saves time for short
+steps, and callbacks are called less often. It has to divide the number of steps of an epoch.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -71,10 +71,10 @@ called as much less often. It has to divide the steps of an epoch.""",
 SIZES = Rule(
     code="KER054",
     name="size-by-values",
-    summary="within a model, what has a size that depends on values",
-    why="""A TPU's programs have fixed shapes. What `boolean_mask`, `unique` and `where` with one
-argument return is as large as there are values that fit: multiply by the mask, or choose by
-`where` with three arguments. In data sets, which run on the host, they are right.""",
+    summary="operations in a model whose result size depends on values",
+    why="""A TPU's programs have fixed shapes. The size of the result of `boolean_mask`, `unique`
+and `where` with one argument depends on the values: multiply by the mask, or use `where` with three
+arguments. In datasets, which run on the host, these operations are fine.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -117,13 +117,13 @@ def rows(ctx: Context, found: Construct) -> Decision | None:
     if not optimizer:
         return None
     return advice(
-        f"rows that occur more than once in a batch train a little differently on JAX, where "
-        f"{optimizer} squares the sum of their gradients: TensorFlow squares each by itself"
+        f"rows that occur more than once in a batch train slightly differently on JAX: {optimizer} "
+        "squares the sum of their gradients, where TensorFlow squares each part"
     )
 
 
 def _squaring(names: Names) -> str:
-    """An optimizer of the file that keeps squares of gradients."""
+    """The name of an optimizer in the file that keeps squares of gradients; "" without one."""
     for node in names.order:
         if not isinstance(node, ast.Call):
             continue
@@ -163,6 +163,6 @@ def sized(ctx: Context, found: Construct) -> Decision | None:
     if not is_traced(ctx.names, found.node, functions):
         return None
     return advice(
-        "its size depends on values, and a TPU's programs have fixed shapes: multiply by the "
-        "mask, or choose by tf.where(condition, a, b)"
+        "the result's size depends on values, but a TPU's programs have fixed shapes: multiply "
+        "by the mask, or use tf.where(condition, a, b)"
     )

@@ -1,4 +1,4 @@
-"""Data sets of Keras and TensorFlow on a TPU: batches, epochs, files, functions of the host."""
+"""Datasets of Keras and TensorFlow on a TPU: batches, epochs, files, Python functions."""
 
 import ast
 
@@ -11,11 +11,10 @@ from migrator.rule import Context, Decision, Example, Rule, advice
 REMAINDER = Rule(
     code="KER051",
     name="last-batch",
-    summary="a last, smaller batch of each epoch is compiled for on its own",
-    why="""A TPU runs programs of one shape. The last batch, where it is smaller, is another one,
-and cannot be divided over several devices: `drop_remainder=True` leaves it out in training. In an
-evaluation, choose a batch size that divides the data, or nothing is measured of what is left out.
-""",
+    summary="a smaller last batch of an epoch needs a program of its own",
+    why="""A TPU program has one shape. A smaller last batch is another program, and can't be
+divided over several devices. In training, `drop_remainder=True` drops it. In an evaluation, choose
+a batch size that divides the data, because dropped examples are not measured.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -41,11 +40,11 @@ evaluation, choose a batch size that divides the data, or nothing is measured of
 HOST = Rule(
     code="KER052",
     name="host-function",
-    summary="Python functions and lengths of their own in a data set's elements",
-    why="""`py_function` and `numpy_function` run on the host, one at a time, in the process that
-made them: a data set of a TPU on another machine cannot call them, and a model on a TPU never.
-`padded_batch` gives each batch a length of its own, for each of which a program is compiled: pad to
-one length, or to a few (`bucket_by_sequence_length`).""",
+    summary="Python functions in a dataset, and batches of different lengths",
+    why="""`py_function` and `numpy_function` run on the host, one call at a time, in the process
+that created them. A dataset on a remote TPU can't call them, and a model on a TPU never can.
+`padded_batch` makes batches of different lengths, and each length is compiled: pad to one length,
+or to a few (`bucket_by_sequence_length`).""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/data_performance",),
     examples=(
@@ -70,9 +69,9 @@ one length, or to a few (`bucket_by_sequence_length`).""",
 FILES = Rule(
     code="KER055",
     name="data-files",
-    summary="files of a data set that the machine of a TPU has to reach",
-    why="""A TPU of this machine reads the files of a data set here. One that `TPU_NAME` names is on
-another machine, which reads them there: only Cloud Storage (`gs://…`) is on both.""",
+    summary="files of a dataset that the TPU's machine has to reach",
+    why="""A local TPU reads a dataset's files on this machine. A remote one (`TPU_NAME`) reads them
+on its own machine, so they have to be in Cloud Storage (`gs://…`).""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -97,10 +96,10 @@ another machine, which reads them there: only Cloud Storage (`gs://…`) is on b
 EPOCH = Rule(
     code="KER056",
     name="steps-per-epoch",
-    summary="steps_per_epoch, of a data set that is not repeated",
-    why="""Whoever counts the steps of an epoch wants as many in each. A data set that is not
-repeated ends with its last batch, and training with it; a smaller last batch is a step of its own,
-or left out. `.repeat()` before `.batch(…)` fills each batch, and leaves no example out.""",
+    summary="steps_per_epoch with a dataset that is not repeated",
+    why="""With `steps_per_epoch`, every epoch should have the same number of steps. But a dataset
+that is not repeated ends with its last batch, and training ends, too. `.repeat()` before
+`.batch(…)` fills every batch and drops no example.""",
     framework="tensorflow",
     references=("https://keras.io/api/models/model_training_apis/#fit-method",),
     examples=(
@@ -128,11 +127,11 @@ or left out. `.repeat()` before `.batch(…)` fills each batch, and leaves no ex
 BATCH = Rule(
     code="KER057",
     name="batch-of-all-cores",
-    summary="a batch that the cores of a TPU cannot share well",
-    why="""The batch is the one of all cores, as before: each computes its part, by 8 rows at a
-time. A batch that 8 cores cannot share equally has two sizes, or fails. A multiple of 64 is right
-for 8 cores. With a larger batch, an epoch has fewer steps, and the learning rate has to be found
-again: so the migration leaves it as it is.""",
+    summary="a batch size that does not divide well over a TPU's cores",
+    why="""The batch size is still that of the whole batch. Each core computes its part, 8 rows at a
+time. If 8 cores can't share a batch equally, there are two sizes, or an error. For 8 cores, use a
+multiple of 64. The migration doesn't change the size: with larger batches, an epoch has fewer steps
+and needs another learning rate.""",
     framework="tensorflow",
     references=("https://cloud.google.com/tpu/docs/performance-guide",),
     examples=(
@@ -170,24 +169,24 @@ def remainder(ctx: Context, found: Construct) -> Decision | None:
     if ctx.words.strategy is not None and found.node in _of_loops(ctx):
         return None
     return advice(
-        "the last batch may be smaller: it is compiled for on its own, and cannot be divided over "
-        "several devices; in training, drop_remainder=True leaves it out, and .repeat() before it, "
-        "with steps_per_epoch, fills it"
+        "the last batch may be smaller: it needs a program of its own, and can't be divided "
+        "over several devices; in training, drop_remainder=True drops it, and .repeat() before "
+        "it, with steps_per_epoch, fills it"
     )
 
 
 def _of_loops(ctx: Context) -> list[ast.Call]:
-    """What makes the batches of training loops, in which nothing smaller is divided."""
+    """The calls that make the batches of rewritten training loops, which drop the remainder."""
     return [call for step in divided(ctx.names) for loop in step.loops for call in loop.batched]
 
 
 def _is_data(ctx: Context, call: ast.Call) -> bool:
-    """Whether a method is called of a data set of TensorFlow's."""
+    """Whether a method is called on a TensorFlow dataset."""
     return _methods(ctx, call) is not None
 
 
 def _methods(ctx: Context, data: ast.expr) -> list[str] | None:
-    """The methods that have made a data set of TensorFlow's; None of anything else."""
+    """The chain of methods that made a TensorFlow dataset; None for anything else."""
     at = data
     found: list[str] = []
     for _ in range(_LONG):
@@ -218,8 +217,8 @@ def hosted(ctx: Context, found: Construct) -> Decision | None:
     if not name.startswith("tensorflow."):
         return None
     return advice(
-        "runs on the host, one call at a time, and only where data is prepared: operations of "
-        "TensorFlow's run beside each other, and on a TPU"
+        "runs on the host, one call at a time, and only in input pipelines: TensorFlow's "
+        "operations run in parallel, and on a TPU"
     )
 
 
@@ -229,8 +228,8 @@ def padded(ctx: Context, found: Construct) -> Decision | None:
     if argument(found.node, 1, "padded_shapes") is not None:
         return None
     return advice(
-        "each batch has a length of its own, and a program is compiled for each: give "
-        "padded_shapes, or bucket_by_sequence_length with pad_to_bucket_boundary"
+        "batches differ in length, and each length is compiled: use padded_shapes, or "
+        "bucket_by_sequence_length with pad_to_bucket_boundary"
     )
 
 
@@ -251,8 +250,8 @@ def files(ctx: Context, found: Construct) -> Decision | None:
     match ctx.names.only_value(path) if path is not None else None:
         case ast.Constant(value=str(text)) if not text.startswith("gs://"):
             return advice(
-                "is read by the machine of the TPU: one that TPU_NAME names elsewhere has only "
-                "what is in Cloud Storage (gs://…)"
+                "is read by the TPU's machine: a remote TPU (TPU_NAME) can only read Cloud "
+                "Storage (gs://…)"
             )
     return None
 
@@ -268,8 +267,8 @@ def epoch(ctx: Context, found: Construct) -> Decision | None:
     if methods is None or "repeat" in methods or "from_generator" in methods:
         return None
     return advice(
-        "the data set is not repeated, and ends with its last batch: .repeat() before .batch(…) "
-        "gives each epoch as many whole batches"
+        "the dataset is not repeated, so training ends with its last batch: .repeat() before "
+        ".batch(…) gives every epoch the same number of full batches"
     )
 
 
@@ -285,7 +284,7 @@ def shared(ctx: Context, found: Construct) -> Decision | None:
     match ctx.names.only_value(size) if size is not None else None:
         case ast.Constant(value=int(rows)) if rows % _SHARED and rows > 1:
             return advice(
-                f"the {rows} are those of all cores, as before: on 8 cores, each has {rows / 8:g} "
-                f"of them; multiples of {_SHARED} are shared equally, by whole 8 rows"
+                f"{rows} is the size of the whole batch: on 8 cores, each gets {rows / 8:g} rows; "
+                f"with a multiple of {_SHARED}, each gets the same number, in groups of 8"
             )
     return None

@@ -171,7 +171,9 @@ def stays(ctx: Context) -> Report | None:
     if obstacle is None:
         return None
     file = "" if obstacle.path is None else f"{obstacle.path.name}, "
-    return Report(f"stays with {file}line {obstacle.line}: {obstacle.reason}", obstacle=obstacle)
+    return Report(
+        f"stays because of {file}line {obstacle.line}: {obstacle.reason}", obstacle=obstacle
+    )
 
 
 def listed_devices(ctx: Context) -> tuple[str, tuple[str, ...]]:
@@ -197,11 +199,11 @@ def chosen(ctx: Context, found: Construct) -> Decision | None:
     wanted = ctx.words.keras_backend or "tensorflow"
     value = _given(ctx, found.node)
     if value is None:
-        return Report(f"may choose another back end than {wanted}: set it to {wanted}")
+        return Report(f"may choose a back end other than {wanted}: set it to {wanted}")
     if value.value == wanted:
-        return Keep("chooses the back end that the target has")
+        return Keep("is the target's back end")
     if value.value != "tensorflow" or not ctx.words.keras_backend:
-        return Report(f"is a program for Keras on {value.value!r}: it stays as it is")
+        return Report(f"the program is for Keras on {value.value!r}: it stays")
     if (held := stays(ctx)) is not None:
         return held
     return Rewrite([SetString(value, wanted)])
@@ -302,7 +304,7 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
         case ast.ImportFrom(module=str(module), names=aliases):
             new = in_keras(module)
             if new == module:
-                return Keep("Keras computes with the back end that is chosen")
+                return Keep("Keras uses the chosen back end")
             if any(is_legacy(f"{module}.{alias.name}") for alias in aliases):
                 return Keep("only tf.keras has it, for any back end")
             if new is not None:
@@ -312,9 +314,9 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
             new_names = {a: in_keras(a.name) or a.name for a in aliases}
             changed = {a: name for a, name in new_names.items() if name != a.name}
             if not changed:
-                return Keep("Keras computes with the back end that is chosen")
+                return Keep("Keras uses the chosen back end")
             if any(a.asname is None for a in changed):
-                return Report("binds tensorflow: write `import keras`")
+                return Report("binds the name tensorflow: write `import keras`")
             rename = {a: _spelled(name, a.asname or "") for a, name in changed.items()}
             return Rewrite([EditImport(node, rename=rename)])
     return None

@@ -136,15 +136,15 @@ def device(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     named = argument(call, 0, "device_name") if call is not None else None
     if not isinstance(named, ast.Constant) or not isinstance(named.value, str):
-        return Report("places on a device that is named elsewhere: a TPU needs no block")
+        return Report("the device is chosen elsewhere: remove the block, a TPU needs none")
     if "gpu" not in named.value.lower():
-        return Keep("names no GPU, so it places nothing that the TPU computes")
+        return Keep("does not name a GPU")
     if (held := stays(ctx)) is not None:
         return held
     item = ctx.parent(call) if call is not None else None
     block = ctx.parent(item) if isinstance(item, ast.withitem) else None
     if not isinstance(block, ast.With) or not isinstance(item, ast.withitem):
-        return Report("is passed on: a TPU needs no block")
+        return Report("is passed on: remove it, a TPU needs no block")
     return Rewrite([Unwrap(block, [item])])
 
 
@@ -153,11 +153,9 @@ def listed(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node)
     kind = argument(call, 0, "device_type") if call is not None else None
     if isinstance(kind, ast.Constant) and kind.value not in ("GPU", "XLA_GPU"):
-        return Keep("lists other devices than GPUs")
+        return Keep("does not list GPUs")
     if call is None or kind is None:
-        return Report(
-            "lists devices of a kind that the source doesn't show: a TPU machine has no GPUs"
-        )
+        return Report("the type of device is unknown here: a TPU machine has no GPUs")
     if (held := stays(ctx)) is not None:
         return held
     assigned = ctx.names.statement(call)
@@ -175,7 +173,7 @@ def _assigned(ctx: Context, statement: ast.Assign, call: ast.Call) -> Decision:
         return Report(f"is empty on a TPU machine: {listed_devices(ctx)[0]} has names")
     scope = ctx.names.scope_of(target)
     if len(scope.bindings.get(target.id, ())) > 1:
-        return Report("is empty on a TPU machine, and its name is used for something else, too")
+        return Report("is empty on a TPU machine, and its variable is also used for something else")
     going = _going(ctx)
     uses = [*ctx.names.uses(target.id, scope)]
     left = [use for use in uses if _outermost(ctx, use, going) is None]
@@ -218,7 +216,7 @@ def setting(ctx: Context, found: Construct) -> Decision | None:
         return held
     block = _outermost(ctx, found.node, _going(ctx))
     if block is None:
-        return Report("sets something for a GPU: a TPU has no counterpart, and needs none")
+        return Report("is a setting for GPUs: remove it, a TPU needs none")
     return Rewrite([Delete(block)], drops=[block])
 
 
@@ -316,7 +314,7 @@ def question(ctx: Context, found: Construct) -> Decision | None:
 
 @LISTED.on("name", *_BUILT)
 def built(ctx: Context, found: Construct) -> Decision | None:
-    return Keep("says how TensorFlow was built, not what computes")
+    return Keep("tells how TensorFlow was built, not which device is used")
 
 
 @LISTED.on("name", "tensorflow.config.optimizer.set_jit")
@@ -326,7 +324,7 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     statement = ctx.names.statement(found.node)
     if isinstance(statement, ast.Expr) and statement.value is ctx.names.call_of(found.node):
         return Rewrite([Delete(statement)])
-    return Keep("compiles graphs for GPUs and CPUs; what runs on a TPU is compiled anyway")
+    return Keep("compiles graphs for GPUs and CPUs; programs for a TPU are always compiled")
 
 
 @VARIABLE.on("variable", *_OF_GPUS)

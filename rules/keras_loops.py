@@ -1,4 +1,4 @@
-"""Training loops of a program's own: their steps on all cores of a TPU."""
+"""Custom training loops: their steps on all cores of a TPU."""
 
 import ast
 import copy
@@ -26,13 +26,13 @@ LOOP = Rule(
     code="KER041",
     name="training-loop",
     summary="the step of a training loop runs on all cores, each with its part of a batch",
-    why="""`strategy.run` calls the step on each core, with its part of what
-`strategy.experimental_distribute_dataset` gives; gradients are added up, and what the step returns
-is joined. Variables are made before the first step, since a strategy can make none in one. A
-smaller last batch is not divided equally, so that on several cores the last, smaller batch of an
-epoch is left out. Batches have to be multiples of the number of cores. Evaluation stays as it is,
-on one device, and so do its metrics. A step without `tf.function` gets one where Python does
-nothing in it. Without a TPU the program computes what it did.""",
+    why="""`strategy.run` calls the step on each core with its part of a batch from
+`strategy.experimental_distribute_dataset`. Gradients are summed over the cores, and the results of
+the step are combined. Variables are created before the first step, because `strategy.run` can't
+create them. Batches have to be multiples of the number of cores; on several cores, the smaller
+last batch of an epoch is dropped. Evaluation and its metrics stay on one device. A step without
+`tf.function` gets one, if Python has nothing to run in each step. Without a TPU the results don't
+change.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/tutorials/distribute/custom_training",),
     examples=(
@@ -112,16 +112,17 @@ nothing in it. Without a TPU the program computes what it did.""",
 @LOOP.on("tensorflow", "step")
 def divided_step(ctx: Context, found: Construct) -> Decision | None:
     if ctx.words.strategy is None:
-        return Keep("is a part of what keeps the program with TensorFlow")
+        return Keep("part of what keeps the program on TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
     step = next(s for s in divided(ctx.names) if s.function is found.node)
     name = f"distributed_{step.function.name}"
     if name in ctx.names.by_id or name in ctx.names.by_attribute:
-        return Report(f"would be called by {name}, which is taken")
+        return Report(f"needs a function {name}, but that name is taken")
     if not Making(ctx.names, ctx.project).runs():
         return Report(
-            "trains what is made elsewhere: make it in this script, in a strategy's scope"
+            "trains objects created in another file: create them in this script, in a "
+            "strategy's scope"
         )
     strategy = strategy_name(ctx)
     edits: list[Edit] = [Delete(step.decorator)] if step.decorator is not None else []
@@ -152,14 +153,14 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
             if call not in made and not leaves_last_out(call):
                 made.add(call)
                 edits.append(EditCall(call, put={"drop_remainder": f"{strategy}.{REPLICAS} > 1"}))
-    note = "each core gets its part of a batch; on several, a smaller last batch is left out"
+    note = "each core gets a part of the batch; on several cores, a smaller last batch is dropped"
     if step.decorator is None:
-        note += "; tf.function compiles the step, where Python ran it"
+        note += "; the step is now a tf.function"
     return Rewrite(edits, ctx.module("tensorflow")[1], note=note)
 
 
 def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
-    """What a loop goes through: each batch divided, and counted by itself if it was counted."""
+    """The loop's iterable, with divided batches; `enumerate` is replaced by a counter."""
     template = f"{strategy}.experimental_distribute_dataset({{data}})"
     if loop.counted is None:
         return Replace(loop.data, template, {"data": loop.data})
@@ -199,7 +200,7 @@ def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
 
 
 def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
-    """Lines that make all variables of the models and optimizers that a step trains."""
+    """Lines that create all variables of the models and optimizers that a step trains."""
     given, lines = step.given(loop), []
     spelled, _ = ctx.module("tensorflow")
     for model, call in unbuilt(ctx.names, step, loop):
@@ -220,7 +221,7 @@ def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
 
 
 def _outside(node: ast.expr, given: dict[str, ast.expr]) -> str:
-    """An expression of a step as it is written where the step is called."""
+    """An expression of a step, written in the names of its caller."""
 
     class Given(ast.NodeTransformer):
         def visit_Name(self, name: ast.Name) -> ast.expr:

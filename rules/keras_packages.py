@@ -1,4 +1,4 @@
-"""What programs of Keras and TensorFlow are installed with, and started by."""
+"""Packages and commands of Keras and TensorFlow programs."""
 
 import ast
 import re
@@ -21,11 +21,11 @@ PACKAGE = Rule(
     code="KER060",
     name="tensorflow-package",
     summary="TensorFlow's packages become those that were tested for TPUs",
-    why="""tensorflow-tpu 2.19.1 with libtpu 0.0.10 are the last that work together on a TPU. With
-Keras on JAX, `tensorflow-cpu` stays for what reads data. In requirements and constraints, each
-distribution of TensorFlow gives way to these; in other lists they are named. Packages that ask for
-`tensorflow` itself would overwrite its files, and are named: install them with `--no-deps`, or
-leave them out. Requirements of projects in which nothing is rewritten stay.""",
+    why="""tensorflow-tpu 2.19.1 and libtpu 0.0.10 are the last releases that work together on a
+TPU. With Keras on JAX, `tensorflow-cpu` is installed for input pipelines. In requirements and
+constraints, these replace any distribution of TensorFlow; in other lists they are only reported.
+Packages that depend on `tensorflow` would overwrite its files, and are reported: install them with
+`--no-deps`, or not at all. If nothing in a project is rewritten, its requirements stay.""",
     framework="tensorflow",
     references=("https://pypi.org/project/tensorflow-tpu/",),
     examples=(
@@ -61,11 +61,11 @@ leave them out. Requirements of projects in which nothing is rewritten stay.""",
 COMMAND = Rule(
     code="KER061",
     name="tensorflow-command",
-    summary="commands that install TensorFlow, or start it on GPUs",
-    why="""In shell scripts, Dockerfiles and notebooks. Where TensorFlow is installed, the command
-gets the packages for a TPU; `nvidia-smi` becomes `tpu-info`. Variables that only TensorFlow on a
-GPU reads change nothing. Images for GPUs, flags of XLA for GPUs, and what asks for GPUs are
-named.""",
+    summary="commands that install TensorFlow, or run it on GPUs",
+    why="""In shell scripts, Dockerfiles and notebooks, commands that install TensorFlow install the
+packages for a TPU instead, and `nvidia-smi` becomes `tpu-info`. Variables that only TensorFlow on a
+GPU reads have no effect, and stay. Images and XLA flags for GPUs, and requests for GPUs are
+reported.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -90,12 +90,14 @@ named.""",
         ),
     ),
 )
-_NEEDS = ("keras", "tensorflow-", "tf-", "tflearn")  # of conda's, what asks for its tensorflow
-_BRINGS = "asks for `tensorflow`, whose files overwrite those of {}: install it with --no-deps"
+_NEEDS = ("keras", "tensorflow-", "tf-", "tflearn")  # of conda, which depend on its tensorflow
+_BRINGS = (
+    "depends on `tensorflow`, whose files would overwrite those of {}: install it with --no-deps"
+)
 
 
 def needed(ctx: Context) -> dict[str, str]:
-    """What has to be installed on a machine with a TPU, by the names of packages."""
+    """The packages that a machine with a TPU needs, by name."""
     instead = on_tpu(ctx.target)
     modules = {each.module for each in instead}
     own = [e for e in pinned(ctx.target) if e.module not in modules and e.exact]
@@ -105,7 +107,7 @@ def needed(ctx: Context) -> dict[str, str]:
 
 
 def in_place_of_tensorflow(ctx: Context, others: set[str]) -> list[str]:
-    """The packages, less those that have a line, or a word, of their own."""
+    """The packages, without those that are listed separately."""
     return [text for name, text in needed(ctx).items() if name not in others]
 
 
@@ -138,9 +140,9 @@ def package(ctx: Context, found: Construct) -> Decision:
     else:
         return Keep("does not depend on the device")
     if packages_beside(ctx, found).count(name) > 1:
-        return Report(f"is there more than once: the target takes {', '.join(new)}")
+        return Report(f"is listed more than once: the target needs {', '.join(new)}")
     if marker or " -" in body or said.startswith("-") or "://" in body:
-        return Report(f"the target takes {', '.join(new)} in its place")
+        return Report(f"the target needs {', '.join(new)} instead")
     call = ctx.parent(found.node)
     if (
         isinstance(call, ast.Call)
@@ -162,9 +164,9 @@ def listed(ctx: Context, found: Construct) -> Decision:
     if (refused := _refused(ctx, name)) is not None:
         return refused
     if name in TENSORFLOW:
-        return Report(f"the target takes {', '.join(in_place_of_tensorflow(ctx, set()))}")
+        return Report(f"the target needs {', '.join(in_place_of_tensorflow(ctx, set()))}")
     if name == "keras":
-        return Report(f"the target takes {needed(ctx)['keras']}")
+        return Report(f"the target needs {needed(ctx)['keras']}")
     return Keep("does not depend on the device")
 
 
@@ -178,18 +180,18 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if name in OF_CONDA:
         if back := [each for each in listed if each.startswith(_NEEDS) and each not in OF_CONDA]:
             return Report(
-                f"conda has no build for TPUs, and {', '.join(back)} of conda's needs conda's "
-                f"tensorflow: move all of these to the list of pip, with {wanted} there"
+                f"conda has no build for TPUs, and conda's {', '.join(back)} needs conda's "
+                f"tensorflow: move all of these to the pip section, and add {wanted} there"
             )
         if not TENSORFLOW.isdisjoint(each for each in _of_pip(ctx)):
-            return Report("pip installs it, too, and conda has no build for TPUs: remove it")
+            return Report("pip also installs it, and conda has no build for TPUs: remove it")
         if listed.index(name) != next(n for n, each in enumerate(listed) if each in OF_CONDA):
-            return ctx.with_text(found, "", "pip has it for the target, conda has not")
-        return ctx.with_text(found, "\n".join(new), "pip has it for the target, conda has not")
+            return ctx.with_text(found, "", "only pip has the target's build")
+        return ctx.with_text(found, "\n".join(new), "only pip has the target's build")
     if (refused := _refused(ctx, name)) is not None:
         return refused
     if name in needed(ctx):
-        return Report(f"the target takes {needed(ctx)[name]}, by pip: remove it here")
+        return Report(f"the target needs {needed(ctx)[name]} from pip: remove it here")
     return Keep("does not depend on the device")
 
 
@@ -201,7 +203,7 @@ def _of_pip(ctx: Context) -> set[str]:
 
 @PACKAGE.on("tensorflow package", "compiled")
 def compiled(ctx: Context, found: Construct) -> Decision:
-    return Report(f"a tool made this list: make it again, with {', '.join(needed(ctx).values())}")
+    return Report(f"generated by a tool: run it again, with {', '.join(needed(ctx).values())}")
 
 
 @COMMAND.on("tensorflow command", "pip")
@@ -256,13 +258,13 @@ def in_container(ctx: Context, found: Construct) -> Decision | None:
 def image(ctx: Context, found: Construct) -> Decision:
     new = " ".join(needed(ctx).values())
     if "tensorflow/tensorflow" in ctx.text(found):
-        return Report(f"an image with a TensorFlow of its own: python:3.12 and `pip install {new}`")
-    return Report(f"an image for CUDA: python:3.12 will do, with `pip install {new}`")
+        return Report(f"contains TensorFlow for GPUs: use python:3.12 and `pip install {new}`")
+    return Report(f"an image for CUDA: use python:3.12 and `pip install {new}`")
 
 
 @COMMAND.on("tensorflow command", "variable")
 def variable(ctx: Context, found: Construct) -> Decision:
-    return Keep("is of TensorFlow on GPUs, and changes nothing on a TPU")
+    return Keep("only affects TensorFlow on GPUs")
 
 
 @COMMAND.on("tensorflow command", "hides")
@@ -272,11 +274,13 @@ def hides(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("tensorflow command", "flags")
 def flags(ctx: Context, found: Construct) -> Decision:
-    return Report("are flags of XLA's compiler for GPUs: leave them out")
+    return Report("XLA flags for GPUs: remove them")
 
 
 @COMMAND.on("tensorflow command", "notebook")
 def notebook(ctx: Context, found: Construct) -> Decision:
     """Colab's TPU runtimes have no TensorFlow."""
     new = " ".join(needed(ctx).values())
-    return Keep("is there where it is installed", f"Colab has none for TPUs: `%pip install {new}`")
+    return Keep(
+        "does not depend on the device", f"Colab has no TensorFlow for TPUs: `%pip install {new}`"
+    )

@@ -146,13 +146,13 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     value = keyword.value
     if not ctx.words.keras_backend:
         if isinstance(value, ast.Constant) and value.value in (False, "auto", None):
-            return Keep("a TPU compiles what a strategy runs anyway")
+            return Keep("code run by a strategy is always compiled for a TPU")
         return Rewrite([EditCall(call, drop=[keyword])])
     if isinstance(value, ast.Constant) and value.value is False:
         return Rewrite([EditCall(call, drop=[keyword])])
     if isinstance(value, ast.Constant):
         return Keep("compiles, as Keras does by default on JAX")
-    return Report("may compile nothing, and a TPU waits for each operation then: remove it")
+    return Report("may turn compilation off, and a TPU then waits for each operation: remove it")
 
 
 @DOUBLE.on("name", *_FLOATX)

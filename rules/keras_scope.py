@@ -197,7 +197,7 @@ def measured(ctx: Context, found: Construct) -> Decision | None:
 
 def _by_replicas(ctx: Context, node: ast.AST, operator: str) -> Decision | None:
     if ctx.words.strategy is None:
-        return Keep("is of the whole batch")
+        return Keep("is computed from the whole batch")
     if (held := stays(ctx)) is not None:
         return held
     assert isinstance(node, ast.expr)

@@ -145,7 +145,9 @@ def _on_tpus(ctx: Context, word: Word, found: Construct) -> Decision | None:
     if not isinstance(made, ast.Assign):  # not called, else it would be an obstacle
         return None
     if _name(ctx, found) in WORKERS and "TF_CONFIG" in ctx.source.text:
-        return Report("is set up by TF_CONFIG: one process drives all TPU devices of a machine")
+        return Report(
+            "is configured by TF_CONFIG, but one process drives all TPU devices of a machine"
+        )
     text = word.code.replace("{name}", ctx.source.code(made.targets[0]))
     edits: list[Edit] = [Insert(ctx.names.tree, made, [text]), Delete(made)]
     note = "each batch is divided over all TPU cores, as it was over the GPUs"

@@ -1,4 +1,4 @@
-"""TensorFlow beside Keras: what a model may compute with on any back end, and what it may not."""
+"""TensorFlow in Keras programs: operations with a counterpart in keras.ops, and the others."""
 
 import ast
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ ONLY = Rule(
     code="KER003",
     name="tensorflow-only",
     summary="code that only TensorFlow runs keeps a program on TensorFlow",
-    why="""A training loop with `tf.GradientTape`, a `tf.function`, a step of a model's own, a
-metric that a layer updates in its `call`, TensorFlow's operations within a layer that
-`keras.ops` has no counterpart for, TensorFlow 1: with another back end, each of these raises an
-error, or trains nothing. On a TPU, TensorFlow itself doesn't run all of it either: not
-TensorFlow 1, estimators, parameter servers, or training loops that don't divide their loss over
-the cores. The program stays whole, and each such line is reported with what to write instead.""",
+    why="""With another back end, these raise an error or train nothing: a training loop with
+`tf.GradientTape`, a `tf.function`, a model's own `train_step`, a metric that a layer updates in its
+`call`, operations in a layer without a counterpart in `keras.ops`, and TensorFlow 1. On a TPU,
+TensorFlow itself doesn't support TensorFlow 1, estimators, parameter servers, or training loops
+that don't divide their loss over the cores. The whole program stays, and each such line is reported
+with what to write instead.""",
     framework="tensorflow",
     effort=Effort.HOURS,
     references=("https://keras.io/guides/migrating_to_keras_3/",),

@@ -41,7 +41,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     others = packages_beside(ctx, found)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
-            return Report(f"was probably built for CUDA; the target takes {all_needed(ctx)}")
+            return Report(f"was probably built for CUDA; the target needs {all_needed(ctx)}")
         if why := clash(ctx.target, name, others):
             return Report(why)
         return Keep("does not depend on the device")
@@ -54,7 +54,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         return Keep("the version that was tested")
     if new is None or not text.startswith(name.split("-")[0]):
         listed = ", ".join(f"`{line}`" for line in (first, *more))
-        return Report(f"not changed automatically; the target takes {listed}")
+        return Report(f"not changed automatically; the target needs {listed}")
     note = "versions that were tested together; the lock file has to be made again"
     return ctx.with_text(found, "\n".join([new, *more]), note)
 
@@ -95,7 +95,7 @@ def source(ctx: Context, found: Construct) -> Decision:
         if key not in ("index", "extra", "group", "marker")
     ]
     if name in tested(ctx.target) and places:
-        return Report(f"comes from elsewhere; the target takes {tested(ctx.target)[name]}: "
+        return Report(f"comes from elsewhere; the target needs {tested(ctx.target)[name]}: "
                       "leave the source out")  # fmt: skip
     if any(re.search(r"cu\d{2,3}\b", place) for place in places):
         return Report("was probably built for CUDA")
@@ -167,8 +167,8 @@ def conda(ctx: Context, found: Construct) -> Decision:
                 f"pytorch: move all of these to the list of pip, with {wanted} there"
             )
         if package in of_pip:
-            return Report("pip installs it, too, and conda has no build for TPUs: remove it")
-        return ctx.with_text(found, "\n".join(lines), "pip has it for the target, conda has not")
+            return Report("pip also installs it, and conda has no build for TPUs: remove it")
+        return ctx.with_text(found, "\n".join(lines), "only pip has the target's build")
     if name in _CHOOSES_BUILD:
         if brings_torch and not back:
             return ctx.with_text(found, "", "chooses a build of conda's pytorch, which is gone")
@@ -180,7 +180,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     fitting = tested(ctx.target).get(name)
     if fitting is not None:
-        return Report(f"the target takes {fitting}, by pip: remove it here")
+        return Report(f"the target needs {fitting}, by pip: remove it here")
     moved = _for_pip(name, version)
     if moved and brings_torch and not back:
         return ctx.with_text(found, moved, "needs torch, which pip has for the target")

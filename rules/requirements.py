@@ -278,7 +278,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     others = packages_beside(ctx, found)
     if name is None:
-        return Report(f"not changed automatically; the target takes {all_needed(ctx)}")
+        return Report(f"not changed automatically; the target needs {all_needed(ctx)}")
     if name not in versions:
         return _without_version(ctx, name, others, line, body)
     if found.key == "dependency" and not (wheel or repository):
@@ -295,7 +295,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if len(new) == 1 and alike(new[0], wanted) and not options:
         return Keep("the version that was tested", advice)
     if repository and not wheel:
-        return Report(f"builds {name} from its repository; the target takes {', '.join(new)}")
+        return Report(f"builds {name} from its repository; the target needs {', '.join(new)}")
     if options or marker or others.count(name) > 1:
         return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
@@ -309,7 +309,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
 def _without_version(
     ctx: Context, name: str, others: Iterable[str | None], line: str, body: str
 ) -> Decision:
-    """A package that the target takes in any version, unless it was built for CUDA."""
+    """A package that the target needs in any version, unless it was built for CUDA."""
     if why := clash(ctx.target, name, others):
         return Report(why)
     if re.search(r"cu\d{2,3}\b", line):
@@ -328,8 +328,8 @@ def extra(ctx: Context, found: Construct) -> Decision:
     return ctx.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
 
 
-_PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target takes {}"
-_OF_JAX = "probably of a program for JAX; in one environment with it, the target takes {}"
+_PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target needs {}"
+_OF_JAX = "probably of a program for JAX; in one environment with it, the target needs {}"
 SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
@@ -370,9 +370,9 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
              and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
     said = [f"`{line.strip()}` excludes every tested version" for line in lines] + libraries
     if "torch" in names or (None in names and "torch" in ctx.text(found)):
-        said.insert(0, f"the target takes {all_needed(ctx)}")
+        said.insert(0, f"the target needs {all_needed(ctx)}")
     versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
-    said += [f"the target takes {version}" for version in versions if version]
+    said += [f"the target needs {version}" for version in versions if version]
     asked = ctx.text(found).split()
     done = all(v in asked for v in (tested(ctx.target)["torch"], *filter(None, versions)))
     if not said or (done and not lines and not libraries):

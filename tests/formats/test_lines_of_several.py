@@ -119,7 +119,7 @@ def test_a_command_that_its_quotes_can_not_hold_is_told() -> None:
     [
         ("torch_xla", "torch\nlibtpu==0.0.19\n", "libtpu==0.0.19", "torch_xla[tpu]==2.9.0 brings"),
         ("torch_xla", "torch_xla\nlibtpu-nightly\n", "libtpu-nightly", "remove it"),
-        ("torchax", "torch\nlibtpu-nightly\n", "libtpu-nightly", "takes libtpu==0.0.52"),
+        ("torchax", "torch\nlibtpu-nightly\n", "libtpu-nightly", "needs libtpu==0.0.52"),
         ("torchax", "torch\ntorch_xla[tpu]~=2.1\n", "torch_xla[tpu]~=2.1", "overwrites torchax"),
     ],
 )

@@ -133,7 +133,7 @@ def test_what_only_tensorflow_runs_is_named_and_nothing_changes(source: str, lin
     only = [d for d in result.diagnostics if d.code == "KER003"]
     assert [d.range.line for d in only][:1] == [line]
     stays = [d for d in result.diagnostics if d.code == "KER002"]
-    assert all("stays with line" in d.message for d in stays)
+    assert all("stays because of line" in d.message for d in stays)
 
 
 def test_what_prepares_data_stays() -> None:
@@ -216,7 +216,7 @@ def test_a_file_that_is_imported_may_keep_its_program(tmp_path: Path) -> None:
     made = {file.path.name: file.result for file in report.files}
     assert made["train.py"].source.decode() == train
     said = " ".join(d.message for d in made["train.py"].diagnostics)
-    assert "stays with model.py, line 6: train_step" in said
+    assert "stays because of model.py, line 6: train_step" in said
     assert "tf.GradientTape" in " ".join(d.construct for d in made["model.py"].diagnostics)
 
 

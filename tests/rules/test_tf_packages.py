@@ -58,13 +58,13 @@ def test_requirements_get_what_was_tested(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("requirements.txt", "tensorflow-text==2.8.0\n", "asks for `tensorflow`"),
-        ("requirements.txt", "tensorflow; sys_platform == 'linux'\n", "in its place"),
+        ("requirements.txt", "tensorflow-text==2.8.0\n", "depends on `tensorflow`"),
+        ("requirements.txt", "tensorflow; sys_platform == 'linux'\n", "instead"),
         ("requirements.txt", "nvidia-cudnn-cu12\n", "CUDA"),
-        ("pyproject.toml", LIBRARY, "takes"),
+        ("pyproject.toml", LIBRARY, "needs"),
         ("Dockerfile", "FROM tensorflow/tensorflow:2.15.0-gpu\n", "python:3.12"),
         ("a.sh", "docker run --gpus all a python train.py\n", "--privileged"),
-        ("a.sh", "export XLA_FLAGS=--xla_gpu_autotune_level=2\n", "leave them out"),
+        ("a.sh", "export XLA_FLAGS=--xla_gpu_autotune_level=2\n", "XLA flags for GPUs"),
         ("a.sh", "CUDA_VISIBLE_DEVICES=-1 python train.py\n", "has to name it"),
         ("a.sh", "pip install tf-models-official\n", "--no-deps"),
     ],
@@ -91,9 +91,9 @@ def test_what_conda_installs_moves_to_the_list_of_pip() -> None:
 @pytest.mark.parametrize(
     ("packages", "said"),
     [
-        (("tensorflow-gpu", "tensorflow-datasets"), "move all of these to the list of pip"),
+        (("tensorflow-gpu", "tensorflow-datasets"), "move all of these to the pip section"),
         (("cudatoolkit=11.2",), "part of CUDA"),
-        (("keras=2.10",), "by pip: remove it here"),
+        (("keras=2.10",), "from pip: remove it here"),
         (("tensorflow", "pip:\n    - tensorflow-cpu==2.19.1"), "conda has no build for TPUs"),
     ],
 )

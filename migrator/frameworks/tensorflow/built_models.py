@@ -1,4 +1,4 @@
-"""Models that have their variables as soon as they are made: what they take is said with them."""
+"""Models that have their variables once they are created, because their input is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _DEPTH = 6
 
 
 def is_built(names: Names, model: ast.expr, depth: int = 0) -> bool:
-    """Whether a model, by its name or by the call that makes it, is seen to have its variables."""
+    """Whether a model, given by name or by the call that creates it, is known to have its
+    variables."""
     value = value_of(names, model)
     if not isinstance(value, ast.Call) or depth > _DEPTH:
         return False
@@ -56,7 +57,7 @@ def _says_input(names: Names, layer: ast.expr) -> bool:
 
 
 def _makes_built(names: Names, node: ast.AST, depth: int) -> bool:
-    if isinstance(node, ast.ClassDef):  # of built models, and of nothing else that has variables
+    if isinstance(node, ast.ClassDef):  # if its only parts with variables are built models
         held = [v for values in names.class_attributes[node].values() for v in values if v]
         made = [v for v in held if isinstance(v, ast.Call)
                 and keras_name(names, v.func)]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Steps that no tf.function compiles: whether a graph does each time all that they do.
+"""Steps without a tf.function: whether a graph would do everything they do each time.
 
-`strategy.run` needs a graph on a TPU. What Python does in a step, and TensorFlow does not see,
-would be done once, when the graph is made.
+`strategy.run` needs a graph on a TPU. Python code in a step would only run once, when the graph is
+made.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from migrator.frameworks.tensorflow.traced import called_by, is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
 _ONCE = (
-    "is done by Python each time, and would be done once where tf.function compiles the step, as "
-    "strategy.run needs: move it into the loop, or compile the step yourself"
+    "would only run once, because strategy.run needs the step to be a tf.function: move it into"
+    " the loop, or decorate the step yourself"
 )
 _DRAWS = (
-    "draws other numbers once tf.function compiles the step, as strategy.run needs: compile the "
-    "step yourself"
+    "draws other numbers in a tf.function, which strategy.run needs: decorate the step yourself"
 )
 _VALUES = (
-    "is given other values than objects that are made once, and tf.function would compile the "
-    "step for each: give it tensors alone, or compile the step yourself"
+    "is given values that may change, and tf.function would compile the step for each: only "
+    "pass tensors, or decorate the step yourself"
 )
 _IN_GRAPHS = ("keras.activations.", "keras.losses.", "keras.ops.", "keras.random.")
 _NOT = ("tensorflow.Variable", "tensorflow.data.", "tensorflow.io.", "tensorflow.print",
@@ -37,7 +36,7 @@ _IN_MODELS = frozenset({"append", "numpy"})
 
 
 def python_in(names: Names, step: Step) -> Iterator[Unfit]:
-    """What is done by Python in a step, in the functions that it calls, and in its models."""
+    """Python code in a step, in the functions that it calls, and in its models."""
     for loop in step.loops:
         for name, given in step.given(loop).items():
             if name == step.own or name in step.shared():
@@ -94,7 +93,8 @@ def _in_call(names: Names, call: ast.Call, functions: list[ast.FunctionDef]) -> 
 def _is_in_graphs(
     names: Names, called: ast.expr, name: str, functions: list[ast.FunctionDef]
 ) -> bool:
-    """Whether a call is one of TensorFlow's, of a model or a loss, or of what is looked into."""
+    """Whether a call is TensorFlow's, a model's or a loss's, or of a function that is checked,
+    too."""
     if isinstance(called, ast.Name) and not names.lookup(called):
         return called.id in _OF_PYTHON
     if (known := in_keras(name)) is not None:
@@ -120,7 +120,7 @@ def _is_in_graphs(
 
 
 def _is_of_keras(names: Names, made: ast.expr) -> bool:
-    """Whether a call makes something of Keras', whose own `call` is looked into."""
+    """Whether a call creates a Keras object, whose own `call` is checked separately."""
     if not isinstance(made, ast.Call):
         return False
     if in_keras(names.qualified(made.func) or "") is not None:
@@ -143,7 +143,8 @@ def _returns_keras(names: Names, function: ast.AST) -> bool:
 
 
 def _in_model(names: Names, method: ast.FunctionDef) -> Iterator[Unfit]:
-    """What a graph leaves out of a model's `call`, which Keras may compile as well."""
+    """Python code in a model's `call` that a graph would not repeat; Keras may compile models as
+    well."""
     for node in ast.walk(method):
         match node:
             case ast.Call(func=ast.Name(id="print" | "float" | "int" | "bool")):

@@ -1,4 +1,4 @@
-"""TensorFlow and Keras, as a framework: what in a file involves a GPU, or TensorFlow alone."""
+"""TensorFlow and Keras as a framework: the constructs that involve a GPU, or only TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from migrator.frameworks.tensorflow.tpu_obstacles import (
 )
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
-# Words of code for GPUs, or of Keras, which runs on the GPU that there is without naming it.
+# Words of GPU code, and of Keras, which uses an available GPU without naming it.
 _TOKENS = Tokens(
     b"/GPU:", rb"\bgpu:\d", rb"[\"']GPU[\"']", b"set_memory_growth", b"is_gpu_available",
     b"is_built_with_cuda", b"MirroredStrategy", b"OneDeviceStrategy", b"mixed_float16",
@@ -37,14 +37,14 @@ _TOKENS = Tokens(
     rb"\btf\.(?:function|compat|estimator)\b", rb"(?:import|from|\btf\.|tensorflow\.)\s*keras\b",
     b"__command__", b"__setting__", b"__requirement__", b"__dependency__", b"__constraint__",
     b"__compiled__", b"__conda__", b"__build__", b"__table__", b"__pixi__",
-    rb"[\"']tensorflow[-\w]*[\"'<>=!~ ;\[]", rb"[\"']keras[-\w]*[\"'<>=!~ ;\[]",  # of a setup.py
+    rb"[\"']tensorflow[-\w]*[\"'<>=!~ ;\[]", rb"[\"']keras[-\w]*[\"'<>=!~ ;\[]",  # in a setup.py
     rb"[\"']tf[-_]nightly[-\w]*[\"'<>=!~ ;\[]",
 )  # fmt: skip
 _FLOAT16 = "mixed_float16"
 
 
 def constructs(view: ModuleView) -> list[Construct]:
-    """The constructs of a module: names that rules are about, and what is found by more."""
+    """The constructs of a module: names that rules handle, and those that need more than a name."""
     names = view.names
     named = by_name(view)
     own = [
@@ -58,7 +58,7 @@ def constructs(view: ModuleView) -> list[Construct]:
 
 
 def _placed(names: Names, node: ast.AST) -> ast.AST:
-    """Aliases and keywords stand with what they are a part of."""
+    """The node that determines the position: for aliases and keywords, their parent."""
     return names.parents.get(node, node) if isinstance(node, ast.keyword | ast.arg) else node
 
 
@@ -80,7 +80,7 @@ def _keras(names: Names) -> Iterator[Construct]:
 
 
 def _is_computed(names: Names, value: ast.expr) -> bool:
-    """Whether a value is what a model, a layer or a function of Keras gives."""
+    """Whether a value is the result of a Keras model, layer or function."""
     value = names.only_value(value)
     if not isinstance(value, ast.Call):
         return False
@@ -96,7 +96,7 @@ def _is_computed(names: Names, value: ast.expr) -> bool:
 
 
 def _computed(names: Names) -> Iterator[Construct]:
-    """What of TensorFlow's stands within what Keras computes, or runs in TensorFlow alone."""
+    """TensorFlow operations in Keras models, and code that only runs in TensorFlow."""
     stopped = obstacles(names)
     yield from (Construct("tensorflow", "only", node) for node in stopped)
     for node in obstacles_elsewhere(names):
@@ -121,7 +121,7 @@ def _computed(names: Names) -> Iterator[Construct]:
 
 
 def _of_replicas(names: Names) -> Iterator[Construct]:
-    """What several replicas compute otherwise than one."""
+    """Code that gives other results on several replicas than on one."""
     for step in divided(names):
         yield Construct("tensorflow", "step", step.function)
     for loss in losses_of_parts(names):
@@ -134,7 +134,7 @@ def _of_replicas(names: Names) -> Iterator[Construct]:
 
 
 def _is_given_to_keras(names: Names, node: ast.AST) -> bool:
-    """Whether a function is passed on to a layer."""
+    """Whether a function is passed to a layer."""
     above = names.parents.get(node)
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
     if not isinstance(call, ast.Call) or call.func is node:

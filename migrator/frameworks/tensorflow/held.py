@@ -1,4 +1,4 @@
-"""What a name, or an attribute of an object, holds where that is seen to be one thing."""
+"""The single value of a name or of an object's attribute, if there is only one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import ast
 
 from migrator.analysis.syntax.names import Binding, Names, argument
 
-_DEPTH = 8  # of names that stand for each other
+_DEPTH = 8  # length of a chain of names that is followed
 
 
 def value_of(names: Names, node: ast.expr, depth: int = 0) -> ast.expr:
-    """The value of a name or an attribute; the expression itself where there may be several.
+    """The value of a name or an attribute; the expression itself if there may be several.
 
-    Parameters have what the only call gives them, attributes what the only object of a class has.
+    A parameter has the value that the only call passes; an attribute, that of the only object of
+    its class.
     """
     if depth > _DEPTH:
         return node
@@ -29,7 +30,7 @@ def value_of(names: Names, node: ast.expr, depth: int = 0) -> ast.expr:
 
 
 def class_of(names: Names, owner: ast.Name) -> ast.ClassDef | None:
-    """The class of this file that an object is of, of which it is the only one."""
+    """The class of this file of which an object is the only instance."""
     held = names.owner_class(owner)
     if held is None:
         match names.only_value(owner):
@@ -40,7 +41,7 @@ def class_of(names: Names, owner: ast.Name) -> ast.ClassDef | None:
 
 
 def only_made(names: Names, owner: ast.ClassDef) -> ast.Call | None:
-    """The call that makes the only object of a class, which nothing else uses."""
+    """The call that creates the only object of a class, if nothing else uses the class."""
     (*uses,) = names.uses(owner.name, names.scope_of(owner))
     return names.call_of(uses[0]) if len(uses) == 1 else None
 
@@ -51,7 +52,7 @@ def _kept(names: Names, owner: ast.ClassDef | None, name: str) -> ast.expr | Non
 
 
 def _is_set_elsewhere(names: Names, name: str) -> bool:
-    """Whether an attribute is assigned to otherwise than by an object's own methods."""
+    """Whether an attribute is assigned outside of the object's own methods."""
     for node in names.by_attribute.get(name, ()):
         if isinstance(node.ctx, ast.Store):
             if not isinstance(node.value, ast.Name) or names.owner_class(node.value) is None:
@@ -60,7 +61,7 @@ def _is_set_elsewhere(names: Names, name: str) -> bool:
 
 
 def _given(names: Names, parameter: Binding) -> ast.expr | None:
-    """What the only call gives a parameter, of a function or of what makes an object."""
+    """The value that the only call of a function or class passes for a parameter."""
     function = names.parents.get(parameter.node)
     if not isinstance(function, ast.FunctionDef) or not isinstance(parameter.node, ast.arg):
         return None

@@ -1,4 +1,5 @@
-"""What programs of TensorFlow's are installed with, and started by: packages, images, variables."""
+"""Packages, images and environment variables that TensorFlow programs are installed and started
+with."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ TENSORFLOW = frozenset({
     "intel-tensorflow", "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel",
     "tensorflow-macos", "tensorflow-rocm", "tensorflow-tpu", "tf-nightly", "tf-nightly-gpu",
 })  # fmt: skip
-# What asks for the distribution `tensorflow` itself, whose files would overwrite another's.
+# Packages that depend on the distribution `tensorflow`, whose files would overwrite another's.
 BRINGS_TENSORFLOW = frozenset({
     "keras-hub", "keras-nlp", "tensorflow-hub", "tensorflow-text", "tf-keras",
     "tf-models-official",
 })  # fmt: skip
-# Of conda's, what is the distribution, or chooses one.
+# Conda packages that are the distribution, or select one.
 OF_CONDA = frozenset({
     "tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-eigen", "tensorflow-mkl",
 })  # fmt: skip
@@ -51,7 +52,7 @@ _STARTED = ("nvidia-smi", "slurm", "container")
 
 
 def installed(names: Names) -> Iterator[Construct]:
-    """Requirements and commands that concern TensorFlow, or the GPUs that it ran on."""
+    """Requirements and commands that concern TensorFlow, or its GPUs."""
     found = [*_found(names)]
     yield from found
     if CELL in names.by_id and not any(each.key == "pip" for each in found):
@@ -91,7 +92,7 @@ def _found(names: Names) -> Iterator[Construct]:
 
 
 def command(text: str) -> str:
-    """What a line for a shell has to do with TensorFlow or GPUs; "" for nothing."""
+    """The kind of a shell command that concerns TensorFlow or GPUs; "" for others."""
     said = mentions.without_comment(text)
     if _INSTALLS.search(said):
         return "pip" if _PACKAGES.search(said) else ""

@@ -1,4 +1,4 @@
-"""Names of Keras, by TensorFlow or by itself, and what of them only TensorFlow's has."""
+"""Names of Keras, with or without TensorFlow's prefix, and which of them only TensorFlow has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 
 from migrator.analysis.syntax.names import Names
 
-# What tf.keras of Keras 3 has, and keras itself has not: none of it computes with TensorFlow, so
-# that it works on any back end, by its old name.
+# Names that tf.keras of Keras 3 has and keras lacks. None of them computes with TensorFlow, so they
+# work on any back end under the old name.
 _LEGACY = (
     "preprocessing.image.DirectoryIterator", "preprocessing.image.ImageDataGenerator",
     "preprocessing.image.Iterator", "preprocessing.image.NumpyArrayIterator",
@@ -16,7 +16,7 @@ _LEGACY = (
     "preprocessing.sequence.skipgrams", "preprocessing.text",
     "layers.RandomHeight", "layers.RandomWidth", "layers.ThresholdedReLU",
 )  # fmt: skip
-# Functions of tf.keras.backend that compute with TensorFlow, or that Keras 3 has no more.
+# Functions of tf.keras.backend that compute with TensorFlow, or that Keras 3 has removed.
 _OF_TENSORFLOW = frozenset({
     "abs", "all", "any", "arange", "argmax", "argmin", "batch_dot", "batch_flatten",
     "batch_get_value", "batch_normalization", "batch_set_value", "bias_add", "binary_crossentropy",
@@ -40,7 +40,7 @@ _OF_TENSORFLOW = frozenset({
     "zeros_like",
 })  # fmt: skip
 _TF_KERAS = "tensorflow.keras"
-# Modules of Keras' that TensorFlow has by a second name.
+# Keras modules that TensorFlow also has under a second name.
 _SECOND = ("initializers", "losses", "metrics", "optimizers")
 MODULES = {
     _TF_KERAS: "keras",
@@ -57,18 +57,18 @@ def in_keras(qualname: str) -> str | None:
 
 
 def keras_name(names: Names, node: ast.expr) -> str:
-    """What an expression names of Keras, as `in_keras` has it; "" for anything else."""
+    """The Keras name of an expression, in the form of `in_keras`; "" for anything else."""
     return in_keras(names.qualified(node) or "") or ""
 
 
 def is_legacy(qualname: str) -> bool:
-    """Whether only tf.keras has a name, or what a module holds."""
+    """Whether only tf.keras has a name, or its module."""
     name = qualname.removeprefix(f"{_TF_KERAS}.")
     return name.startswith(_LEGACY)
 
 
 def computing_backend(qualname: str) -> str:
-    """The function of keras.backend that TensorFlow computes: "" for any other name."""
+    """The function of keras.backend that TensorFlow computes; "" for any other name."""
     name = in_keras(qualname) or ""
     last = name.removeprefix("keras.backend.")
     return last if last in _OF_TENSORFLOW and last != name else ""

@@ -1,7 +1,7 @@
-"""Where a program makes models and optimizers: what has to stand in the scope of a strategy.
+"""Where a program creates models and optimizers, which has to happen in a strategy's scope.
 
-Variables belong to the strategy in whose scope they are made. So a call that makes some stands in
-it, itself or as a part of a function that is called there.
+Variables belong to the strategy in whose scope they are created. So a call that creates some has to
+be in the scope, directly or inside of a function that is called there.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _TRAINS = frozenset({
     "evaluate", "experimental_distribute_dataset", "fit", "fit_generator", "predict",
     "predict_on_batch", "test_on_batch", "train_on_batch",
 })  # fmt: skip
-_GAP = 2  # other statements between two that make something, in one block
+_GAP = 2  # other statements between two that create something, in one block
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 _Ask = Callable[[ast.Call, int], bool]
-_DEPTH = 6  # of functions that call each other
+_DEPTH = 6  # length of a chain of calls that is followed
 
 
 @dataclass
 class Making:
-    """What the statements of a file make, those of the files that it imports, too."""
+    """The objects that the statements of a file create, also through files that it imports."""
 
     names: Names
     project: ProjectFacts | None = None
@@ -50,11 +50,12 @@ class Making:
     _trains: dict[ast.AST, bool] = field(default_factory=dict)
 
     def runs(self) -> list[list[ast.stmt]]:
-        """Neighbouring statements that belong into one scope."""
+        """Runs of neighbouring statements that belong in one scope."""
         return [run for body in self._bodies() for run in self._in_block(body)]
 
     def _bodies(self) -> Iterator[Sequence[ast.stmt]]:
-        """Blocks that are run as they stand: functions that only make something are called."""
+        """Blocks that need a scope; functions that only create something are called in one
+        instead."""
         yield self.names.tree.body
         for node in self.names.order:
             if isinstance(node, ast.FunctionDef):
@@ -86,7 +87,7 @@ class Making:
             yield run
 
     def _is_far(self, statement: ast.stmt, run: list[ast.stmt], gap: list[ast.stmt]) -> bool:
-        """Whether what comes next has a block of its own."""
+        """Whether the next statement needs a block of its own."""
         if self.trains(statement) or isinstance(statement, _BLOCKS):
             return True
         if any(call in host_metrics(self.names) for call in _calls(statement)):
@@ -96,19 +97,19 @@ class Making:
     # ---- what a statement does ------------------------------------------------------------------
 
     def makes(self, node: ast.AST, depth: int = 0) -> bool:
-        """Whether a statement, or what it calls, makes something that has variables.
+        """Whether a statement, directly or through calls, creates something with variables.
 
-        What trains, too, is a place of its own.
+        Statements that train don't count.
         """
         return self._any(node, self._makes, self._call_makes, depth)
 
     def trains(self, node: ast.AST, depth: int = 0) -> bool:
-        """Whether it trains, evaluates or predicts."""
+        """Whether a statement trains, evaluates or predicts."""
         return self._any(node, self._trains, self._call_trains, depth)
 
     def _any(self, node: ast.AST, known: dict[ast.AST, bool], ask: _Ask, depth: int) -> bool:
         if node not in known:
-            known[node] = False  # for what calls itself
+            known[node] = False  # for recursive functions
             known[node] = any(ask(call, depth) for call in _calls(node))
         return known[node]
 
@@ -142,7 +143,7 @@ class Making:
         )
 
     def _called(self, call: ast.Call, depth: int) -> Iterator[ast.AST | None]:
-        """The bodies that a call runs; None for a class of Keras', that has variables."""
+        """The bodies that a call runs; None for a Keras class, which has variables."""
         if depth >= _DEPTH:
             return
         match call.func:
@@ -174,7 +175,7 @@ class Making:
                     yield statement
 
     def _elsewhere(self, name: str, depth: int) -> bool:
-        """Whether a function, or a class, of another file of the project makes something."""
+        """Whether a function or class of another project file creates something."""
         module, _, last = name.rpartition(".")
         if self.project is None or not module or depth >= _DEPTH:
             return False
@@ -190,7 +191,7 @@ class Making:
 
 
 class _Nothing(dict[ast.AST, bool]):
-    """What is known of a file in which nothing counts as training."""
+    """The facts of a file in which nothing counts as training."""
 
     def __contains__(self, node: object) -> bool:
         return True
@@ -200,7 +201,7 @@ class _Nothing(dict[ast.AST, bool]):
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    """The calls that a statement, or the body of a function, makes itself."""
+    """The calls in a statement, or in a function's body, without those in nested functions."""
     stack: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node]
     while stack:
         at = stack.pop()

@@ -1,7 +1,4 @@
-"""What only TensorFlow runs: a program with it stays as it is, on a target that has another one.
-
-Half of it would compute something else, or nothing.
-"""
+"""Code that only TensorFlow runs: on a target with another back end, its whole program stays."""
 
 from __future__ import annotations
 
@@ -27,60 +24,60 @@ if TYPE_CHECKING:
 
 _GUIDE = "https://keras.io/guides/custom_train_step_in_jax/"
 _STRATEGY = (
-    "keras.distribution has no counterpart: use MirroredStrategy's scope() alone, or "
+    "has no counterpart in Keras on JAX: use only MirroredStrategy's scope(), or set up "
     "keras.distribution.DataParallel by hand"
 )
-_ONE = "is of TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
+_ONE = "is TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
 _REASONS = {
     "tensorflow.GradientTape": (
-        "takes gradients of what TensorFlow computes: train with model.fit and override "
-        f"compute_loss, or write the step with jax.value_and_grad ({_GUIDE})"
+        "needs TensorFlow: train with model.fit and override compute_loss, or write the step "
+        f"with jax.value_and_grad ({_GUIDE})"
     ),
-    "tensorflow.gradients": "takes gradients of what TensorFlow computes: use jax.grad",
+    "tensorflow.gradients": "needs TensorFlow: use jax.grad",
     "tensorflow.function": (
-        "makes a graph of TensorFlow's: train with model.fit, which Keras compiles itself, or "
-        f"use jax.jit ({_GUIDE})"
+        "makes a TensorFlow graph: train with model.fit, which Keras compiles itself, or use "
+        f"jax.jit ({_GUIDE})"
     ),
-    "tensorflow.custom_gradient": "is of TensorFlow's gradients: use keras.ops.custom_gradient",
-    "tensorflow.py_function": "runs within TensorFlow's graphs alone",
-    "tensorflow.numpy_function": "runs within TensorFlow's graphs alone",
+    "tensorflow.custom_gradient": "needs TensorFlow: use keras.ops.custom_gradient",
+    "tensorflow.py_function": "only runs in TensorFlow's graphs",
+    "tensorflow.numpy_function": "only runs in TensorFlow's graphs",
 }
-_STEP = f"is given a state, too, on JAX, and returns it: see {_GUIDE}"
+_STEP = f"also takes and returns a state on JAX: see {_GUIDE}"
 _METHODS = {
     "train_step": _STEP,
     "test_step": _STEP,
     "predict_step": _STEP,
-    "update_state": "raises within a call of Keras on JAX: give metrics to compile",
+    "update_state": "raises an error inside a layer's call on JAX: pass metrics to compile",
     "assign": (
-        "is lost on JAX, where a step keeps nothing that is assigned to what it trains: compute "
-        "with the value, and assign nothing"
+        "has no effect on JAX, where a step drops assignments to trained weights: compute with "
+        "the value instead of assigning it"
     ),
 }
 _BEGINNINGS = {
     "tensorflow.compat.v1": _ONE,
     "tensorflow.contrib": _ONE,
-    "tensorflow.estimator": "is gone from TensorFlow: train with model.fit",
-    "tensorflow.keras.estimator": "is gone from TensorFlow: train with model.fit",
-    "tensorflow.python": "is private to TensorFlow, and not of Keras 3: use the public name",
+    "tensorflow.estimator": "was removed from TensorFlow: train with model.fit",
+    "tensorflow.keras.estimator": "was removed from TensorFlow: train with model.fit",
+    "tensorflow.python": "is private to TensorFlow, and not in Keras 3: use the public name",
     "tensorflow.Session": _ONE,
     "tensorflow.placeholder": _ONE,
-    "tensorflow.lite": "converts what TensorFlow computes: convert in a program of its own",
-    "tensorflow.saved_model": "saves what TensorFlow computes: use model.save or model.export",
-    "tensorflow.tpu": "is of TensorFlow's own TPU programs",
-    "tensorflow.train.Checkpoint": "keeps variables of TensorFlow's: use model.save_weights",
+    "tensorflow.lite": "converts TensorFlow models: convert in a separate program",
+    "tensorflow.saved_model": "saves TensorFlow models: use model.save or model.export",
+    "tensorflow.tpu": "is for TensorFlow on a TPU",
+    "tensorflow.train.Checkpoint": "saves TensorFlow's variables: use model.save_weights",
     "tensorflow.distribute": _STRATEGY,
-    "tensorflow.keras.optimizers.legacy": "is of Keras 2: use the optimizer of the same name",
-    "tensorflow.keras.layers.experimental": "is of Keras 2: use the layer of the same name",
-    "tensorflow.keras.experimental": "is of Keras 2",
+    "tensorflow.keras.optimizers.legacy": "is Keras 2: use the optimizer of the same name",
+    "tensorflow.keras.layers.experimental": "is Keras 2: use the layer of the same name",
+    "tensorflow.keras.experimental": "is Keras 2",
 }
 Finder = Callable[[Names], Mapping[ast.AST, tuple[str, str]]]
 _TRAINED = ("kernel", "bias", "embeddings", "gamma", "beta")  # weights of Keras' layers
-# Data sets, and functions that are passed to these, run in TensorFlow on any back end.
+# Datasets, and functions that are passed to them, run in TensorFlow on any back end.
 _OF_DATA = ("map", "filter", "flat_map", "interleave", "batch", "padded_batch", "from_generator")
 
 
 def obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
-    """Each name that only TensorFlow runs, with its full name, and why it does."""
+    """Each name that only runs in TensorFlow, with its full name and the reason."""
     return _obstacles(names, names.tree)
 
 
@@ -92,7 +89,7 @@ def _obstacles(names: Names, tree: ast.AST) -> dict[ast.AST, tuple[str, str]]:
 
 
 def _of_methods(names: Names) -> Iterator[tuple[ast.AST, str]]:
-    """Steps of a model's own, and metrics in a `call`, which each back end does its own way."""
+    """Custom steps of models, and metrics in a `call`, which each back end handles differently."""
     for owner in names.class_attributes:
         for method in owner.body if is_part(names, owner) else ():
             match method:
@@ -107,7 +104,7 @@ def _of_methods(names: Names) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _assigns_trained(method: ast.Attribute) -> bool:
-    """`self.conv.kernel.assign`, where others than Keras' own layers would say what they train."""
+    """`self.conv.kernel.assign`: assigning to a weight of a Keras layer."""
     held = method.value
     return method.attr == "assign" and isinstance(held, ast.Attribute) and held.attr in _TRAINED
 
@@ -135,7 +132,7 @@ def _why(names: Names, node: ast.expr, qualname: str, functions: set[ast.AST]) -
     if qualname in (MIRRORED, ONE_DEVICE):
         return "" if strategy_of(names, node) is not None else OTHERWISE
     if computing_backend(qualname):
-        return "" if operation(names, node, qualname) else "is TensorFlow's: use keras.ops"
+        return "" if operation(names, node, qualname) else "needs TensorFlow: use keras.ops"
     if qualname in _REASONS:
         is_of_data = qualname == "tensorflow.function" and _is_for_data(names, node)
         return "" if is_of_data else _REASONS[qualname]
@@ -150,18 +147,18 @@ def _why(names: Names, node: ast.expr, qualname: str, functions: set[ast.AST]) -
 
 
 def _within(name: str) -> str:
-    """Why a function of TensorFlow's is none that a model on another back end can call."""
+    """Why a function of TensorFlow can't be called in a model on another back end."""
     if name.startswith("random."):
-        return "draws within a model: use keras.random with a keras.random.SeedGenerator"
+        return "draws random numbers in a model: use keras.random with a keras.random.SeedGenerator"
     if name.startswith("summary."):
-        return "writes within a model: write what model.fit returns, in a callback"
+        return "writes summaries in a model: write them in a callback of model.fit"
     if name.startswith("strings."):
-        return "reads text within a model: do that in the data set, before the model"
-    return "is TensorFlow's, within what Keras computes: use keras.ops"
+        return "processes text in a model: do that in the dataset, before the model"
+    return "is a TensorFlow operation in a model: use keras.ops"
 
 
 def _is_for_data(names: Names, node: ast.expr) -> bool:
-    """Whether `tf.function` decorates what only data sets call."""
+    """Whether `tf.function` decorates a function that only datasets call."""
     function = names.parents.get(node)
     if isinstance(function, ast.Call):
         function = names.parents.get(function)
@@ -181,7 +178,7 @@ def _is_given_to_data(names: Names, use: ast.expr) -> bool:
 def first_obstacle(
     names: Names, project: ProjectFacts | None, found_in: Finder, elsewhere: Finder
 ) -> Obstacle | None:
-    """The first that keeps a program as it is: here, or in what it imports."""
+    """The first obstacle that keeps a program unchanged: here, or in its imports."""
     for node, (name, reason) in found_in(names).items():
         return Obstacle(None, getattr(node, "lineno", 0), f"{_short(name)} {reason}")
     if project is None:

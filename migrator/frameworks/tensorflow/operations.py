@@ -11,10 +11,10 @@ from migrator.frameworks.tensorflow.keras_names import computing_backend
 
 @dataclass(frozen=True)
 class Operation:
-    """The function of `keras.ops`, and what its call may be given, in this order.
+    """The function of `keras.ops`, and the arguments its call may have, in this order.
 
-    `renamed` are arguments by their names there; `needs` those that have to be given, since they
-    are others by default. `added` is given in any case.
+    `renamed` are arguments that have another name there; `needs` is the number of required
+    arguments, because defaults differ. `added` is always passed.
     """
 
     name: str
@@ -90,7 +90,7 @@ _OPERATIONS: dict[str, Operation] = {
     "zeros": Operation("zeros", _same("shape", "dtype")),
     "zeros_like": Operation("zeros_like", _same("input", "dtype"), (("input", "x"),)),
 }  # fmt: skip
-# Of keras.backend, as K: the arguments are those of keras.ops.
+# keras.backend (K): its arguments are those of keras.ops.
 _OF_BACKEND = {
     **{name: Operation(name, _same("x")) for name in
        ("abs", "cos", "exp", "log", "round", "sigmoid", "sign", "sin", "sqrt", "square", "tanh",
@@ -118,13 +118,13 @@ _SECOND_NAMES = ("math.", "linalg.")
 
 
 def dtype_of(qualname: str) -> str:
-    """The dtype that a name of TensorFlow's is: "" for any other name."""
+    """The dtype that a TensorFlow name stands for; "" for any other name."""
     name = qualname.removeprefix("tensorflow.").removeprefix("dtypes.")
     return name if name in _DTYPES else ""
 
 
 def operation(names: Names, node: ast.expr, qualname: str) -> Operation | None:
-    """What `keras.ops` has in the place of a function, for all that its call gives it."""
+    """The counterpart of a function in `keras.ops`, if it supports all arguments of the call."""
     call = names.call_of(node)
     if of_backend := computing_backend(qualname):
         found = _OF_BACKEND.get(of_backend)
@@ -139,13 +139,13 @@ def operation(names: Names, node: ast.expr, qualname: str) -> Operation | None:
 
 
 def activation(qualname: str) -> str:
-    """The activation of Keras that a function is, where it is passed on; "" for others."""
+    """The Keras activation that a function passed as an argument stands for; "" for others."""
     name = _ALIASES.get(qualname.removeprefix("tensorflow."), qualname.removeprefix("tensorflow."))
     return name.removeprefix("nn.") if name.removeprefix("nn.") in _ACTIVATIONS else ""
 
 
 def _is_of_numbers(names: Names, call: ast.Call) -> bool:
-    """Whether a shape is not computed with as a whole: that of Keras is a tuple."""
+    """Whether a shape is only used by its elements: in Keras it is a tuple."""
     match names.parents.get(call):
         case ast.Subscript(slice=ast.Constant() | ast.UnaryOp()):
             return True

@@ -1,7 +1,7 @@
-"""Losses on replicas: what is summed over them, and what has to be divided by their number first.
+"""Losses on replicas: which are summed as they are, and which have to be divided first.
 
-A strategy sums the gradients of its replicas. Losses of Keras' own know how many there are; an
-average that a program computes is one of a replica's part of the batch.
+A strategy sums the gradients of its replicas. Keras' own losses take the number of replicas into
+account; an average that a program computes only covers one replica's part of the batch.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DEPTH = 8
 
 @dataclass(frozen=True)
 class Training:
-    """Where gradients are taken of a loss, and applied: the block, the loss, the function."""
+    """A place where the gradients of a loss are computed and applied: block, loss, function."""
 
     tape: ast.With
     loss: ast.expr
     function: ast.FunctionDef | None
 
     def is_of_fit(self, names: Names) -> bool:
-        """Whether it is the step of a model, which `fit` runs."""
+        """Whether it is a model's step, which `fit` runs."""
         owner = names.enclosing_class(self.function) if self.function is not None else None
         assert self.function is None or isinstance(self.function, ast.FunctionDef)
         is_step = self.function is not None and self.function.name == "train_step"
@@ -41,7 +41,7 @@ class Training:
 
 
 def trainings(names: Names) -> Iterator[Training]:
-    """Where a program takes gradients by a tape, and trains with them."""
+    """The places where a program computes gradients with a tape, and trains with them."""
     for node in names.order:
         if not isinstance(node, ast.With):
             continue
@@ -56,7 +56,7 @@ def trainings(names: Names) -> Iterator[Training]:
 
 
 def is_tape(names: Names, item: ast.withitem) -> bool:
-    """Whether a `with` records what is differentiated."""
+    """Whether a `with` item is a gradient tape."""
     call = item.context_expr
     return isinstance(call, ast.Call) and names.qualified(call.func) == "tensorflow.GradientTape"
 
@@ -71,7 +71,7 @@ def _differentiated(names: Names, tape: ast.expr) -> ast.expr | None:
     if call is None or loss is None:
         return None
     statement = names.statement(call)
-    if isinstance(statement, ast.Return):  # who calls it may train with them
+    if isinstance(statement, ast.Return):  # the caller may train with them
         return loss if any(name in names.by_attribute for name in _APPLIES) else None
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     uses = (use for target in targets for use in names.loads(target))
@@ -80,7 +80,7 @@ def _differentiated(names: Names, tape: ast.expr) -> ast.expr | None:
 
 
 def _is_applied(names: Names, node: ast.AST, through: bool) -> bool:
-    """Whether gradients are given to an optimizer, or may be by way of another statement."""
+    """Whether gradients are passed to an optimizer, directly or through another statement."""
     for above in names.ancestors(node):
         if isinstance(above, ast.stmt):  # `gradients = [clip(g) for g in gradients]`
             return through and isinstance(above, ast.Assign | ast.AugAssign | ast.For)
@@ -91,7 +91,7 @@ def _is_applied(names: Names, node: ast.AST, through: bool) -> bool:
 
 
 def kind(names: Names, value: ast.expr, depth: int = 0) -> str:
-    """SHARED, MEAN, or NUMBER, which is the same on each replica; "" for all else."""
+    """SHARED, MEAN, or NUMBER (the same on each replica); "" for anything else."""
     if depth > _DEPTH:
         return ""
     match value:
@@ -148,7 +148,8 @@ def _of_bound(names: Names, value: ast.Name, depth: int) -> Iterator[str]:
 
 
 def _last(names: Names, value: ast.Name) -> list[Binding]:
-    """What a name may be bound to where it is read: only the last, among lines in a row."""
+    """The bindings that a name may have where it is read: the last one, if they are in one
+    block."""
     found = names.lookup(value)
     statements = [names.statement(b.node) for b in found]
     rows = {id(names.block(s)) if s is not None else 0 for s in statements}
@@ -182,7 +183,7 @@ def _of_call(names: Names, call: ast.Call, depth: int) -> str:
 def _of_returned(
     names: Names, call: ast.Call, depth: int, index: int | None = None
 ) -> Iterator[str]:
-    """What a function of the file returns, or one value of the several that it does."""
+    """The values that a function of the file returns, or those at one index of a returned tuple."""
     found: list[ast.AST] = []
     match call.func:
         case ast.Name():
@@ -207,7 +208,7 @@ def _of_returned(
 
 
 def terms(names: Names, function: ast.AST) -> Iterator[ast.expr]:
-    """Averages in a function that are added to what is divided among the replicas already."""
+    """Averages that are added to a loss which is already divided among the replicas."""
     for node in ast.walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             sides = {kind(names, side): side for side in (node.left, node.right)}
@@ -216,7 +217,7 @@ def terms(names: Names, function: ast.AST) -> Iterator[ast.expr]:
 
 
 def is_loss(names: Names, called: ast.expr) -> bool:
-    """Whether what is called is a loss of Keras' own, as Keras averages it."""
+    """Whether a call is of one of Keras' own losses, with Keras' averaging."""
     match called:
         case ast.Call():
             return _makes_loss(names, called)
@@ -231,7 +232,7 @@ def is_loss(names: Names, called: ast.expr) -> bool:
 
 
 def _holds_loss(names: Names, value: ast.expr | None) -> bool:
-    """Whether an attribute holds a loss: by a call, or as an argument of all who give it."""
+    """Whether an attribute holds a loss: created by a call, or passed as an argument everywhere."""
     if isinstance(value, ast.Call):
         return _makes_loss(names, value)
     if not isinstance(value, ast.Name):

@@ -1,4 +1,4 @@
-"""Metrics of training loops: those that replicas update, and those of the host."""
+"""Metrics of training loops: those updated on replicas, and those updated on the host."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, 
 from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit, steps
 
-_MEASURED = (
-    "is given what is not seen to be an average over a batch, nor one value for each example"
-)
-_TWICE = "is updated in a step and outside of it: make a metric of its own for each"
+_MEASURED = "is given values not recognised as an average over a batch, or as one value per example"
+_TWICE = "is updated in a step and outside of it: use a separate metric for each"
 _OUTSIDE = (
-    "is made with what the steps train, in the strategy's scope, and updated outside of the steps: "
-    "make it outside of the class, by a name of its own"
+    "is created in the strategy's scope, together with the trained objects, but updated outside"
+    " of the steps: create it outside of the class, in a variable of its own"
 )
 _OF_METRICS = ("update_state", "result", "reset_state", "reset_states", "name")
 
@@ -31,14 +29,14 @@ class Metric:
 
     call: ast.Call
     made: ast.Call
-    value: ast.expr | None  # the only one that it is given
+    value: ast.expr | None  # its only argument
 
     def is_of(self, name: str, names: Names) -> bool:
         return keras_name(names, self.made.func) == f"keras.metrics.{name}"
 
 
 def updates(names: Names, function: ast.AST) -> Iterator[Metric]:
-    """Updates of metrics whose making is seen."""
+    """Updates of metrics whose creation is found."""
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         made = metric(names, _owner(call))
         if made is not None:
@@ -47,7 +45,7 @@ def updates(names: Names, function: ast.AST) -> Iterator[Metric]:
 
 
 def _owner(call: ast.Call) -> ast.expr:
-    """The metric, if a call updates one: by its method, or by itself."""
+    """The metric that a call updates, by its method or by calling it."""
     match call.func:
         case ast.Attribute(value=owner, attr="update_state"):
             return owner
@@ -55,7 +53,7 @@ def _owner(call: ast.Call) -> ast.expr:
 
 
 def metric(names: Names, owner: ast.expr) -> ast.Call | None:
-    """The call that makes a metric, which a name or an attribute of an object holds."""
+    """The call that creates the metric held by a name or an attribute."""
     values: list[ast.expr | None] = [value_of(names, owner)]
     match owner:
         case ast.Attribute(value=ast.Name() as held, attr=name):
@@ -69,7 +67,7 @@ def metric(names: Names, owner: ast.expr) -> ast.Call | None:
 
 
 def scaled(names: Names, function: ast.AST) -> Iterator[ast.expr]:
-    """Losses that are divided among the replicas, where a metric averages them."""
+    """Losses that are divided among the replicas, and that a metric averages."""
     for each in updates(names, function):
         if each.value is not None and each.is_of("Mean", names):
             if kind(names, each.value) == SHARED:
@@ -80,7 +78,7 @@ def scaled(names: Names, function: ast.AST) -> Iterator[ast.expr]:
 
 
 def unfit_in(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
-    """Updates on a replica whose average over all of them is not that of the batch."""
+    """Updates on a replica whose average over all replicas differs from that of the batch."""
     seen = set()
     for each in updates(names, function):
         seen.add(each.call.func)
@@ -96,7 +94,7 @@ def unfit_in(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
 
 
 def given(names: Names, step: Step) -> Iterator[Unfit]:
-    """Metrics that a step has by a parameter, and calls, of which not all is seen."""
+    """Calls of metrics that a step gets as a parameter, whose use can't be checked."""
     outside = step.given(step.loops[0])
     for call in (node for node in ast.walk(step.function) if isinstance(node, ast.Call)):
         if metric(names, call.func) is not None:
@@ -110,7 +108,8 @@ def given(names: Names, step: Step) -> Iterator[Unfit]:
 
 
 def also_on_host(names: Names, inside: list[ast.FunctionDef]) -> Iterator[Unfit]:
-    """Metrics updated on replicas and elsewhere, where one of a strategy counts wrongly."""
+    """Metrics that are updated both on replicas and elsewhere, where a strategy's metric
+    miscounts."""
     of_replicas = {m.made for f in inside for m in updates(names, f)}
     for each in updates(names, names.tree):
         if names.function(each.call) in inside:
@@ -122,13 +121,13 @@ def also_on_host(names: Names, inside: list[ast.FunctionDef]) -> Iterator[Unfit]
 
 
 def _is_of_steps(names: Names, each: Metric, inside: list[ast.FunctionDef]) -> bool:
-    """Whether an object that has steps makes a metric, or updates it."""
+    """Whether a metric is created or updated by a class that also has steps."""
     around = [names.enclosing_class(each.made), names.enclosing_class(each.call)]
     return any(names.parents.get(f) in around for f in inside)
 
 
 def host_metrics(names: Names) -> set[ast.Call]:
-    """The calls that make metrics which nothing but code outside of all steps updates."""
+    """The calls that create metrics which are only updated outside of all steps."""
     return _host_metrics(names, names.tree)
 
 

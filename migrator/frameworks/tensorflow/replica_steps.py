@@ -1,4 +1,4 @@
-"""Steps of training loops on replicas: what has to change in them, and what may not stand there."""
+"""Steps of training loops on replicas: the changes they need, and code that prevents them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import NO_FUNCTION, Loop, Step, Unfit, steps
 
 ADDED_UP = (
-    "before they are added up over the cores: add them up by "
-    "tf.distribute.get_replica_context().all_reduce, clip, and give the optimizer each core's share"
+    "before they are summed over the cores: sum them with "
+    "tf.distribute.get_replica_context().all_reduce, clip, and give the optimizer each core's "
+    "share"
 )
 _GRADIENTS = f"is given gradients that are changed {ADDED_UP}"
 _UNBUILT = (
-    "gets its variables in the first step, where a strategy can make none: give the model an "
-    "Input, or call it once in the strategy's scope"
+    "creates its variables in the first step, which a strategy does not allow: give the model "
+    "an Input, or call it once in the strategy's scope"
 )
 SUMMED = (
-    "its gradients are added up over the cores: divide the loss by "
+    "its gradients are summed over the cores: divide the loss by "
     "tf.distribute.get_strategy().num_replicas_in_sync, unless it is a sum"
 )
-_UNSEEN = "is made where that is not seen: make it in this script, by one assignment"
+_UNSEEN = "is not created in this script: create it here, with one assignment"
 _RETURNED = (
-    "returns what is not seen to be an average over a batch: return the loss alone, and join all "
-    "else by strategy.reduce"
+    "returns values not recognised as averages over a batch: only return the loss, and combine "
+    "everything else with strategy.reduce"
 )
 _WHOLE = (
-    "is as large as a whole batch, of which each core has a part: divide it by "
+    "has the size of a whole batch, but each core has a part of it: divide it by "
     "tf.distribute.get_strategy().num_replicas_in_sync"
 )
 _DRAWN = (
-    "would be drawn by each core anew, and is one for the whole batch here: pass it to the step"
+    "would be drawn again by each core, but is drawn once for the whole batch here: pass it"
+    " to the step"
 )
-_COMPARED = "may compare the examples of a batch, of which each core has a part"
-_WRITES = "writes from each core: return the values from the step, and write them in the loop"
+_COMPARED = "may compare the examples of a batch, but each core has only a part of it"
+_WRITES = "would write on each core: return the values from the step, and write them in the loop"
 _ASSIGNS = (
-    "assigns to a variable on each core: count in the loop, or give the variable an aggregation"
+    "would assign to a variable on each core: count in the loop, or give the variable an "
+    "aggregation"
 )
 _METHODS = {"assign": _ASSIGNS, "assign_add": _ASSIGNS, "assign_sub": _ASSIGNS}
 _SHAPED = ("tensorflow.random.", "tensorflow.ones", "tensorflow.zeros", "tensorflow.fill",
@@ -55,7 +58,7 @@ _TRAINED = ("trainable_variables", "trainable_weights")
 
 @dataclass(frozen=True)
 class Applied:
-    """Where an optimizer is given gradients; all names are those of the step."""
+    """A call that passes gradients to an optimizer; all names are those of the step."""
 
     call: ast.Call
     optimizer: ast.expr
@@ -63,7 +66,7 @@ class Applied:
 
 
 def applied(names: Names, function: ast.FunctionDef) -> Iterator[Applied | Unfit]:
-    """Where a step trains: with gradients as the tape gives them."""
+    """The places where a step applies gradients unchanged from the tape."""
     for node in ast.walk(function):
         match node:
             case ast.Call(func=ast.Attribute(value=optimizer, attr="apply_gradients"), args=args):
@@ -87,14 +90,14 @@ def applied(names: Names, function: ast.FunctionDef) -> Iterator[Applied | Unfit
 
 
 def _is_known_outside(names: Names, step: Step, node: ast.expr) -> bool:
-    """Whether all names of an expression mean something where the step is called."""
+    """Whether all names of an expression have a meaning where the step is called."""
     own = names.scopes[step.function].bindings
     inner = {n for n in ast.walk(node) if isinstance(n, ast.Name)}
     return not any(n.id in own and not _is_parameter(names, n) for n in inner)
 
 
 def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[ast.expr, ast.Call | None]]:
-    """The models that may have no variables before the first step, and the call that makes them."""
+    """Models that may have no variables before the first step, with the call that creates them."""
     given = step.given(loop)
     for each in applied(names, step.function):
         for model in _models(each.variables) if isinstance(each, Applied) else ():
@@ -112,7 +115,8 @@ def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[ast.expr, as
 
 
 def trained(names: Names, step: Step) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """The models and optimizers that a step trains, and what makes each: itself if unseen."""
+    """The models and optimizers that a step trains, and the call that creates each (itself if
+    unknown)."""
     given = step.given(step.loops[0])
     for each in applied(names, step.function):
         if isinstance(each, Unfit):
@@ -123,7 +127,7 @@ def trained(names: Names, step: Step) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _outside(names: Names, node: ast.expr, given: dict[str, ast.expr]) -> ast.expr:
-    """What a step has by a parameter, as its caller has it."""
+    """The caller's expression for a parameter of a step."""
     is_given = isinstance(node, ast.Name) and _is_parameter(names, node)
     return given.get(node.id, node) if is_given and isinstance(node, ast.Name) else node
 
@@ -139,7 +143,7 @@ def _is_held(names: Names, node: ast.expr) -> bool:
 
 
 def makers(names: Names) -> set[ast.Call]:
-    """The calls that make what steps of loops train."""
+    """The calls that create the objects trained by steps of loops."""
     return _makers(names, names.tree)
 
 
@@ -168,7 +172,7 @@ def _is_parameter(names: Names, name: ast.Name) -> bool:
 
 
 def whole_sizes(names: Names, step: Step) -> Iterator[ast.expr | Unfit]:
-    """Sizes of whole batches, in the shapes of what is drawn or made within a step."""
+    """Sizes of whole batches in shapes of tensors that a step creates."""
     sizes = [argument(c, 0, "batch_size") for loop in step.loops for c in loop.batched]
     own = {s.id for s in sizes if isinstance(s, ast.Name)}
     numbers = {v.value for s in sizes if s is not None
@@ -204,7 +208,7 @@ def whole_sizes(names: Names, step: Step) -> Iterator[ast.expr | Unfit]:
 
 
 def results(names: Names, step: Step) -> list[str] | Unfit:
-    """How each value that a step returns is joined: "SUM" or "MEAN"; none if nobody reads it."""
+    """How each value returned by a step is combined: "SUM" or "MEAN"; empty if nothing reads it."""
     if all(isinstance(names.parents.get(loop.call), ast.Expr) for loop in step.loops):
         return []
     found = [n for n in ast.walk(step.function) if isinstance(n, ast.Return)]
@@ -224,7 +228,7 @@ def results(names: Names, step: Step) -> list[str] | Unfit:
 
 
 def unfit(names: Names, step: Step) -> Iterator[Unfit]:
-    """All that keeps a step from running on several replicas as on one."""
+    """Everything that makes a step compute something else on several replicas than on one."""
     for training in trainings(names):
         if training.function is step.function and not is_shared_out(names, training.loss):
             yield Unfit(training.loss, "the loss", SUMMED)
@@ -276,6 +280,6 @@ def _misplaced(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
 
 
 def is_shared_out(names: Names, loss: ast.expr) -> bool:
-    """Whether a loss is one of all replicas, or will be as its name is divided."""
+    """Whether a loss already is, or can be, divided by the number of replicas."""
     known = kind(names, loss)
     return (known == MEAN and isinstance(loss, ast.Name)) or known in (SHARED, NUMBER)

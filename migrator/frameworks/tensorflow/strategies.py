@@ -1,4 +1,4 @@
-"""Strategies of tf.distribute of which all uses are known."""
+"""Strategies of tf.distribute whose uses are all known."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _OWN = (
 )  # fmt: skip
 WORKERS = _OWN[2:]
 OTHERWISE = (
-    "is used by more than scope() and num_replicas_in_sync, or is one of several: set "
+    "is used for more than scope() and num_replicas_in_sync, or is one of several: set up "
     "keras.distribution.DataParallel by hand"
 )
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """The statement that makes a strategy, the blocks in its scope, and where it counts devices."""
+    """The statement that creates a strategy, the blocks in its scope, and the reads of its device
+    count."""
 
     made: ast.Assign
     scopes: tuple[tuple[ast.With, ast.withitem], ...]
@@ -30,12 +31,12 @@ class Strategy:
 
 
 def is_own_strategy(qualname: str) -> bool:
-    """Whether a strategy is one for GPUs, in whose place a TPUStrategy may stand."""
+    """Whether a strategy is for GPUs, so that a TPUStrategy can replace it."""
     return qualname in _OWN
 
 
 def made_by_name(names: Names, node: ast.expr) -> str:
-    """Why no other strategy can take the place of one; "" where it is made once, by a name."""
+    """Why a strategy can't be replaced; "" if it is created once, in an assignment."""
     statement = names.statement(node)
     match statement:
         case ast.Assign(targets=[ast.Name() as target], value=value):
@@ -43,14 +44,18 @@ def made_by_name(names: Names, node: ast.expr) -> str:
         case ast.Assign(targets=[ast.Attribute()], value=value):
             alone = True
         case _:
-            return "is made where it is used: give it a name of its own, in a statement"
+            return "is created where it is used: assign it to a variable first"
     if value is not names.call_of(node):
-        return "is made within a larger expression: give it a name of its own, in a statement"
-    return "" if alone else "is one of several: make one TPUStrategy in the place of all of them"
+        return "is created in a larger expression: assign it to a variable first"
+    return (
+        ""
+        if alone
+        else ("is one of several strategies: create one TPUStrategy in place of all of them")
+    )
 
 
 def strategy_of(names: Names, node: ast.expr) -> Strategy | None:
-    """The strategy that a call of this name makes; None where something else is done with it."""
+    """The strategy that a call creates; None if it is used in other ways."""
     statement = names.statement(node)
     match statement:
         case ast.Assign(targets=[ast.Name() as target], value=value):

@@ -1,4 +1,4 @@
-"""What TensorFlow itself does not run on a TPU, or runs otherwise there: its program stays."""
+"""Code that TensorFlow doesn't run on a TPU, or runs with other results: its program stays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_n
 from migrator.frameworks.tensorflow.traced import called_by, is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
-_ONE = "is of TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
+_ONE = "is TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
 _ESTIMATOR = (
-    "is gone from TensorFlow: train a Keras model with model.fit, in the scope of a strategy"
+    "was removed from TensorFlow: train a Keras model with model.fit, in a strategy's scope"
 )
 _BEGINNINGS = {
     "tensorflow.compat.v1.estimator": _ESTIMATOR,
@@ -33,7 +33,7 @@ _BEGINNINGS = {
     "tensorflow.Session": _ONE,
     "tensorflow.placeholder": _ONE,
     "tensorflow.distribute.experimental.ParameterServerStrategy": (
-        "is for asynchronous workers, of which a TPU has none: train with a TPUStrategy"
+        "is for asynchronous workers, which a TPU does not have: train with a TPUStrategy"
     ),
     "tensorflow.distribute.experimental.CentralStorageStrategy": (
         "keeps variables on the CPU: train with a TPUStrategy"
@@ -41,25 +41,25 @@ _BEGINNINGS = {
 }
 _MODELS = (["keras.Model"], ["keras.models.Model"])
 _NO_CALL = (
-    "has no call, by which Keras makes all variables before it trains on several cores: give it "
-    "one that computes what train_step does"
+    "has no call method, which Keras needs to create all variables before it trains on several "
+    "cores: add one that computes what train_step computes"
 )
 _BEGINNINGS["tensorflow.distribute.ParameterServerStrategy"] = _BEGINNINGS[
     "tensorflow.distribute.experimental.ParameterServerStrategy"
 ]
 _ELSEWHERE = (
-    "trains in a loop outside of the script that is started, in which the strategy is made: move "
-    "the loop there, or give it the strategy"
+    "trains in a loop in another file than the script that creates the strategy: move the loop "
+    "to the script, or pass it the strategy"
 )
 
 
 def tpu_obstacles(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
-    """Each place that keeps a program from a TPU, with its name, and why it does."""
+    """Each place that prevents a program from running on a TPU, with its name and the reason."""
     return _obstacles(names, names.tree)
 
 
 def obstacles_elsewhere(names: Names) -> Mapping[ast.AST, tuple[str, str]]:
-    """The same in a file that is not the script that is started."""
+    """The same for a file that is not the started script."""
     loops: dict[ast.AST, tuple[str, str]] = {
         step.decorator or step.function: (step.function.name, _ELSEWHERE) for step in divided(names)
     }
@@ -97,7 +97,7 @@ def _why(names: Names, node: ast.expr, qualname: str) -> str:
 
 
 def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
-    """Steps, of models and of loops, that are not seen to train on several cores as on one."""
+    """Steps of models and loops that can't be shown to train the same on several cores."""
     if has_strategy(names):
         return
     found: list[Unfit] = [*_clipping(names), *_without_call(names)]
@@ -118,7 +118,7 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
 
 
 def _clipping(names: Names) -> Iterator[Unfit]:
-    """Optimizers that clip: they clip what each replica has, which is a share of the gradients."""
+    """Optimizers with clipping: each replica clips only its share of the gradients."""
     for call in names.order:
         if not isinstance(call, ast.Call) or not call.keywords:
             continue
@@ -133,8 +133,7 @@ def _clipping(names: Names) -> Iterator[Unfit]:
 
 
 def _without_call(names: Names) -> Iterator[Unfit]:
-    """Models that Keras cannot build before they train on several cores: what they compute is said
-    in their `train_step` alone."""
+    """Models without `call`, which Keras cannot build before they train on several cores."""
     for owner in names.class_attributes:
         methods = {s.name: s for s in owner.body if isinstance(s, ast.FunctionDef)}
         if {"train_step", "__init__"} <= {*methods} and "call" not in methods:
@@ -144,7 +143,7 @@ def _without_call(names: Names) -> Iterator[Unfit]:
 
 
 def _takes_inputs(init: ast.FunctionDef) -> bool:
-    """Whether a model says what it takes and gives, as functional ones do."""
+    """Whether a model passes inputs and outputs to its base class, like functional models."""
     for node in ast.walk(init):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Call(), attr="__init__")):
@@ -153,14 +152,15 @@ def _takes_inputs(init: ast.FunctionDef) -> bool:
 
 
 def divided(names: Names) -> list[Step]:
-    """The steps of loops that can be divided over the cores, as far as no obstacle is in them."""
+    """The steps of loops that can be divided over the cores."""
     if has_strategy(names):
         return []
     return [step for step in training_loops.steps(names) if isinstance(step, Step)]
 
 
 def replica_functions(names: Names) -> list[ast.FunctionDef]:
-    """The functions that run on each core: steps of models, steps of loops, what these call."""
+    """The functions that run on each core: steps of models and loops, and the functions they
+    call."""
     if has_strategy(names):
         return []
     found = [f for step in divided(names) for f in called_by(names, step.function)]
@@ -180,7 +180,7 @@ def losses_of_parts(names: Names) -> list[ast.expr]:
 
 
 def has_strategy(names: Names) -> bool:
-    """Whether a file speaks of a strategy itself: then it is written for several devices."""
+    """Whether a file mentions a strategy: then it is already written for several devices."""
     speaks = (names.qualified(n) or "" for n in names.all(ast.Attribute))
     return any(is_own_strategy(name) or name.endswith(_ASKS) for name in speaks)
 

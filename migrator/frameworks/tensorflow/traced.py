@@ -1,4 +1,4 @@
-"""What Keras traces: code that a back end other than TensorFlow runs with its own tensors."""
+"""Code that Keras traces, which another back end runs with its own tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from migrator.analysis.syntax.names import Names, argument
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow.keras_names import keras_name
 
-# Classes whose methods compute within a model; callbacks and data sets stay on the host.
+# Classes whose methods compute in a model; callbacks and datasets stay on the host.
 _PARTS = (
     "keras.Layer", "keras.Loss", "keras.Metric", "keras.Model", "keras.Optimizer",
     "keras.Regularizer", "keras.Sequential", "keras.constraints.", "keras.layers.",
@@ -25,7 +25,7 @@ _FUNCTIONS = ("activation", "loss", "metrics", "activity_regularizer", "kernel_r
 
 
 def traced_functions(names: Names) -> set[ast.AST]:
-    """The functions of a file that Keras traces, and those that these call."""
+    """The functions of a file that Keras traces, and the functions they call."""
     found: set[ast.AST] = set(_methods(names))
     found.update(_given(names))
     queue = [*found]
@@ -38,7 +38,7 @@ def traced_functions(names: Names) -> set[ast.AST]:
 
 
 def is_traced(names: Names, node: ast.AST, functions: set[ast.AST]) -> bool:
-    """Whether a node is computed in the body of one of the functions: no annotation or default."""
+    """Whether a node is in the body of one of the functions, not in an annotation or a default."""
     inner = node
     for ancestor in names.ancestors(node):
         if isinstance(ancestor, ast.AnnAssign) and ancestor.annotation is inner:
@@ -65,7 +65,8 @@ def _is_static_question(decorator: ast.expr) -> bool:
 
 
 def is_part(names: Names, owner: ast.ClassDef, depth: int = 0) -> bool:
-    """Whether a class is a layer, a model, a loss or the like, itself or by a class of its file."""
+    """Whether a class is a layer, a model, a loss or the like, also by inheritance within its
+    file."""
     for base in owner.bases:
         name = keras_name(names, base)
         if name:
@@ -86,7 +87,7 @@ def _computes(owner: ast.ClassDef) -> bool:
 
 
 def _given(names: Names) -> Iterator[ast.AST]:
-    """Functions that are passed on as a loss, a metric, an activation, or to a Lambda layer."""
+    """Functions that are passed as a loss, a metric, an activation, or to a Lambda layer."""
     for node in names.order:
         if not isinstance(node, ast.Call):
             continue
@@ -128,7 +129,7 @@ def _called(names: Names, function: ast.AST) -> Iterator[ast.AST]:
 
 @once_in
 def called_by(names: Names, first: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """A function, and those of its file that it calls, by themselves or by each other."""
+    """A function, and the functions of its file that it calls, directly or not."""
     found, queue = [first], [first]
     parts = [c for c in names.class_attributes if is_part(names, c)]
     while queue:

@@ -1,6 +1,6 @@
-"""Training loops of a program's own: their steps, and the data sets that they go through.
+"""Custom training loops: their steps and datasets.
 
-A step that trains, called for each batch of a data set, can be run on all replicas of a strategy.
+A training step that is called with each batch of a dataset can run on all replicas of a strategy.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from migrator.frameworks.tensorflow.replica_losses import Training, trainings
 
 _LOOPS = (ast.For, ast.While)
 _AROUND_STEPS = (ast.Module, ast.FunctionDef, ast.ClassDef)
-# Methods of data sets behind which the elements are still the batches that `batch` has made.
+# Dataset methods after which the elements are still the batches made by `batch`.
 _AS_BATCHED = frozenset({
     "cache", "filter", "map", "prefetch", "repeat", "shuffle", "skip", "take", "with_options",
 })  # fmt: skip
 _BATCHES = {"batch": 1, "padded_batch": 3}  # and the position of drop_remainder
 _AROUND = ("enumerate", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.notebook.tqdm")
-_DEPTH = 12  # of what data sets are made from
+_DEPTH = 12  # functions that datasets are created from
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over a data set, whose body calls a step."""
+    """A loop over a dataset whose body calls a step."""
 
     call: ast.Call
     statement: ast.For
-    data: ast.expr  # what it goes through
-    counted: ast.Call | None  # `data.enumerate(…)`, by which it does
+    data: ast.expr  # its iterable
+    counted: ast.Call | None  # `data.enumerate(…)`, if used
     batched: tuple[ast.Call, ...]  # the calls that make its batches
-    parts: dict[str, str]  # by the names of the loop: where they are in an element
+    parts: dict[str, str]  # by the loop's variables: their place in an element
 
     def outermost(self, names: Names) -> ast.stmt:
-        """The outermost loop around it, of the same function."""
+        """The outermost loop around it in the same function."""
         found: ast.stmt = self.statement
         for above in names.ancestors(self.statement):
             if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -58,12 +58,12 @@ class Step:
 
     @property
     def parameters(self) -> list[str]:
-        """Those that a call gives something for."""
+        """The parameters that calls pass."""
         found = [parameter.arg for parameter, _ in parameters(self.function.args)]
         return found[1:] if self.own else found
 
     def given(self, loop: Loop) -> dict[str, ast.expr]:
-        """What a call gives for each parameter, also for `self`."""
+        """The argument that a call passes for each parameter, including `self`."""
         by_place = dict(zip(self.parameters, loop.call.args, strict=False))
         found = by_place | {k.arg: k.value for k in loop.call.keywords if k.arg}
         match loop.call.func:
@@ -84,7 +84,7 @@ def _id(node: ast.expr | None) -> str:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A place that keeps a step from being divided, and why it does."""
+    """A place that prevents a step from being divided, and the reason."""
 
     node: ast.AST
     name: str
@@ -93,28 +93,28 @@ class Unfit:
 
 Found = Step | Unfit
 NO_FUNCTION = (
-    "trains outside of a function that tf.function compiles: move what is done with a batch into "
-    "one, and call it in a loop over the data set; then strategy.run can call it on each core "
+    "trains outside of a tf.function: move the code for one batch into one, and call it in a "
+    "loop over the dataset, so that strategy.run can call it on each core "
     "(https://www.tensorflow.org/tutorials/distribute/custom_training)"
 )
 _ELSEWHERE = (
-    "is called otherwise than with the parts of a batch, in a loop over a data set: "
-    "strategy.run takes what strategy.experimental_distribute_dataset gives"
+    "is not only called with the parts of a batch in a loop over a dataset: strategy.run needs "
+    "the batches of strategy.experimental_distribute_dataset"
 )
 _DATA = (
-    "is no data set whose batches are seen to be made: end it with .batch(…), or distribute it by "
-    "strategy.experimental_distribute_dataset yourself"
+    "is not a dataset with a .batch(…) in this script: end it with .batch(…), or distribute it "
+    "with strategy.experimental_distribute_dataset yourself"
 )
-_REST = "is a part of a batch, and each core has its own: use it in the step alone"
+_REST = "is a part of a batch, and each core has another part: only use it in the step"
 _OBJECTS = (
-    "is a method of {0}, of which this script does not make one object, by {0}(…): what a step "
-    "trains is not seen"
+    "is a method of {0}, but this script does not create exactly one {0}(…), so it is unclear "
+    "what the step trains"
 )
-_SMALLER = "asks for a smaller last batch, which is not divided equally: drop_remainder=True"
+_SMALLER = "keeps a smaller last batch, which can't be divided equally: set drop_remainder=True"
 
 
 def steps(names: Names) -> list[Found]:
-    """The steps of a program's own loops, and what keeps others from being one."""
+    """The steps of custom loops, and the obstacles in others."""
     return _steps(names, names.tree)
 
 
@@ -135,7 +135,7 @@ def _steps(names: Names, tree: ast.AST) -> list[Found]:
 def _step(names: Names, training: Training, function: ast.FunctionDef) -> Found:
     plain = function.args
     if plain.vararg or plain.kwarg or plain.defaults or plain.kw_defaults or plain.posonlyargs:
-        return Unfit(function, function.name, "has other parameters than plain ones")
+        return Unfit(function, function.name, "has parameters other than plain positional ones")
     decorator = next(iter(function.decorator_list), None)
     if len(function.decorator_list) > 1 or (decorator and not _compiles(names, decorator)):
         return Unfit(training.tape, "tf.GradientTape", NO_FUNCTION)
@@ -163,7 +163,7 @@ def _step(names: Names, training: Training, function: ast.FunctionDef) -> Found:
 
 
 def _uses(names: Names, function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """Where a step is named: by its own name, or as a method."""
+    """The references to a step, by name or as a method."""
     if isinstance(names.parents.get(function), ast.ClassDef):
         yield from names.by_attribute.get(function.name, ())
     else:
@@ -171,7 +171,7 @@ def _uses(names: Names, function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def _is_own(names: Names, use: ast.expr, owner: ast.AST | None) -> bool:
-    """Whether a method is one of the only object of its class; functions are nobody's."""
+    """Whether a method belongs to the only object of its class; always true for functions."""
     held = use.value if isinstance(use, ast.Attribute) else None
     if not isinstance(owner, ast.ClassDef):
         return True
@@ -184,7 +184,7 @@ def _compiles(names: Names, decorator: ast.expr | None) -> bool:
 
 
 def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
-    """The loop over a data set that calls a step by this name."""
+    """The loop over a dataset in which this reference calls a step."""
     call = names.call_of(use)
     name = ast.unparse(use)
     inner = None if call is None else next(_fors(names, call), None)
@@ -192,7 +192,9 @@ def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
         return Unfit(use, name, _ELSEWHERE)
     outer = names.function(inner)
     if outer is not None and outer.decorator_list:
-        return Unfit(use, name, "is called by a function with a decorator: loop outside of it")
+        return Unfit(
+            use, name, ("is called in a function with a decorator: move the loop out of it")
+        )
     data, target = inner.iter, inner.target
     while isinstance(data, ast.Call) and names.qualified(data.func) in _AROUND and data.args:
         if names.qualified(data.func) == "enumerate":
@@ -220,7 +222,7 @@ def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
 
 
 def _fors(names: Names, node: ast.AST) -> Iterator[ast.For]:
-    """The `for` around a call, within the same function."""
+    """The `for` loops around a call in the same function."""
     for above in names.ancestors(node):
         if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.While):
             return
@@ -238,7 +240,7 @@ def _parts(target: ast.expr, path: str = "") -> dict[str, str]:
 
 
 def _other_use(names: Names, loop: Loop) -> ast.Name | None:
-    """A name of the loop that something else than the call reads, in it or behind it."""
+    """A variable of the loop that is used outside of the call, in the loop or after it."""
     own = {*loop.call.args, *(k.value for k in loop.call.keywords)}
     scope = names.scope_of(loop.statement)
     for name in loop.parts:
@@ -252,7 +254,7 @@ def _other_use(names: Names, loop: Loop) -> ast.Name | None:
 
 
 def _is_given(names: Names, node: ast.Name, loop: Loop) -> bool:
-    """Whether a name is given to another call of the same step."""
+    """Whether a name is passed to another call of the same step."""
     call = names.parents.get(node)
     return (
         isinstance(call, ast.Call)
@@ -265,7 +267,7 @@ def _is_given(names: Names, node: ast.Name, loop: Loop) -> bool:
 
 
 def _batched(names: Names, data: ast.expr, depth: int = 0) -> tuple[ast.Call, ...]:
-    """The calls that make the batches of a data set; none where that is not seen."""
+    """The calls that make a dataset's batches; none if they are not found."""
     if depth > _DEPTH:
         return ()
     match data:
@@ -290,7 +292,7 @@ def _method(call: ast.Call) -> str:
 
 
 def _values(names: Names, name: ast.Name) -> list[ast.expr]:
-    """What a name stands for: the last assignment above, or what all calls give a parameter."""
+    """The values of a name: the last assignment above, or what all calls pass for a parameter."""
     found = names.lookup(name)
     if len(found) == 1 and found[0].kind == "param":
         return _given_for(names, found[0])
@@ -323,5 +325,5 @@ def _given_for(names: Names, parameter: Binding) -> list[ast.expr]:
 
 
 def leaves_last_out(call: ast.Call) -> bool:
-    """Whether a call of `batch` says that there is no smaller last batch."""
+    """Whether a call of `batch` has drop_remainder."""
     return argument(call, _BATCHES[_method(call)], "drop_remainder") is not None
