@@ -17,8 +17,9 @@ PIN = Rule(
     name="pinned-memory",
     summary="pinned memory exists for CUDA only",
     why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
-and torch_xla, and a TPU has no use for it. The argument is removed; in a dictionary of options it
-becomes False, so the keys stay.""",
+and torch_xla, and a TPU has no use for it. The argument is removed. It becomes False in a
+dictionary of options, and in calls of the program's own functions and classes that pass their
+`**kwargs` on to a loader.""",
     examples=(
         Example(
             """

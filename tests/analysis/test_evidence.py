@@ -205,3 +205,22 @@ def test_a_function_of_the_program_goes_on_being_told(tmp_path: Path) -> None:
     found = of_project(tmp_path, files, "use.py")
     assert "loader(x, pin_memory=True)" in found and "other(x, pin_memory=False)" in found
     assert "return DataLoader(data)\n" in of_project(tmp_path, files, "data.py")
+
+
+_WRAPPED = (
+    "from torch.utils.data import DataLoader\n\n\nclass Loader:\n"
+    "    def __init__(self, data, **options):\n        self.data = {made}\n\n\n"
+    "loader = Loader(data, pin_memory={pinned})\n"
+)
+
+
+def test_a_class_that_hands_its_keywords_to_a_loader_is_told_false() -> None:
+    made = "DataLoader(data, **options)"
+    before = TORCH + _WRAPPED.format(made=made, pinned=True)
+    assert migrated(before) == TORCH + _WRAPPED.format(made=made, pinned=False)
+
+
+@pytest.mark.parametrize("made", ["library.load(data, **options)", "DataLoader(data), options"])
+def test_a_class_that_does_something_else_with_its_keywords_is_reported(made: str) -> None:
+    before = TORCH + _WRAPPED.format(made=made, pinned=True)
+    assert migrated(before) == before

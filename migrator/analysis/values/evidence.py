@@ -319,11 +319,16 @@ class Evidence:
 
     def _of_class(self, node: ast.ClassDef, depth: int) -> Loader:
         methods = self.names.scopes[node].bindings.get("__init__", [])
-        if methods and isinstance(methods[0].node, ast.FunctionDef):
-            found = _of_function(methods[0].node)
-            if found is Loader.OWN:
-                return found
-        return self._of_bases(node, depth)
+        init = methods[0].node if methods else None
+        if not isinstance(init, ast.FunctionDef):
+            return self._of_bases(node, depth)
+        found, of_bases = _of_function(init), self._of_bases(node, depth)
+        if found is Loader.OWN:
+            return found
+        if of_bases is Loader.UNKNOWN and depth < _DEEPEST:
+            told = (self.loads(call.func, depth + 1) for call in _calls_with_keywords(init))
+            return found if any(each is not Loader.UNKNOWN for each in told) else of_bases
+        return of_bases
 
     def _of_bases(self, node: ast.ClassDef, depth: int) -> Loader:
         bases = [self.loads(base, depth + 1) for base in node.bases] if depth < _DEEPEST else []
@@ -343,6 +348,20 @@ def _of_function(node: ast.FunctionDef) -> Loader:
     if any(each.arg == "pin_memory" for each, _ in parameters(node.args)):
         return Loader.OWN
     return Loader.PASSES if node.args.kwarg else Loader.UNKNOWN
+
+
+def _calls_with_keywords(node: ast.FunctionDef) -> Iterator[ast.Call]:
+    """The calls in a function that get its `**kwargs`."""
+    assert node.args.kwarg is not None
+    for call in ast.walk(node):
+        match call:
+            case ast.Call(keywords=keywords) if any(
+                k.arg is None
+                and isinstance(k.value, ast.Name)
+                and k.value.id == node.args.kwarg.arg
+                for k in keywords
+            ):
+                yield call
 
 
 _FIRST_RANK = ast.Constant(0)
