@@ -177,6 +177,7 @@ same, and the compiled step finds its dependencies by itself. Prints, meters and
 read stay in the loop. If the source doesn't show that the statements only compute, they stay, too;
 then each model and optimizer is compiled separately, and everything between runs operator by
 operator. What moves, what doesn't, and figures: docs/compiled-steps.md.""",
+    for_steps=True,
     examples=(
         Example(
             """

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import migrate_paths
+from migrator.diagnostics import Severity
+from migrator.registry import registry
 from migrator.report.console import show_diff
 from migrator.runs.run_report import Report
 from migrator.targets import RUNTIME, Target
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 _COMPILED = ("input", "output", "loss", "metric", "gradients", "weights", "end", "file", "printed")
 _STEPWISE = ("start", "buffers", *_COMPILED)
-# Times what the original takes: until the other runs begin, and of what the script itself takes.
+# Multiples of the original's time: until the script begins, and from there on.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
 _DIVIDED = f"{RUNTIME}.shard(".encode()
 _SHORT = 30.0  # seconds: of a run that is shorter, most is compiling
@@ -56,6 +58,7 @@ class MigratedRuns:
     first: Recording  # of the original
     known: list[Recording] | None  # roundings of a golden
     runs: Runs
+    beginning: float  # seconds until the original begins
     report: Report | None = None  # of the migration
     traced: Script | None = None  # the original to bisect, where it is not the script as it is now
 
@@ -75,6 +78,7 @@ class MigratedRuns:
             text = f"the migrated script is given {command_line(self.args)}"
             result = replace(result, notes=[*result.notes, text])
         self.migrate(self.work / "migrated")
+        self.expect()
         if not self.rounded:
             self.round_again()
         if self.compiles and not self.options.bisect:
@@ -88,18 +92,28 @@ class MigratedRuns:
             return replace(result, notes=[*result.notes, text])
         return self.compiled(result)[0]
 
-    def expect(self, beginning: float) -> None:
-        """How long the runs will take, of a script that takes ``beginning`` until it begins: as
-        those of benchmarks/verify_time.py did."""
+    def expect(self) -> None:
+        """How long the runs will take, in proportion to the original: as measured by
+        benchmarks/verify_time.py."""
         own, seconds = self.first.seconds, {}
+        share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
+        starting, stepping = _STARTING * self.beginning, _STEPPING * share * own
         if self.known is None and self.settings.roundings:
-            seconds[run_name(1)] = beginning + (1 + ROUNDING) * own
+            seconds[run_name(1)] = self.beginning + (1 + ROUNDING) * own
         if self.compiles:
-            seconds["compiled"] = _STARTING * beginning + _COMPILING * own
+            compiling = max(stepping, _COMPILING * own) if self.is_in_parts else _COMPILING * own
+            seconds["compiled"] = starting + compiling
         if not self.compiles or self.options.bisect:
-            share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
-            seconds["stepwise"] = _STARTING * beginning + _STEPPING * share * own
+            seconds["stepwise"] = starting + stepping
         self.runs.expect(seconds)
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether the migration says of a step that it is not compiled as a whole."""
+        of_steps = {code for code, rule in registry().rules.items() if rule.for_steps}
+        files = self.report.files if self.report is not None else ()
+        found = (d for file in files for d in file.result.diagnostics)
+        return any(d.severity is Severity.ADVICE and d.code in of_steps for d in found)
 
     @property
     def compiles(self) -> bool:

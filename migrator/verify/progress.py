@@ -52,10 +52,14 @@ class Runs:
 
     @property
     def left(self) -> float:
-        """Seconds until all is done, by how long those took that are over."""
+        """Remaining seconds, scaled by how long the finished runs took.
+
+        They may have been quick because caches were filled, which makes compiling no quicker: so
+        the rest is halved at most.
+        """
         rest = sum(self.coming.values())
         expected = sum(seconds for seconds, _ in self.ended)
-        return rest * sum(took for _, took in self.ended) / expected if expected else rest
+        return rest * max(0.5, sum(took for _, took in self.ended) / expected) if expected else rest
 
     @contextmanager
     def run(self, name: str, text: str) -> Iterator[Update | None]:

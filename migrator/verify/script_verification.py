@@ -141,9 +141,9 @@ def _begun(
     tolerances = replace(result.tolerances, tf32=bool(first.machine["tf32"]))
     if tolerances.tf32:
         notes.append("the golden's float32 products are in TF32: tolerances are its own")
+    beginning = _BEGINNING if known else time.monotonic() - start - first.seconds
     verification = MigratedRuns(
         script, target, interpreter, running, settings, options, work, first,
-        known.rounded if known else None, runs, traced=traced,
+        known.rounded if known else None, runs, beginning, traced=traced,
     )  # fmt: skip
-    verification.expect(_BEGINNING if known else time.monotonic() - start - first.seconds)
     return replace(result, golden_device=device, notes=notes, tolerances=tolerances), verification

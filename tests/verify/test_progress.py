@@ -1,12 +1,20 @@
 """How many runs there are, and how long the rest takes, where there is no terminal."""
 
 import io
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from migrator.targets import find_target
+from migrator.verify.interpreters import Interpreter
+from migrator.verify.migrated_runs import MigratedRuns
 from migrator.verify.progress import Runs, about
+from migrator.verify.recordings import Recording, Settings
+from migrator.verify.script import Script
+from migrator.verify.verification import Options
 
 
 def test_a_log_has_a_line_as_each_run_begins_and_ends(
@@ -32,6 +40,46 @@ def test_a_log_has_a_line_as_each_run_begins_and_ends(
         "run 3 of 3: compiled, about 10 minutes left",  # as the one before, twice as long
         "run 3 of 3 took 40 s",
     ]
+
+
+def test_a_quick_run_of_the_original_does_not_make_compiling_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([0.0, 2.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    runs = Runs(Console(file=io.StringIO()))
+    runs.expect({"rounded": 20.0, "compiled": 60.0})
+    with runs.run("rounded", "recording t.py, with different rounding"):
+        pass
+    assert runs.left == 30.0
+
+
+STEP = (
+    "import torch\n\nnet = torch.nn.Linear(3, 1).cuda()\n"
+    "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor x in data:\n"
+    "    loss = net(x.cuda()).mean()\n    loss.backward()\n{between}    optimizer.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("between", "seconds"), [("", 2 * 1 + 2 * 10), ("    send(loss.item())\n", 2 * 1 + 4 * 10)]
+)
+def test_a_step_in_parts_is_expected_to_take_longer(
+    between: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program").mkdir()
+    monkeypatch.chdir(tmp_path / "program")
+    Path("t.py").write_text(STEP.format(between=between), "utf-8")
+    python, work, runs = Path(sys.executable), tmp_path / "work", Runs(None)
+    target = find_target("torchax")
+    original = Recording(work, [], [], "", "", steps=3, seconds=10.0, randomness={}, machine={})
+    verification = MigratedRuns(
+        Script.find(Path("t.py"), []), target, Interpreter(python, target), python, Settings(),
+        Options(), work, original, None, runs, beginning=1.0,
+    )  # fmt: skip
+    verification.migrate(work / "migrated")
+    verification.expect()
+    assert runs.coming["compiled"] == seconds
 
 
 @pytest.mark.parametrize(
