@@ -1,6 +1,7 @@
 """What a token costs in transformers' `generate`, migrated, and in a decoder written by hand.
 
     python benchmarks/generation.py --target torchax [--prompts 17 40 100] [--new 32 256]
+    python benchmarks/generation.py --target torchax --plot docs/generation.svg  # needs matplotlib
 
 In the environment of the target, with the group `trainers`, on its CPU back end. A Llama with
 random weights (2 layers, `--width` wide) continues 2 prompts greedily: by `model.generate` on the
@@ -286,6 +287,28 @@ def child(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+def plot(file: Path, found: list[dict[str, Any]]) -> None:
+    """Draw the time of a token by the number of new tokens: a panel for each prompt."""
+    import matplotlib.pyplot as plt
+
+    prompts = list(dict.fromkeys(row["prompt"] for row in found))
+    figure, panels = plt.subplots(
+        1, len(prompts), figsize=(3.5 * len(prompts), 3), sharey=True, squeeze=False
+    )
+    for prompt, axes in zip(prompts, panels[0], strict=True):
+        for way in dict.fromkeys(row["way"] for row in found):
+            rows = [row for row in found if (row["prompt"], row["way"]) == (prompt, way)]
+            times = [1000 * row["token"] for row in rows]
+            axes.plot([row["new"] for row in rows], times, marker="o", label=way)
+        axes.set(xscale="log", ylim=0, title=f"prompt of {prompt} tokens", xlabel="new tokens")
+        axes.set_xticks([row["new"] for row in rows], [f"{row['new']:,}" for row in rows])
+        axes.minorticks_off()
+    panels[0][0].set(ylabel="ms a token")
+    panels[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", choices=["torchax", "torch_xla"], required=True)
@@ -294,6 +317,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the times of a token")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -302,10 +326,12 @@ def main() -> None:
     environment = {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU", **os.environ}
     print("| prompt | new | | programs | later | first call, s | first token, ms | a token, ms | |")
     print("|---|---|---|---|---|---|---|---|---|")
+    found: list[dict[str, Any]] = []
     for prompt in arguments.prompts:
         command = [sys.executable, str(HERE), *sys.argv[1:], "--child", "--prompts", str(prompt)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
         rows = json.loads(done.stdout.splitlines()[-1])
+        found += rows
         for row in rows:
             print(
                 f"| {prompt} | {row['new']} | {row['way']} | {row['programs']} | {row['later']} "
@@ -313,6 +339,8 @@ def main() -> None:
                 f"| {row['ratio']:.2f} |"
             )
         sys.stdout.flush()
+    if arguments.plot:
+        plot(arguments.plot, found)
 
 
 if __name__ == "__main__":
