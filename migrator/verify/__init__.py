@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import the machinery when it is asked for: the command line's --help needs none of it."""
+    """Import the implementation only when it is needed, which --help does not."""
     if name in __all__:
         from . import verification
 

@@ -1,4 +1,4 @@
-"""What an app's result looks like, and that of several."""
+"""Tables for the result of one app, and of several."""
 
 from collections.abc import Iterable, Sequence
 
@@ -70,7 +70,7 @@ def _tpu_steps(steps: list[Compiled]) -> Table:
 
 
 def verdict(result: VerifyResult) -> str:
-    """One line that says no more than what was done."""
+    """The verdict in one line that claims no more than was done."""
     what = f"{result.app} on the {result.device}"
     if result.passed and result.golden_device is None:
         return f"DONE: {what}: it was run and compiled; no numbers were compared"
@@ -84,7 +84,7 @@ def verdict(result: VerifyResult) -> str:
 
 
 def summary(results: Sequence[VerifyResult]) -> Table:
-    """All of them, a line each."""
+    """All results, one line each."""
     table = Table(title="summary", caption="seconds: sums over the steps", caption_justify="left")
     for heading in ("app", "target", "devices"):
         table.add_column(heading, overflow="fold")
@@ -110,7 +110,7 @@ def summary(results: Sequence[VerifyResult]) -> Table:
 
 
 def _nearest(result: VerifyResult) -> str:
-    """The largest difference, of the output that comes nearest to its tolerance."""
+    """The largest difference, of the output that is closest to its tolerance."""
     compared = [output for output in result.outputs if output.elements]
     worst = max(compared, key=lambda output: output.ratio, default=None)
     return number(worst.max_abs if worst else None)

@@ -14,8 +14,8 @@ from .tensors import Damaged, read_header
 
 _SCHEMA = 1  # of provenance.json
 
-Steps = dict[str, tuple[float | None, float | None]]  # name: seconds of the first, of later runs
-Figures = dict[str, float]  # what an app says of its run, by name
+Steps = dict[str, tuple[float | None, float | None]]  # name: seconds of the first and of later runs
+Figures = dict[str, float]  # by name: what an app reports about its run
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class App:
     outputs: Path | None  # None: nothing to compare with
     times: Path | None
     tolerances: dict[str, Tolerance]  # by output, for one target
-    timeout: float  # seconds, where the user names none
-    precision: str  # of float32 products, as the script asks for it: "highest" unless stated
+    timeout: float  # seconds, if the user gives none
+    precision: str  # of float32 products, as the script requests it: "highest" by default
     devices_args: Sequence[str] = ()  # further ones for several devices
     shard: str = "replicated"  # --shard of the migration
     unsafe: bool = False  # --unsafe of the migration
-    frames: Sequence[str] = ()  # outputs that are pictures, (T, H, W, 3) in uint8
+    frames: Sequence[str] = ()  # outputs that are images, (T, H, W, 3) in uint8
     measures: Sequence[Path] = ()  # scripts of the checkout, for one target
-    requires: Sequence[str] = ()  # frameworks that it imports, beside what a target brings
+    requires: Sequence[str] = ()  # frameworks that it imports, in addition to the target's packages
     framework: str = "torch"  # of which it is a program
 
 
@@ -79,13 +79,13 @@ def app_names() -> list[str]:
 
 
 def recorded(name: str) -> Path | None:
-    """The golden of an app that was recorded, as a script is; None for one with outputs."""
+    """The golden of an app that was recorded like a script; None for one with outputs."""
     folder = checkout() / "golden" / name
     return folder if (folder / "golden.json").is_file() else None
 
 
 def framework_of(name: str) -> str:
-    """The framework of an app; torch for what is none, which is refused elsewhere."""
+    """The framework of an app; torch for unknown apps, which are refused elsewhere."""
     try:
         path = checkout() / "reference_apps" / name / "app.toml"
         return str(tomllib.loads(path.read_text(encoding="utf-8")).get("framework", "torch"))
@@ -146,7 +146,7 @@ def _script(text: Any) -> Path:
 
 
 def _tolerances(table: Mapping[str, Any], target: str) -> dict[str, Tolerance]:
-    """Those of the default, each replaced by the target's own where it has one."""
+    """The default tolerances, each replaced by the target's own if it has one."""
     merged = {**table.get("default", {}), **table.get(target, {})}
     return {output: _tolerance(values) for output, values in merged.items()}
 

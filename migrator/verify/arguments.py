@@ -1,4 +1,4 @@
-"""What `tpu-migrate verify` is asked for."""
+"""Arguments of `tpu-migrate verify`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Arguments:
         return name is not None and (name.endswith(".py") or self.module or Path(name).is_file())
 
     def check(self) -> None:
-        """Raise UsageError for options that do not go with each other, or with what is named."""
+        """Raise UsageError for options that can't be combined, or don't apply to the argument."""
         if bool(self.app) == self.all_apps:
             raise click.UsageError("name one APP, or give --all")
         if self.bisect and self.compile_for:
@@ -134,7 +134,7 @@ class Arguments:
         return self._of(imported_in(source))
 
     def _of(self, framework: Framework) -> tuple[str, ...]:
-        """All targets for a framework where all are wanted, else the default, or its first."""
+        """All targets of a framework if all are wanted, otherwise the default, or its first."""
         able = tuple(name for name, each in targets().items() if each.framework == framework.name)
         if self.chosen == "all" or not able:
             return able
@@ -159,7 +159,7 @@ class Arguments:
             raise click.UsageError(str(error)) from error
 
     def settings(self) -> Settings:
-        """How to record."""
+        """Settings for the recordings."""
         from .recordings import Settings
 
         return Settings(
@@ -168,7 +168,7 @@ class Arguments:
         )  # fmt: skip
 
     def how(self, out: Console) -> Options:
-        """How to verify."""
+        """Options for the verification."""
         from .verification import Options
 
         return Options(

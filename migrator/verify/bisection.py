@@ -1,10 +1,10 @@
-"""Finds the first module and operation in which a migrated script parts from its original.
+"""Finds the first module and operation in which a migrated script differs from its original.
 
-Three runs keep every operation of the step in which the comparison failed: the original, the
-original rounded otherwise, and the migrated script, operator by operator. Operations are paired by
-module, call and name; the first pair in the order of the original that differs by more than
-rounding does is what is shown. Gradients come after what is computed forward, so the first that
-differs is the nearest to the loss; at fault is what has taken the tensor whose gradient it is.
+Three runs record every operation of the step in which the comparison failed: the original, the
+original with different rounding, and the migrated script operator by operator. Operations are
+paired by module, call and name. The first pair, in the original's order, that differs by more than
+rounding is shown. Gradients are recorded after the forward pass, so the first one that differs is
+the one closest to the loss; the culprit is the operation that took the tensor it belongs to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tensors import compare_tensors
 from .tolerances import ROUNDED, Tolerances
 
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
-_AS_GOOD = {("float64", "float32"), ("float16", "bfloat16")}  # what a TPU has in the place of it
+_AS_GOOD = {("float64", "float32"), ("float16", "bfloat16")}  # replaced by this type on a TPU
 _ARITHMETIC = {
     "add",
     "sub",
@@ -42,12 +42,12 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where it is in one of the two programs. ``operation``: "" where this one has none there."""
+    """A place in one of the two programs. ``operation``: "" if this program lacks it."""
 
     operation: str
     line: str  # FILE:NUMBER
     text: str
-    made: str = ""  # where the module was made, if that is a library's
+    made: str = ""  # where the module was created, for modules of libraries
     made_text: str = ""
 
 
@@ -63,13 +63,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The first difference inside of a step. ``problem``: why none is known."""
+    """The first difference inside of a step. ``problem``: why none was found."""
 
     step: int
     problem: str | None = None
     module: str = ""  # "": the script itself
     what: str = ""  # "output", "input", "buffer" or "gradient"
-    name: str = ""  # of the parameter, the buffer or the part of the output that it is
+    name: str = ""  # of the parameter, the buffer or the part of the output
     reason: str = ""
     original: Place | None = None
     migrated: Place | None = None
@@ -77,8 +77,8 @@ class Bisection:
     got: float | None = None
     allowed: float | None = None
     at: Sequence[int] = ()
-    agreed: int = 0  # tensors before it
-    differences: list[str] = field(default_factory=list)  # in what the operation is given
+    agreed: int = 0  # tensors compared before it
+    differences: list[str] = field(default_factory=list)  # among the operation's inputs
     edits: list[Edit] = field(default_factory=list)
 
     @property
@@ -87,12 +87,13 @@ class Bisection:
 
     @property
     def is_earlier(self) -> bool:
-        """Whether the cause may lie before this step: it has begun with another state."""
+        """Whether the cause may be in an earlier step, because this one began with another
+        state."""
         return self.what == "input" and bool(self.name)
 
 
 class _Trace:
-    """The events of one run, by what they are of."""
+    """The events of one run, by the object they belong to."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -118,7 +119,7 @@ class _Trace:
                 self.gradients[(*key, seen[key])] = event
 
     def pairs(self, other: _Trace) -> dict[int, int]:
-        """The operation of the other run for each that both have."""
+        """Pairs of operations that both runs have."""
         found = {}
         for key, ours in self.groups.items():
             theirs = other.groups.get(key, [])
@@ -130,7 +131,7 @@ class _Trace:
         return found
 
     def counterpart(self, event: Event, pairs: dict[int, int]) -> Event | None:
-        """What is here of an event of another run, by the pairs of that run with this one."""
+        """This run's counterpart of another run's event, given the pairs."""
         if event["kind"] == "op":
             return self.operations.get(pairs.get(event["number"], 0))
         if event["kind"] == "module":
@@ -150,7 +151,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Check:
-    """A tensor that both have; or a gradient that only the original has (`here` is None)."""
+    """A tensor of both runs, or a gradient that only the original has (`here` is None)."""
 
     event: Event
     here: Event | None
@@ -169,7 +170,8 @@ class _Search:
         self.back = {ours: theirs for theirs, ours in self.pairs.items()}
 
     def lost(self, start: Event) -> Event | None:
-        """The operation nearest above that takes a tensor with a gradient, and gives none."""
+        """The nearest operation above that takes a tensor with a gradient and returns one
+        without."""
         queue, seen = [start], {start["number"]}
         while queue:
             event = queue.pop(0)
@@ -187,7 +189,7 @@ class _Search:
         return theirs is None or bool(self.golden.operations[theirs]["wants"])
 
     def blamed(self, gradient: Event) -> tuple[Event | None, Event | None]:
-        """The operations, in the original and here, that do not give a tensor its gradient."""
+        """The operations, of both programs, that do not pass a gradient to the tensor."""
         made = self.golden.operations[gradient["of"]]
         ours = self.run.operations.get(self.pairs.get(gradient["of"], 0))
         if ours is not None and gradient["place"][:5] != "reads" and not ours["wants"]:
@@ -252,7 +254,7 @@ def _is_narrower(golden: str, run: str) -> bool:
 def _checks(
     search: _Search, again: Sequence[_Trace], keys: list[dict[str, Any]]
 ) -> Iterator[_Check]:
-    """What is to be compared, in the order of the original; ``keys`` of tensors are added to."""
+    """The checks in the original's order; adds the compared tensors to ``keys``."""
     rounded = [(trace, search.golden.pairs(trace)) for trace in again]
     for event in search.golden.events:
         here = search.run.counterpart(event, search.pairs)
@@ -279,7 +281,7 @@ def _checks(
                             "rounded": ROUNDED,
                         }
                         if event["kind"] == "grad" and event["place"][:5] == "reads":
-                            key["among"] = part  # of weights; one may be zero but for rounding
+                            key["among"] = part  # of weights; one may be zero except for rounding
                         keys.append(key)
                 yield _Check(event, here, group, path, numbers)
 
@@ -299,7 +301,7 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
         reason = reason or "there is no gradient"
         reason = f"{subject}: {reason}"
     elif event["kind"] == "module":
-        # The runtime makes what this module computes of other operations. Name the original's.
+        # The runtime computes this module with other operations. Name the original's.
         name = ".".join(filter(None, (event["name"], name)))
         group = search.golden.groups[event["name"], event["call"]]
         alone = [e for e in group if e["number"] not in search.pairs]
@@ -338,7 +340,7 @@ def _unravel(index: int, shape: Sequence[int]) -> list[int]:
 
 
 def _place(trace: _Trace, event: Event | None, line: str) -> Place:
-    """Where an event is; `line`: of what stands there where this program has no such operation."""
+    """The place of an event; `line`: where the operation would be, if this program lacks it."""
     if event is None:
         return Place("", line, "")
     key = (event["module"] if event["kind"] == "op" else event["name"]), event["call"]
@@ -348,7 +350,7 @@ def _place(trace: _Trace, event: Event | None, line: str) -> Place:
 
 
 def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> str:
-    """The line of the other program where an operation would be that only the own one has."""
+    """The other program's line where an operation would be that only this program has."""
     group = own.groups[event["module"], event["call"]]
     place = next(i for i, e in enumerate(group) if e is event)
     near = sorted(enumerate(group), key=lambda item: (
@@ -361,7 +363,7 @@ def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> 
 
 
 def _differences(search: _Search, theirs: Event | None, here: Event | None) -> Iterator[str]:
-    """Numbers that the operation is given, and operations before it that only one of them has."""
+    """Inputs of the operation, and operations before it, that only one program has."""
     if theirs is not None and here is not None and theirs["kind"] == here["kind"] == "op":
         for path, value in theirs["arguments"].items():
             mine = here["arguments"].get(path, value)

@@ -1,4 +1,4 @@
-"""Where in the source the runs part: lines, and the edits that made them."""
+"""Source lines of a difference, and the edits that made them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def with_sources(
     results: dict[str, Result],
     source: Path | None = None,
 ) -> Bisection:
-    """The same, with the texts of its lines and the edits that touch them.
+    """The same bisection with the text of its lines and the edits that touch them.
 
-    ``results``: what the migration did, by a file's path in the folders of the two programs.
-    ``source``: what was migrated, where ``original`` is that program as it was before.
+    ``results``: the migration's results, by a file's path in the folders of both programs.
+    ``source``: the migrated code, if ``original`` is an older version of it.
     """
     first, second = _read(found.original, original), _read(found.migrated, migrated)
     edits: list[Edit] = []
-    above: list[Edit] = []  # by hand
+    above: list[Edit] = []  # edited by hand
     lines: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for number, place, folder in ((0, first, original), (1, second, migrated)):
         for line in (place.line, place.made) if place is not None else ():
@@ -53,7 +53,7 @@ def with_sources(
 
 
 def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[Edit]:
-    """What a migration did in these lines of the original and of what it wrote, and what it said.
+    """The migration's edits and diagnostics for these lines of the original and of the result.
 
     Lines are counted from 1.
     """
@@ -75,11 +75,11 @@ def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> 
     return found
 
 
-Span = tuple[int, int, int, int]  # lines, and those that took their place, as in a Hunk
+Span = tuple[int, int, int, int]  # lines, and their replacements, as in a Hunk
 
 
 def _changes(before: Path, after: Path) -> list[tuple[Span, Edit]]:
-    """What was done to a file by hand."""
+    """Manual changes to a file."""
     old, new, message = _lines(before), _lines(after), "changed since the golden was recorded: line"
     return [
         ((i, j, k, n), Edit([], [f"{message} {k + 1}"], old[i:j], new[k:n]))
@@ -89,14 +89,14 @@ def _changes(before: Path, after: Path) -> list[tuple[Span, Edit]]:
 
 
 def _touches(span: Span, before: set[int], after: set[int]) -> bool:
-    """Whether a change touches one of these lines, as they were before it or are after it."""
+    """Whether a change touches one of these lines, in their old or new version."""
     start, end, new_start, new_end = span
     old, new = range(start + 1, end + 1), range(new_start + 1, new_end + 1)
     return not (before.isdisjoint(old) and after.isdisjoint(new))
 
 
 def _across(lines: set[int], spans: list[Span]) -> set[int]:
-    """Where lines are after these changes; of one that was changed, all that took its place."""
+    """The new positions of lines after these changes; for a changed line, all its replacements."""
     found: set[int] = set()
     for line in lines:
         moved = 0
@@ -131,7 +131,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _statement(path: Path, line: int) -> range:
-    """The lines of the statement that a line belongs to; of one with a body, those before it."""
+    """The lines of the statement that contains a line; for a compound statement, its header."""
     chosen = range(line, line + 1)
     try:
         tree = ast.parse("\n".join(_lines(path)))

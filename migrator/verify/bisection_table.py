@@ -1,4 +1,4 @@
-"""Prints where two runs part inside of a step, for people."""
+"""Prints the first difference inside of a step."""
 
 from __future__ import annotations
 

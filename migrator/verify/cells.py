@@ -1,4 +1,4 @@
-"""What is printed of numbers, and notes."""
+"""Formats for numbers in tables, and notes."""
 
 import math
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ def number(value: float | None) -> str:
 
 
 def largest(values: Iterable[float | None]) -> str:
-    """The largest that is known."""
+    """The largest of the known values."""
     return number(max((v for v in values if v is not None), default=None))
 
 
 def share(ratios: Iterable[float]) -> str:
-    """The largest difference by what is allowed."""
+    """The largest difference as a share of the tolerance."""
     most = max(ratios, default=None)
     if most is None:
         return "-"

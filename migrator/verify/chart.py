@@ -1,4 +1,4 @@
-"""The drift of the losses as a picture, drawn by the target's interpreter where it has pillow."""
+"""A chart of the losses of both runs, drawn by the target's interpreter if it has pillow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 120.0
 
 
 def draw(result: ScriptResult, python: Path, folder: Path) -> list[str]:
-    """Write ``drift.png`` to ``folder``; returns what is to be said of it."""
+    """Write ``drift.png`` to ``folder``; returns notes for the result."""
     losses = result.losses
     if len(losses) < 2:
         return []

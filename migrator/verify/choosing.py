@@ -1,4 +1,4 @@
-"""Which interpreter a verification runs in; one is installed only where the user wants it."""
+"""Chooses the interpreter for a verification; installs one only if the user agrees."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def choose_interpreter(
 
 
 def with_tpu_compiler(interpreter: Interpreter) -> Path:
-    """An interpreter that compiles for a TPU that is not there: this one, or another target's.
+    """An interpreter that can compile for an absent TPU: this one, or another target's.
 
-    Raises VerifyError where there is none.
+    Raises VerifyError if there is none.
     """
     if interpreter.target.host.has_tpu_compiler:
         return interpreter.python
@@ -71,7 +71,7 @@ def with_tpu_compiler(interpreter: Interpreter) -> Path:
 def _with(
     found: Interpreter, missing: Sequence[str], install: bool, console: Console | None
 ) -> Interpreter:
-    """The interpreter with some frameworks, in the releases that programs ran with."""
+    """The interpreter, with some frameworks in the versions that were tested."""
     wanted = [found.target.environment.framework(name) for name in missing]
     if not install or found.python != environments.cached_python(found.target):
         fix = command_line([*found.installer, *wanted])

@@ -1,4 +1,4 @@
-"""``tpu-migrate verify``. Everything heavy is imported when it runs."""
+"""``tpu-migrate verify``. Heavy imports happen when it runs."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -173,7 +173,7 @@ def _of_script(
 def _of_app(
     name: str, target: str, asked: Arguments, how: "Options"
 ) -> "Iterator[VerifyResult | ScriptResult]":
-    """And where it disagrees, with --bisect, of the same app as a script."""
+    """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app
     from .apps import find_app, recorded
     from .script import Script

@@ -21,19 +21,19 @@ from typing import Any
 _PRODUCT = re.compile(r"= (\S+) (dot|convolution)\(.*")
 _PARTITIONS = re.compile(r"num_partitions ?= ?(\d+)")
 _DONORS = re.compile(r"buffer_donor=\{(.*?)\}, \w")
-# An asynchronous one is counted by its start.
+# an asynchronous collective is counted by its start
 _COLLECTIVE = re.compile(
     r"= .*\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?\((.*)"
 )
 _KERNEL = re.compile(r'custom_call_target="tpu_custom_call".*?op_name="([^"]*)"', re.DOTALL)
-# A part of a scope that is of the source, not of JAX.
+# a part of a scope that comes from the source, not from JAX
 _MODULE = re.compile(r"(?!(cond|branch_\d+_fun|shard_map)$)\w+(\.\w+)*")
 _SCOPE = re.compile(r'op_name="(?:p?jit\([^)]*\)/)*([^"]*)/[^"/]*"')
 
 
 def main() -> None:
     os.environ.update(TPU_SKIP_MDS_QUERY="1", JAX_PLATFORMS="cpu", TPU_LOG_DIR="disabled")
-    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nothing is run: several may compile at a time
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # nothing runs
     topology, seconds, *names = sys.argv[1:]
     answer: dict[str, Any] = {"programs": [], "error": None}
 

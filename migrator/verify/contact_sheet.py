@@ -52,7 +52,7 @@ def _draw(golden: Path, outputs: Path, picture: Path, names: list[str]) -> None:
 
 
 def _chosen(frames: Any) -> Any:
-    """Some of them, from the first to the last."""
+    """Some of the frames, from the first to the last."""
     count = min(_MOST, len(frames))
     return [frames[round(i * (len(frames) - 1) / max(1, count - 1))] for i in range(count)]
 

@@ -1,4 +1,5 @@
-"""Where a script will run: a TPU if this machine has one, else the CPU back end of its target."""
+"""The device a script will run on: a TPU if this machine has one, otherwise the target's CPU back
+end."""
 
 import os
 import re
@@ -16,7 +17,7 @@ _NOT_TPU = {"0x0042", "0x001f"}
 
 @dataclass(frozen=True)
 class Device:
-    """The label is what the result says; the environment makes it true."""
+    """A device; the result shows the label, and the environment variables select it."""
 
     label: str
     environment: dict[str, str]
@@ -25,20 +26,19 @@ class Device:
 
     @property
     def modules(self) -> Path | None:
-        """The folder that programs find it by."""
+        """The folder through which programs find it."""
         return self.stand_in.modules if self.stand_in else None
 
     @property
     def notes(self) -> list[str]:
-        """What a result has to say of it."""
+        """Notes about it for the result."""
         return [self.stand_in.says] if self.stand_in else []
 
 
 def device_for(target: Target, count: int | None = None) -> Device:
-    """Choose the device for ``target`` and the settings that hold a script to it.
+    """Choose the device for ``target``, and the settings that keep a script on it.
 
-    ``count`` is that of virtual devices where there is no TPU. Raises VerifyError where there are
-    not so many.
+    ``count`` is the number of virtual devices without a TPU. Raises VerifyError if there are fewer.
     """
     if has_tpu(target):
         return Device("TPU", target.host.on_tpu(), is_tpu=True)
@@ -51,17 +51,17 @@ def device_for(target: Target, count: int | None = None) -> Device:
 
 
 def has_tpu(target: Target, root: Path = Path("/")) -> bool:
-    """Whether a TPU is here; what the user has chosen wins (JAX_PLATFORMS, PJRT_DEVICE)."""
+    """Whether a TPU is available; the user's choice has priority (JAX_PLATFORMS, PJRT_DEVICE)."""
     wish = os.environ.get(target.host.device_variable, "")
     return target.host.allows_tpu(os.environ) if wish else bool(tpu_devices(root))
 
 
 def tpu_devices(root: Path = Path("/")) -> list[Path]:
-    """The device files of the TPUs here, whatever the user wishes."""
+    """The device files of this machine's TPUs, whatever the user has chosen."""
     files = (root / "dev").glob("accel*")
     if found := [file for file in files if re.fullmatch(r"accel\d+", file.name)]:
         return sorted(found)
-    # Newer TPUs come as vfio groups, which every passed-through device does: ask whose it is.
+    # Newer TPUs appear as vfio groups, like every passed-through device: check the vendor.
     groups = [file for file in (root / "dev" / "vfio").glob("*") if file.name.isdigit()]
     return sorted(groups) if tpu_cards(root) else []
 

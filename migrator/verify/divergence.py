@@ -1,6 +1,6 @@
-"""Holds a run against a golden: step by step, and at the end. Where do they part?
+"""Compares a run with a golden, step by step and at the end, and finds the first difference.
 
-Numbers are those of `recorder/watch.py`. What may differ: see docs/tolerances.md.
+Values are recorded by `recorder/watch.py`. For tolerances see docs/tolerances.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEW_GRADIENT = "there is a gradient, and none in the original"
 
 @dataclass
 class _Pairs:
-    """Pairs of tensors to compare, with what is known of each."""
+    """Pairs of tensors to compare, with the facts known about each."""
 
     about: list[dict[str, Any]] = field(default_factory=list)
     keys: list[dict[str, Any]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class _Pairs:
         )
         few = FEW if is_trained else 0.0
         given = about["kind"] in ("start", "input", "buffers")
-        kept = about["kind"] == "file" and start is None  # as Lightning keeps a best score
+        kept = about["kind"] == "file" and start is None  # like Lightning's best score
         infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
@@ -95,7 +95,7 @@ def compare(
     if result.is_cut:
         kinds = [kind for kind in kinds if kind not in ("end", "file")]
     pairs = _Pairs()
-    if "gradients" in kinds and not compiled:  # first: what comes behind follows from it
+    if "gradients" in kinds and not compiled:  # first, because the rest depends on it
         wanted, ours = (list(events.values()) for events in (runs.wanted, runs.ours))
         result.findings.extend(stepping.counted_otherwise(wanted, ours, result.is_cut))
     started = runs.compare(kinds, result, pairs)
@@ -117,7 +117,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Compared:
-    """The events of the golden, of its roundings and of the run, and how far these may part."""
+    """The events of the golden, of its roundings and of the run, with the tolerances."""
 
     wanted: Events
     theirs: list[Events]  # of the roundings
@@ -153,7 +153,7 @@ class _Compared:
         """
         both = [o for o, key in enumerate(self.wanted) if key in self.ours and key[0] != "end"]
         came_to = (both or [-1])[-1] if result.is_cut else len(self.wanted)
-        unseen = ("weights", *(_WITHIN if self.compiled else ()))  # within a compiled program
+        unseen = ("weights", *(_WITHIN if self.compiled else ()))  # inside of a compiled program
         started: dict[tuple[str, str], str] = {}
         spread = 0.0
         for order, (key, event) in enumerate(self.wanted.items()):
@@ -192,7 +192,7 @@ class _Compared:
 
 def _where(key: tuple[str, str, int]) -> str:
     kind, name, number = key
-    if kind == "loss":  # its name may say in which step
+    if kind == "loss":  # its name may contain the step
         return name.replace("loss", f"loss {number}", 1)
     return f"{kind} of {name}, call {number}"
 
@@ -206,7 +206,7 @@ def _loss(
     spread: float,
     tolerances: Tolerances,
 ) -> Finding:
-    """A loss. ``spread``: what rounding has moved any loss by until now."""
+    """A loss. ``spread``: the most that rounding has moved any loss so far."""
     want, got = float(event["value"]), float(other["value"])
     unit = tolerances.units[event.get("dtype", "F32")]
     spread += moved_by_rounding(want, again)
@@ -222,7 +222,7 @@ def _metric(
     times: float,
     tolerances: Tolerances,
 ) -> Finding:
-    """A metric: of a share of decisions, some may fall otherwise."""
+    """A metric; of a share of decisions, a few may differ."""
     want, got = float(event["value"]), float(other["value"])
     allowed = times * tolerances.units["F32"] * max(abs(want), SMALL_LOSS)
     allowed += ROUNDED * moved_by_rounding(want, again)
@@ -240,14 +240,14 @@ def _pair(
     pairs: _Pairs,
     about: dict[str, Any],
 ) -> Iterator[str]:
-    """Pair the tensors of an event with those of the run; the paths that are missing there."""
+    """Pair the tensors of an event with those of the run; returns the missing paths."""
     for path, tensor in event.get("tensors", {}).items():
         if path not in mine:
             yield path
             continue
         others = [tensors.get(path) for tensors in theirs]
         first = None if event["kind"] == "output" else started.get((event["name"], path))
-        if event["kind"] == "start" and first is None:  # of a copy of what was trained
+        if event["kind"] == "start" and first is None:  # a copy of a trained model
             first = _first(path, started)
         gain = gains.until(f"{event['name']}.{path}", event["step"])
         pairs.add(tensor, others, mine[path], first, times, gain, place=path, **about)
@@ -261,17 +261,17 @@ def _surplus(ours: Events, wanted: Events, kinds: Sequence[str]) -> Iterator[str
 
 
 def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
-    """Events by kind, name and how many of these there were before; weights by the step.
+    """Events by kind, name and number of earlier ones; weights by step.
 
-    A program that is compiled as a whole may take several steps at once. ``compiled``: what is not
-    seen of all steps, by how many there were in one; of calls of models, those that evaluate.
+    A program compiled as a whole may take several steps at once. ``compiled``: leaves out what
+    can't be seen inside compiled steps; of model calls, only evaluations remain.
     """
     count: Counter[tuple[str, str]] = Counter()
     found = {}
     for event in events:
         key = (event["kind"], event["name"])
         if compiled and event["kind"] in _WITHIN:
-            if event["kind"] in _CALLS and event.get("training", True):  # older goldens don't say
+            if event["kind"] in _CALLS and event.get("training", True):  # missing in older goldens
                 continue
             key = (event["kind"], f"{event['name']} in step {event['step'] + 1}")
         count[key] += 1
@@ -287,9 +287,9 @@ def _norms(
     tolerances: Tolerances,
     growth: float,
 ) -> Iterator[Finding]:
-    """The norms of all gradients of one step of an optimizer; of a parameter to that of all.
+    """The norms of all gradients of an optimizer's step, each relative to the norm of all.
 
-    First, what has a gradient in only one of both, as a teacher whose output is not detached.
+    First, gradients that only one of both runs has, as with a teacher that is not detached.
     """
     norms = {name: float(norm) for name, norm in event["norms"].items()}
     yield from _only_in_one(about, event.get("others"), other.get("others"))
@@ -310,7 +310,7 @@ def _norms(
 def _only_in_one(
     about: dict[str, Any], wanted: Sequence[str] | None, got: Sequence[str] | None
 ) -> Iterator[Finding]:
-    """Gradients that only one of both has; None: it is not known of which there were."""
+    """Gradients that only one run has; None if that was not recorded."""
     if wanted is None or got is None:
         return
     theirs, ours = dict.fromkeys(wanted, _NO_GRADIENT), dict.fromkeys(got, _NEW_GRADIENT)
@@ -352,7 +352,7 @@ def _files(
 
 
 def _first(path: str, started: Mapping[tuple[str, str], str]) -> str | None:
-    """The first state of a parameter that is known by another path: in a file, or in a copy."""
+    """The first state of a parameter that has another path: in a file, or in a copy."""
     found = {
         tensor
         for (_, known), tensor in started.items()
@@ -364,7 +364,7 @@ def _first(path: str, started: Mapping[tuple[str, str], str]) -> str | None:
 def _by_name(
     golden: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """The files of a run by their names in the golden: a folder may be named after the time."""
+    """The run's files by their names in the golden; folders may be named after the time."""
     found = {file["name"]: file for file in files}
     wanted = [file["name"] for file in golden]
     left = [name for name in found if name not in wanted]

@@ -1,4 +1,4 @@
-"""The environments that ``verify --install`` makes with uv, in the user's cache folder."""
+"""Environments that ``verify --install`` creates with uv in the user's cache folder."""
 
 import hashlib
 import subprocess
@@ -15,11 +15,11 @@ from .errors import VerifyError
 from .inside import child_environment, command_line
 
 _FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
-_READY = ".tpu-migrate-ready"  # written last, so that an interrupted installation is never used
+_READY = ".tpu-migrate-ready"  # written last, so an interrupted installation is never used
 
 
 def python_version(target: Target) -> str:
-    """Of a new environment: this one's version, which is there for certain, where it does."""
+    """The Python version of a new environment: this one's if the target supports it."""
     here = sys.version_info[:2]
     environment = target.environment
     return ".".join(map(str, here if here <= environment.newest else environment.pythons[0]))
@@ -48,12 +48,12 @@ def cached_python(target: Target) -> Path | None:
 
 
 def uv_by_name() -> list[str]:
-    """How a user would call uv, there or not."""
+    """How a user would call uv, whether it is installed or not."""
     return ["uv"] if which("uv") else uv_command() or ["uv"]
 
 
 def uv_command() -> list[str] | None:
-    """How to call uv here: from PATH, or as a module of this interpreter; None without it."""
+    """How to call uv: from PATH, or as a module of this interpreter; None if it is missing."""
     if found := which("uv"):
         return [found]
     from importlib.util import find_spec
@@ -62,7 +62,7 @@ def uv_command() -> list[str] | None:
 
 
 def commands(target: Target, uv: list[str]) -> list[list[str]]:
-    """The commands that make the environment, in order. Index settings are simply inherited."""
+    """The commands that create the environment, in order. Index settings are inherited."""
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
     own = sys.version_info[:2] <= target.environment.newest
@@ -83,7 +83,7 @@ def announcement(target: Target) -> str:
 
 
 def how_to(target: Target, app: str) -> str:
-    """What to tell a user who has no environment for ``target`` and asked for none."""
+    """The message for a user who has no environment for ``target`` and didn't ask for one."""
     lines = [
         f"No environment for {target.name} yet: neither this Python nor the cache has its "
         "packages.",
@@ -109,16 +109,16 @@ def how_to(target: Target, app: str) -> str:
 
 
 def install(target: Target) -> Path:
-    """Make the environment of ``target`` (minutes, gigabytes); return its interpreter.
+    """Create the environment of ``target`` (minutes, gigabytes); return its interpreter.
 
-    uv's own progress goes to standard error. Raises VerifyError where uv is missing or fails; a
-    half-made environment is removed.
+    uv's own progress goes to standard error. Raises VerifyError if uv is missing or fails; an
+    incomplete environment is removed.
     """
     uv = uv_command()
     if uv is None:
         raise VerifyError("uv is needed to make the environment: pip install uv")
     folder = environment_folder(target)
-    if folder.exists():  # left by an interrupted installation: it lacks the mark
+    if folder.exists():  # left by an interrupted installation
         rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -132,7 +132,7 @@ def install(target: Target) -> Path:
 
 
 def add(target: Target, requirements: Sequence[str]) -> None:
-    """Install more into the environment of ``target``, which is there. Raises VerifyError."""
+    """Install more packages into the existing environment of ``target``. Raises VerifyError."""
     uv = uv_by_name()
     python = python_of(environment_folder(target))
     _run([*uv, "pip", "install", "--python", str(python), *requirements])

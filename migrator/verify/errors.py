@@ -1,4 +1,4 @@
-"""The one exception of this package."""
+"""The exceptions of this package."""
 
 
 class VerifyError(Exception):

@@ -1,4 +1,4 @@
-"""What a comparison of two runs finds, value by value."""
+"""The results of comparing two runs, value by value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from .tensors import Difference
 
-LAST = 10**8  # the order of what is only there at the end
+LAST = 10**8  # the order of values that only exist at the end
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Finding(Difference):
     step: int
     order: int  # in the run
     line: str = ""  # of the original
-    loop: str = ""  # the counters of the loops that it was in there
+    loop: str = ""  # the loop counters at that moment
 
     @property
     def is_odd(self) -> bool:
-        """Whether it fails by more than its numbers: NaN, shape, dtype, or not there."""
+        """Whether it fails for another reason than its numbers: NaN, shape, dtype, or missing."""
         return self.reason is not None and (self.allowed is None or "NaN" in self.reason)
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a tensor of numbers with fractions, all finite, of the right shape."""
+        """Whether it is a floating-point tensor of finite values and the right shape."""
         return self.allowed is not None and not self.is_odd
 
 
@@ -40,17 +40,17 @@ class Comparison:
     """Everything that was compared of two runs, in the order of the golden."""
 
     findings: list[Finding] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)  # of the golden, not in the run
-    surplus: list[str] = field(default_factory=list)  # of the run, not in the golden
+    missing: list[str] = field(default_factory=list)  # of the golden, missing in the run
+    surplus: list[str] = field(default_factory=list)  # of the run, missing in the golden
     losses: list[tuple[float, float]] = field(default_factory=list)  # golden, run
-    partial: bool = False  # one of them ended too early: compared as far as both came
-    shortened: bool = False  # the run was only to go on for some steps
-    growth: float = 1.0  # how many times of itself a difference by rounding may be at the end
-    lost: list[str] = field(default_factory=list)  # what rounding alone moves that far
+    partial: bool = False  # one run ended too early: compared as far as both came
+    shortened: bool = False  # the run was meant to end after some steps
+    growth: float = 1.0  # growth: how many times larger a rounding difference may be at the end
+    lost: list[str] = field(default_factory=list)  # values that rounding alone moves that far
 
     @property
     def first(self) -> Finding | None:
-        """Where they part."""
+        """The first difference."""
         failed = [f for f in self.findings if not f.passed]
         return min(failed, key=lambda f: f.order) if failed else None
 
@@ -61,12 +61,12 @@ class Comparison:
 
     @property
     def is_other(self) -> bool:
-        """Whether one has what the other does not have."""
+        """Whether one run has something that the other lacks."""
         return bool(self.missing or self.surplus)
 
     @property
     def may_be_rounding(self) -> bool:
-        """Whether a number is off by more than is allowed: what NaN, or a shape, never is."""
+        """Whether a number exceeds its tolerance; never true for NaN or a wrong shape."""
         return any(not f.passed and not f.is_odd for f in self.findings)
 
     @property
@@ -80,7 +80,7 @@ class Comparison:
 
 
 def moved_by_rounding(want: float, again: Iterable[float | str]) -> float:
-    """How far rounding moved a number; 0 where it is none any more."""
+    """How far rounding moved a number; 0 if it is no longer a number."""
     moved = [abs(float(other) - want) for other in again]
     return max((m for m in moved if math.isfinite(m)), default=0.0)
 

@@ -1,4 +1,4 @@
-"""Folders to work in, and copies of a user's folder to run programs in."""
+"""Working folders, and copies of a user's folder to run programs in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COPIED_BYTES = 2 * 2**30  # the largest folder that is copied
 
 
 def check_size(folder: Path) -> None:
-    """Raises VerifyError where a folder is too much to copy."""
+    """Raises VerifyError if a folder is too large to copy."""
     size = 0
     for path in _files(folder):
         with suppress(OSError):
@@ -72,7 +72,7 @@ def _is_odd(path: Path) -> bool:
 
 
 def _lead(link: Path, original: Path, source: Path) -> None:
-    """Have the copy of a link lead where it should."""
+    """Point a copied link to the right place."""
     leads_to = Path(os.path.normpath(original.parent / original.readlink()))
     source = source.absolute()
     if source in leads_to.parents:
@@ -97,7 +97,7 @@ def _files(top: Path, folders: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def workplace(keep: Path | None, name: str) -> Iterator[Path]:
-    """A new folder to work in: under ``keep`` for good, else a temporary one."""
+    """A new working folder: kept under ``keep``, otherwise temporary."""
     if keep is None:
         with tempfile.TemporaryDirectory(
             prefix=f"tpu-migrate-{name}-", ignore_cleanup_errors=True

@@ -1,4 +1,4 @@
-"""The code that a golden was recorded from, as far as git has it."""
+"""The code from which a golden was recorded, if git has it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .script import Script
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit that has all Python files of ``folder`` as they are; None where none is known."""
+    """The commit whose Python files in ``folder`` are these; None if unknown."""
     root = git.top(folder)
     if root is None:
         return None

@@ -27,7 +27,7 @@ TABLE = "golden.json"
 
 @dataclass(frozen=True)
 class ScriptGolden:
-    """A script's golden, and what it is of."""
+    """A script's golden, and the script it belongs to."""
 
     first: Recording
     rounded: list[Recording]
@@ -36,7 +36,7 @@ class ScriptGolden:
     args: list[str]
     device: str
     source: str
-    commit: str | None = None  # git's, that has this source
+    commit: str | None = None  # the git commit with this source
 
 
 def keep(
@@ -49,9 +49,9 @@ def keep(
     source: str,
     commit: str | None = None,
 ) -> None:
-    """Make a golden of the folders of two runs.
+    """Create a golden from the folders of two runs.
 
-    Raises VerifyError where the folder holds something else, or cannot be written.
+    Raises VerifyError if the folder contains something else, or can't be written.
     """
     table = json.loads((first / EVENTS).read_text("utf-8"))
     whole = {
@@ -82,7 +82,7 @@ def keep(
 
 
 def _digest(whole: dict[str, Any], folder: Path) -> str:
-    """Of a golden's table and of what was printed; the tensors have one of their own."""
+    """The digest of a golden's table and printed output; the tensors have one of their own."""
     total = hashlib.sha256(json.dumps(whole, sort_keys=True).encode())
     for number in range(len(whole["roundings"]) + 1):
         path = folder / _names(number)[1]
@@ -97,7 +97,7 @@ def device_of(machine: dict[str, Any]) -> str:
 
 
 def read(folder: Path) -> ScriptGolden:
-    """Raises VerifyError, in one line, where a golden is missing, damaged or another's."""
+    """Raises VerifyError, in one line, if a golden is missing, damaged or of another script."""
     path = folder / TABLE
     try:
         whole = json.loads(path.read_text("utf-8"))
@@ -140,7 +140,8 @@ def _checked(folder: Path, table: dict[str, Any], name: str, output: str) -> Rec
 
 
 def _names(number: int) -> tuple[str, str]:
-    """The files of a golden's tensors and of what was printed; 0 for the original as it is."""
+    """The files of a golden's tensors and printed output; 0 is the original without extra
+    rounding."""
     return (
         (f"rounding-{number}.safetensors", f"rounding-{number}.txt")
         if number

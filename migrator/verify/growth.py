@@ -1,4 +1,4 @@
-"""What rounding grows to in a program: from step to step, and of each parameter."""
+"""How rounding differences grow in a program: from step to step, and for each parameter."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ def growth_by_step(wanted: Events, rounded: Sequence[Events], last: int) -> list
 
 
 def unit_of_norm(unit: float, norm: float, whole: float) -> float:
-    """How far the norm of a gradient may be off, but for what rounding does to it."""
+    """The tolerance for the norm of a gradient, apart from the effect of rounding."""
     return unit * max(OWN_NORM * norm, whole)
 
 
 @dataclass
 class Gains:
-    """How many times what rounding does to a weight it may be off, by its name.
+    """For each weight, how many times the effect of rounding is allowed.
 
-    A gradient may be off by its unit, which is more than rounding moved it. What an optimizer makes
-    of that is many times what it made of rounding, by as much: little of SGD, a lot of Adam, which
-    divides by the size of the gradient.
+    A gradient may differ by its unit, which is more than rounding moved it. The optimizer amplifies
+    that difference as it amplified rounding: little for SGD, a lot for Adam, which divides by the
+    size of the gradient.
     """
 
     steps: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def until(self, name: str, step: int) -> float:
-        """After so many steps of optimizers."""
+        """After the given number of optimizer steps."""
         return max((gain for at, gain in self.steps.get(name, ()) if at < step), default=ROUNDED)
 
     def of_file(self, path: str, step: int) -> float:
-        """Of a tensor in a file, where it is named as a parameter."""
+        """For a tensor in a file, if it has the name of a parameter."""
         names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
         inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
         return max((self.until(name, step) for name in names or inner), default=ROUNDED)

@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import VerifyError
 
-# Settings for the migrator's own Python that would change another one.
+# Settings for tpu-migrate's own Python that would affect another one.
 _OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
 
 
@@ -27,11 +27,11 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def command_line(command: Sequence[str]) -> str:
-    """A command as a user of this platform's shell would type it."""
+    """A command as a user would type it in this platform's shell."""
     if sys.platform == "win32":
-        # cmd.exe takes < and > for redirections outside of double quotes
+        # cmd.exe treats < and > outside of double quotes as redirections
         return " ".join(f'"{word}"' if set(word) & set(" <>;&|") else word for word in command)
-    # Double quotes inside, as markers have them, so that the shell's own can be single ones.
+    # use double quotes inside (markers have them), so that the shell can use single quotes
     return shlex.join(word.replace("'", '"') for word in command)
 
 

@@ -1,4 +1,4 @@
-"""Which interpreter a target's script runs in, and what is wrong with one that does not do."""
+"""Finds the interpreter for a target's script, and problems with unsuitable ones."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ _READ_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Problem:
-    """Why something does not do, and the command that mends it ("": none does)."""
+    """A problem with an interpreter, and the command that fixes it ("" if there is none)."""
 
     text: str
     fix: str = ""
@@ -38,17 +38,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter looked at for one target."""
+    """An interpreter examined for one target."""
 
     python: Path
     target: Target
     versions: dict[str, str] = field(default_factory=dict)  # by distribution
-    problems: list[Problem] = field(default_factory=list)  # each: why it does not do, one line
+    problems: list[Problem] = field(default_factory=list)  # each: a problem, in one line
     notes: list[str] = field(default_factory=list)  # each: a difference from the pinned set
-    release: tuple[int, ...] = ()  # of Python; empty where it could not be run
-    damaged: bool = False  # another wheel has written over the target's package
-    files: dict[str, str | None] = field(default_factory=dict)  # versions as modules say them
-    installer: tuple[str, ...] = ()  # the command that installs into it, without what
+    release: tuple[int, ...] = ()  # of Python; empty if it could not be run
+    damaged: bool = False  # another wheel has overwritten the target's package
+    files: dict[str, str | None] = field(default_factory=dict)  # versions according to the modules
+    installer: tuple[str, ...] = ()  # the install command, without the packages
 
     @property
     def works(self) -> bool:
@@ -56,8 +56,8 @@ class Interpreter:
 
 
 def examine(python: Path, target: Target, by_import: bool = True) -> Interpreter:
-    """Look at ``python`` in a subprocess: by importing the target's packages, or, in a fraction of
-    a second, by reading what is installed."""
+    """Examine ``python`` in a subprocess: by importing the target's packages or, in a fraction of a
+    second, by reading what is installed."""
     modules = target.environment.imports if by_import else ()
     try:
         found = _probe(python, modules, by_import)
@@ -66,7 +66,7 @@ def examine(python: Path, target: Target, by_import: bool = True) -> Interpreter
     return _judge(python, target, found)
 
 
-@cache  # importing torch takes seconds, and --all asks once for every app
+@cache  # importing torch takes seconds, and --all needs it for every app
 def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str, Any]:
     every = targets().values()
     names = {r.name: r.module for target in every for r in [*pinned(target), *on_tpu(target)]}
@@ -84,7 +84,7 @@ def _probe(python: Path, modules: tuple[str, ...], by_import: bool) -> dict[str,
             ],
             timeout=_IMPORT_SECONDS if by_import else _READ_SECONDS,
             cwd=Path(empty),
-            # Importing must neither take a TPU nor look for one.
+            # Importing must neither occupy a TPU nor search for one.
             env={name: value for t in every for name, value in t.host.on_cpu().items()},
         )
 
@@ -104,7 +104,7 @@ def _judge(python: Path, target: Target, found: dict[str, Any]) -> Interpreter:
     there = installed.get(target.environment.package)
     wrong = _wrong_python(python, target, found["python"], there is not None)
     problems = [*wrong, *(Problem(text, fix) for text in unfit)]
-    if not problems:  # an import error is mostly one of those; alone it speaks for itself
+    if not problems:  # usually a consequence of one of those; alone it speaks for itself
         problems = [
             Problem(f"import {module} fails in {python}: {error}")
             for module, error in found["errors"].items()
@@ -128,7 +128,7 @@ def _judge(python: Path, target: Target, found: dict[str, Any]) -> Interpreter:
 
 
 def _belongs_to_other(target: Target, installed: Mapping[str, str | None]) -> bool:
-    """Whether an environment is the other target's: installing this one there would damage it."""
+    """Whether the environment belongs to another target, which installing this one would damage."""
     there = targets_in(installed)
     return bool(there) and target.name not in there
 
@@ -144,7 +144,7 @@ def targets_in(versions: Mapping[str, str | None]) -> list[str]:
 
 def _wrong_python(python: Path, target: Target, version: list[int], there: bool) -> list[Problem]:
     first, last = target.environment.pythons
-    if not there:  # the CPU needs nothing of what is for a TPU
+    if not there:  # the CPU doesn't need the TPU's packages
         last = target.environment.newest
     if first <= tuple(version[:2]) <= last:
         return []
@@ -171,7 +171,7 @@ def _missing(
 def _damaged(
     python: Path, target: Target, found: dict[str, Any], installed: dict[str, str | None]
 ) -> str | None:
-    """What another wheel has done that carries an older package of the target's, silently."""
+    """Whether another wheel silently replaced the target's package by an older one."""
     damage, name = target.environment.damage, target.environment.package
     recorded, actual = installed.get(name), found["imported"].get(name)
     if damage is None or not recorded or not actual or _public(recorded) == _public(actual):
@@ -203,7 +203,7 @@ def _unmet(
     found: dict[str, Any],
     versions: dict[str, str],
 ) -> Iterator[str]:
-    """What the packages say of each other: torchvision is for one torch, jax for one jaxlib."""
+    """Unmet requirements between packages: torchvision needs one torch, jax one jaxlib."""
     known = {canonicalize_name(r.name): r.name for r in needed}
     release = ".".join(map(str, found["python"]))
     there = {"extra": "", "python_version": release.rpartition(".")[0]}
@@ -224,7 +224,7 @@ def _unmet(
 
 
 def _mend(python: Path, target: Target, found: dict[str, Any], again: bool) -> str:
-    """The command that makes the tested set of an interpreter's packages, without what fits."""
+    """The command that installs the tested versions, except those that already fit."""
     installed: dict[str, str | None] = found["installed"]
     package, damage = target.environment.package, target.environment.damage
     add = [
@@ -242,7 +242,7 @@ def _mend(python: Path, target: Target, found: dict[str, Any], again: bool) -> s
 
 
 def _pip(python: Path, what: str, has_pip: bool) -> list[str]:
-    """A command of pip's; uv, which makes environments without pip, has it, too."""
+    """A pip command; with uv for environments without pip."""
     from .environments import uv_by_name
 
     if has_pip:
@@ -251,19 +251,19 @@ def _pip(python: Path, what: str, has_pip: bool) -> list[str]:
 
 
 def _public(version: str) -> str:
-    """Without the local part: 2.9.0+cu128 is 2.9.0."""
+    """The version without its local part: 2.9.0 for 2.9.0+cu128."""
     return version.partition("+")[0]
 
 
 def _fits(version: str, wanted: SpecifierSet) -> bool:
     try:
         return wanted.contains(version, prereleases=True)
-    except InvalidVersion:  # of a build of somebody's
+    except InvalidVersion:  # a custom build
         return True
 
 
 def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Problem | None:
-    """What keeps programs from a TPU that is there; on the CPU nothing needs it."""
+    """What prevents programs from using this machine's TPU; not needed on the CPU."""
     driver = found.target.environment.driver
     if not driver or "libtpu" in found.versions or environment.get("TPU_LIBRARY_PATH"):
         return None
@@ -277,7 +277,7 @@ def without_libtpu(found: Interpreter, environment: Mapping[str, str]) -> Proble
 
 
 def require(python: Path, target: Target, by_import: bool = True) -> Interpreter:
-    """``python`` for ``target``. Raises VerifyError, a line for each problem."""
+    """Check ``python`` for ``target``. Raises VerifyError, with a line for each problem."""
     found = examine(python, target, by_import)
     if not found.works:
         raise VerifyError(_joined(found.problems))
@@ -293,12 +293,12 @@ def _joined(problems: list[Problem]) -> str:
 
 
 def forget() -> None:
-    """Look again: packages were installed."""
+    """Examine interpreters again: packages were installed."""
     _probe.cache_clear()
 
 
 def candidates(target: Target, by_import: bool = True) -> Iterator[Interpreter]:
-    """The current interpreter, then, unless that does or is damaged, the cached one."""
+    """The current interpreter and, unless it fits or is damaged, the cached one."""
     from .environments import cached_python
 
     current = examine(Path(sys.executable), target, by_import)
@@ -308,10 +308,10 @@ def candidates(target: Target, by_import: bool = True) -> Iterator[Interpreter]:
 
 
 def find(target: Target, by_import: bool = True) -> Interpreter | None:
-    """The interpreter for ``target``: the current one, else the cached one; None without either.
+    """The interpreter for ``target``: the current one, otherwise the cached one; None without
+    either.
 
-    Raises VerifyError where the current one is damaged: a user has to hear of that, not be given
-    another one in silence.
+    Raises VerifyError if the current one is damaged, because the user has to know.
     """
     current, *cached = candidates(target, by_import)
     if current.works:

@@ -1,7 +1,7 @@
-"""What an app measures beside its numbers: scripts of the checkout, which app.toml names.
+"""Additional measurements of an app: scripts of the checkout, named in app.toml.
 
-A script is run by this interpreter, and told the target's (``--python``) and where to write its
-rows (``--json``): a list of objects with the fields of Measure.
+Each is run by this interpreter, and gets the target's interpreter (``--python``) and the file for
+its rows (``--json``): a list of objects with the fields of Measure.
 """
 
 import json
@@ -21,7 +21,7 @@ def measure(
     folder: Path,
     on_progress: Callable[[float, str], None] | None = None,
 ) -> tuple[list[Measure], list[str]]:
-    """The rows of all ``scripts``, and in a line each what went wrong; logs go to ``folder``."""
+    """The rows of all ``scripts``, and a line for each failure; logs go to ``folder``."""
     found: list[Measure] = []
     problems = []
     for script in scripts:

@@ -23,10 +23,10 @@ def write_migrated_copy(
     diff: bool,
     script: str | None,
 ) -> list[str]:
-    """Returns errors, one a line.
+    """Write a migrated copy; returns errors, one a line.
 
-    With ``script``, what is wrong with other files of somebody's folder is only shown. ``console``
-    shows what was done; with ``diff`` all edits.
+    With ``script``, problems in other files of the folder are only shown. ``console`` shows the
+    migration; with ``diff`` all edits.
     """
     try:
         report = migrate_paths([source], target=target, config=config, output=destination)

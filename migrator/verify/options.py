@@ -1,4 +1,4 @@
-"""Options that `record` and `verify` share."""
+"""Options shared by `record` and `verify`."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def memory(help: str) -> Option:
 
 
 def in_bytes(gigabytes: float | None) -> int | None:
-    """None stays None."""
+    """The number in bytes; None stays None."""
     return int(gigabytes * 2**30) if gigabytes else None

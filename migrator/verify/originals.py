@@ -1,4 +1,4 @@
-"""Runs of the original script: recorded as it is, rounded otherwise, and operation by operation."""
+"""Runs of the original script: as it is, with different rounding, and operation by operator."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 from .script import Script
 
-ROUNDING = 0.4  # of what the script itself takes: what rounding adds to it
-NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # each operation by itself
+ROUNDING = 0.4  # the extra time of a rounding run, as a share of the script's own
+NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}  # one operation at a time
 
 
 def record_script(
@@ -81,7 +81,8 @@ def record_original(
     without: Path | None,
     rounding: int = 0,
 ) -> Recording:
-    """The original, as it is or rounded otherwise. Raises VerifyError where that shows nothing."""
+    """Record the original, as it is or with different rounding. Raises VerifyError if nothing was
+    recorded."""
     name = run_name(rounding)
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
@@ -135,7 +136,7 @@ def trace_original(
 
 
 def _fails(script: Script, python: Path, recording: Recording, tail: str) -> str:
-    """What a user needs to know where the original does not run; the log is for other cases."""
+    """An explanation for an original that doesn't run; for other failures the log has to do."""
     ended = recording.ended
     text = f"the original fails: {ended}"
     if "ModuleNotFoundError" in ended:
@@ -162,14 +163,14 @@ def _dotted(entry: str) -> str:
 
 
 def notes_on(recording: Recording, settings: Settings) -> list[str]:
-    """What a user has to know of a recording."""
+    """Notes on a recording for the user."""
     found = []
     if recording.was_stopped:
         found.append(
             f"the original was stopped by --timeout, after {recording.steps} steps: "
             "what came before is compared"
         )
-    on_gpu = not recording.machine.get("device", "CPU").startswith("CPU")  # no "CPU stand-in"
+    on_gpu = not recording.machine.get("device", "CPU").startswith("CPU")  # so no "CPU stand-in"
     if recording.devices == ["cpu"] and on_gpu:
         found.append("no tensor was on the GPU: the script, as it was called, chose the CPU")
     if recording.ranks:

@@ -1,9 +1,9 @@
-"""Is every float32 product of the compiled programs asked for at the highest precision?
+"""Whether every float32 product of the compiled programs has the highest precision.
 
-A TPU multiplies float32 in one bfloat16 pass unless a program asks for more. Numbers from a CPU
-back end cannot show that; the programs that were handed to the compiler do, so a run dumps them:
-as the StableHLO of each jitted program, or as the HLO before XLA's optimisations, whichever the
-target has (Host.dump). "Product" means dot or convolution here.
+A TPU multiplies float32 in one bfloat16 pass unless a program requests more. Numbers from a CPU
+back end can't show that, but the programs handed to the compiler do. So a run dumps them: as
+StableHLO for each jitted program, or as HLO before XLA's optimisations, depending on the target
+(Host.dump). "Product" means dot or convolution here.
 """
 
 import re
@@ -18,7 +18,7 @@ _STABLEHLO_TYPES = re.compile(r":\s*\(tensor<(.+?)>, tensor<(.+?)>\) -> tensor<(
 _STABLEHLO_FLOAT32 = re.compile(r"(^|x)(complex<)?f32>?$")
 _HLO = re.compile(r"%?([\w.-]+) = (\S+) (dot|convolution)\(([^)]*)\)(.*)")
 _HLO_TYPE = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = ([a-z]+\d*)\[", re.MULTILINE)
-_HLO_FLOAT32 = {"f32", "c64"}  # a complex product is made of float32 ones
+_HLO_FLOAT32 = {"f32", "c64"}  # a complex product consists of float32 ones
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Product:
 
 @dataclass(frozen=True)
 class PrecisionReport:
-    """Counts are of float32 products; offenders are those below the highest precision."""
+    """Counts of float32 products; offenders are those below the highest precision."""
 
     programs: int
     count_dots: int = 0
     count_convs: int = 0
     offenders: list[str] = field(default_factory=list)
     compiled_for: str | None = None  # a TPU the programs were compiled for, not run on
-    compiled: int = 0  # how many of the programs with a float32 product
+    compiled: int = 0  # the number of programs with a float32 product
     compilable: int = 0
-    note: str | None = None  # why nothing, or not all, was compiled for a TPU
+    note: str | None = None  # why nothing, or not everything, was compiled for a TPU
 
     @property
     def passed(self) -> bool:
@@ -54,7 +54,7 @@ class PrecisionReport:
         return self.programs > 0 and not self.offenders
 
     def lines(self) -> list[str]:
-        """What to print, a line each."""
+        """The lines to print."""
         if not self.programs:
             return ["precision: not checked, no program was compiled for the target"]
         products = f"float32 dots: {self.count_dots}, convolutions: {self.count_convs}"

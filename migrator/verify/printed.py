@@ -1,4 +1,4 @@
-"""The numbers that two runs print, and text that speaks of shares of decisions."""
+"""Numbers in the output of two runs, and which of them are shares of decisions."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _TIME = re.compile(
     r"|\d\s?[mu]?s\b|\d/s\b|\beta\b|took",
     re.IGNORECASE,
 )
-# What transformers' Trainer says of its time, beside losses.
+# Timings in the output of transformers' Trainer, next to its losses.
 _TIMED = re.compile(r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?")
-# Shares of decisions, each of which a rounding can turn over; what is no such share after all.
+# Shares of decisions, where rounding can change single decisions; and similar names that are not.
 _DECIDED = re.compile(
     r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
     r"(?!.*\b(?:loss|lr)\b)",
     re.IGNORECASE,
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_CLOCK = re.compile(  # when it was printed: of ctime, of logging, of ISO 8601
+_CLOCK = re.compile(  # timestamps: of ctime, of logging, of ISO 8601
     r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\s+)?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}\b"
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:T(?=\d)|\b)|(?<![\d.])\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"
 )
 _VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
-# A back end of torch.distributed is called as the target's device is.
+# The name of a torch.distributed back end is the same as the target's device.
 _DEVICES = ["cuda", "nccl", *(target.words.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
-# A warning of Python's, of one line or a few or with a whole model, and the line that it is about.
+# A Python warning of one or several lines, or with a whole model in it, and the line it refers to.
 _WARNING = re.compile(
     r"^.*\.py:\d+: \w*Warning: (?:.*\(\n(?: .*\n)+\).*\n|(?:.*\n){1,4}?)  \S.*$", re.MULTILINE
 )
-_CODE = re.compile(r"\.py|\.cc:\d+\]")  # what a library logs of itself
-_FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # where a file lies: each run has its own
-# Who has set up logging first is another library where there is a runtime; \r\n\b part lines, too.
+_CODE = re.compile(r"\.py|\.cc:\d+\]")  # log lines of libraries
+_FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # file paths, which differ between runs
+# Depending on who configures logging first, its prefix differs; \r\n\b also end lines.
 _LEVEL = re.compile(r"(?<![^\r\n\b])(?:DEBUG|INFO): ")
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
@@ -64,10 +64,10 @@ def printed_numbers(
     tolerances: Tolerances,
     result: Comparison,
 ) -> Iterator[Finding]:
-    """Numbers that both print in the same text; an integer is compared where a fraction is, too.
+    """Numbers that both print in the same text; integers are compared in lines with a fraction.
 
-    What the original does not print a second time, as of a cache that it found empty, is not asked
-    for.
+    Lines that the original doesn't print the second time, such as about an empty cache, are not
+    required.
     """
     ours, third = _by_text(run), [_by_text(recording) for recording in rounded]
     whole = [texts for texts, r in zip(third, rounded, strict=True) if not r.ended]
@@ -94,9 +94,9 @@ def printed_numbers(
 
 
 def _decided(text: str, numbers: Sequence[str]) -> list[float]:
-    """What each of the numbers may be off because a few decisions fell otherwise; 0 for others.
+    """How much each number may differ because single decisions differ; 0 for other numbers.
 
-    ``text`` has # in the place of each number.
+    ``text`` has # in place of each number.
     """
     most = max((float(n) for n in numbers if n.isdecimal()), default=1.0)
     found: list[float] = []
@@ -115,7 +115,7 @@ def is_decided(name: str) -> bool:
 
 
 def _value(text: str) -> tuple[float, float]:
-    """A number, and what one unit in its last printed place is worth."""
+    """A number, and the value of one unit in its last printed place."""
     mantissa, _, exponent = text.lower().partition("e")
     places = len(mantissa.partition(".")[2])
     digit = 10.0 ** (int(exponent or 0) - places) if "." in mantissa or exponent else 0.0
@@ -123,11 +123,11 @@ def _value(text: str) -> tuple[float, float]:
 
 
 def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
-    """The numbers of each line with a fraction in it, by the text around them; no times."""
+    """The numbers of each line with a fraction, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
     count: Counter[str] = Counter()
     printed, device = recording.printed, recording.machine.get("device", "CPU")
-    if device != "CPU":  # the name of a GPU, or of what takes its place; a target says "cpu"
+    if device != "CPU":  # the name of a GPU, or of its stand-in; a target prints "cpu"
         printed = printed.replace(device, "cpu")
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))

@@ -17,7 +17,7 @@ from typing import Any
 
 
 def look(distributions: dict[str, str], modules: list[str], by_import: bool) -> dict[str, Any]:
-    """Versions by metadata (None: absent) and by import, with the error where an import fails."""
+    """Versions by metadata (None: absent) and by import, with the error if an import fails."""
     installed: dict[str, str | None] = {}
     needs: dict[str, list[str]] = {}
     imported: dict[str, str | None] = {}
@@ -49,7 +49,7 @@ def look(distributions: dict[str, str], modules: list[str], by_import: bool) -> 
 
 
 def written_version(module: str) -> str | None:
-    """The version in a module's source: one that was overwritten may no longer import."""
+    """The version in a module's source: an overwritten module may fail to import."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return None

@@ -1,4 +1,4 @@
-"""What is shown of something that takes long: on a terminal as it goes on, in a log by the run."""
+"""Progress of long operations: on a terminal continuously, in a log once per run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Update = Callable[[float, str], None]  # seconds, and the last line of what runs
 
 @contextmanager
 def progress(console: Console | None, text: str) -> Iterator[Update | None]:
-    """A spinner on a terminal, nothing elsewhere; what it gives shows how a run goes on."""
+    """A spinner on a terminal, nothing elsewhere; the yielded function updates it."""
     if console is None or not console.is_terminal:
         yield None
         return
@@ -32,20 +32,20 @@ def progress(console: Console | None, text: str) -> Iterator[Update | None]:
 
 
 class Runs:
-    """The runs of one verification: which one it is, and about how long the rest of them take.
+    """The runs of one verification: how many there are, and about how long the rest will take.
 
-    Where there is no terminal, a line to standard error as each begins and ends. Without a console,
-    nothing.
+    Without a terminal, a line goes to standard error as each run begins and ends. Without a
+    console, nothing is printed.
     """
 
     def __init__(self, console: Console | None) -> None:
         self.console = console
-        self.coming: dict[str, float] = {}  # seconds of runs that are expected, by name
-        self.ended: list[tuple[float, float]] = []  # seconds that were expected, and that it took
+        self.coming: dict[str, float] = {}  # expected seconds of the coming runs, by name
+        self.ended: list[tuple[float, float]] = []  # expected and actual seconds
         self.begun = 0
 
     def expect(self, seconds: Mapping[str, float]) -> None:
-        """Say how many runs there will be, and how long they take."""
+        """Announce how many runs there will be, and how long they will take."""
         self.coming |= seconds
         number = len(self.coming)
         self._say(f"{number} more run{'s' * (number != 1)}, {about(self.left)}", always=True)
@@ -63,7 +63,7 @@ class Runs:
 
     @contextmanager
     def run(self, name: str, text: str) -> Iterator[Update | None]:
-        """One of them; ``text`` says what it does."""
+        """One run; ``text`` describes it."""
         self.begun += 1
         number = f"run {self.begun}"
         if self.coming:
@@ -88,7 +88,7 @@ class Runs:
 
 
 def about(seconds: float) -> str:
-    """A time that nobody should take for exact."""
+    """A rough time, rounded accordingly."""
     if seconds < 55:
         return f"about {max(5, 5 * round(seconds / 5))} s"
     minutes = round(seconds / 60)

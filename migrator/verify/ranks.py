@@ -1,7 +1,7 @@
-"""Ranks of a script that is verified: who starts them, and what all of them computed.
+"""The ranks of a script that is verified: how they are started, and their joined recordings.
 
-Each rank is recorded by itself (`recorder/ranks.py`). To be compared they become one recording, in
-which names begin with the rank: "rank 1: Net".
+Each rank is recorded separately (`recorder/ranks.py`). For the comparison they become one
+recording, whose names begin with the rank: "rank 1: Net".
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from migrator.frameworks.torch.library_classes import LIBRARIES, LibraryClasses
 
 from .tensors import header, read_header
 
-# What joins ranks, or needs that a library has joined them.
+# Calls that join ranks, or that need a library to have joined them.
 _JOINS = ("torch.distributed.init_process_group", WRAPPER, *BY_LIBRARIES)
-_JOINING = ("accelerator", "trainer", "lightning")  # kinds of classes of libraries that train
+_JOINING = ("accelerator", "trainer", "lightning")  # kinds of library classes that train
 _STARTS = ("torch.multiprocessing.", "multiprocessing.")
-_RANKS, _ANY = (".spawn", ".start_processes"), ".Process"  # what they start
-_TOLD = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # by torchrun
-_DATA = 2**22  # bytes that are copied at a time
+_RANKS, _ANY = (".spawn", ".start_processes"), ".Process"  # functions that start ranks
+_TOLD = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}  # variables set by torchrun
+_DATA = 2**22  # number of bytes copied at a time
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many there are, and who starts them: torchrun (``launched``), or the script itself."""
+    """How many ranks there are, and who starts them: torchrun (``launched``), or the script
+    itself."""
 
     count: int
     launched: bool
 
     def command(self, program: Sequence[str]) -> list[str]:
-        """What Python is given to start what it would start alone."""
+        """Python's arguments that start the ranks, in place of those for a single process."""
         if not self.launched:
             return [*program]
         nproc = f"--nproc-per-node={self.count}"
-        # Without "--", an option of the program's such as --logs is taken for --logs-specs.
+        # Without "--", a program's option such as --logs would be read as --logs-specs.
         return ["-m", "torch.distributed.run", "--standalone", nproc, "--", *program]
 
 
 def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
-    """The ranks of a script on so many devices; None where it has no process group.
+    """The ranks of a script on so many devices; None without a process group.
 
-    ``folder``: the one that it is run in, whose modules it may import.
+    ``folder``: the one it runs in, whose modules it may import.
     """
     if count is None:
         return None
@@ -72,7 +73,7 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
 
 
 def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
-    """Whether a file makes what joins the ranks of a launcher: an Accelerator, a Trainer."""
+    """Whether a file creates an object that joins a launcher's ranks: an Accelerator, a Trainer."""
     if LIBRARIES.isdisjoint(project.cache.file(path).libraries):
         return False
     facts = project.cache.facts(path)
@@ -91,7 +92,7 @@ def _called(names: Names) -> Iterator[str]:
 
 
 def _is_told(names: Names) -> bool:
-    """Whether a file looks for what torchrun sets; one that starts ranks itself may set it."""
+    """Whether a file reads torchrun's variables; one that starts ranks itself may set them."""
     for node in names.order:
         if isinstance(node, ast.Constant) and node.value in _TOLD:
             above = names.parents.get(node)
@@ -118,11 +119,10 @@ class Part:
 
 
 def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str) -> dict[str, Any]:
-    """One table, and one file of tensors in ``output``, of all processes of a program.
+    """One table, and one file of tensors in ``output``, from all processes of a program.
 
-    ``whole`` is the process that the others were started by, None for torchrun; ``parts`` that
-    never joined a process group are left out, where there is anything else. Raises Damaged where
-    tensors cannot be read.
+    ``whole`` is the process that started the others, None for torchrun. ``parts`` that never joined
+    a process group are left out, if there are any others. Raises Damaged if tensors can't be read.
     """
     ranks = sorted((p for p in parts if p.rank is not None), key=lambda part: part.rank or 0)
     found = [part for part in (whole, *ranks) if part is not None]
@@ -135,7 +135,7 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
         **first,
         "ended": _ended(whole, ranks or found),
         "seconds": max(part.table["seconds"] for part in found),
-        "events": sorted(events, key=lambda event: event["step"]),  # as they go on together
+        "events": sorted(events, key=lambda event: event["step"]),  # in the same order
         "files": [file for part in found for file in _files(part)],
         "left_out": [f"{p.title}{name}" for p in found for name in p.table["left_out"]],
         "randomness": {
@@ -158,7 +158,7 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
 
 
 def _ended(whole: Part | None, ranks: Sequence[Part]) -> str:
-    """Why it ended too early: by the rank that failed, not by those that ended for its sake."""
+    """Why it ended too early: the failed rank's reason, not that of ranks ended because of it."""
     failed = [part for part in ranks if part.table["ended"]]
     if failed:
         first = min(failed, key=lambda part: part.table.get("ended_at", 0.0))
@@ -184,7 +184,7 @@ def _key(name: str, part: Part) -> str:
 
 
 def _join_tensors(parts: Sequence[Part], output: Path, name: str) -> None:
-    """One safetensors file of several."""
+    """Join several safetensors files into one."""
     entries: dict[str, dict[str, Any]] = {}
     size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""``tpu-migrate record``. Everything heavy is imported when it runs."""
+"""``tpu-migrate record``. Heavy imports happen when it runs."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ from .warm import warm
 TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
 EVENTS = "events.json"  # of one run
 RANKS = "ranks"  # … of each rank, in a folder of its number
-STOPPED = "stopped"  # what a run says that the time limit ended
+STOPPED = "stopped"  # the message of a run that the time limit ended
 _RECORDED = ("seed", "steps", "dropout", "limit", "memory")  # settings that the recorder reads
-_OWN = Path(__file__).resolve().parents[2]  # where this package lies
-_GRACE = 30.0  # seconds to write down what was seen
+_OWN = Path(__file__).resolve().parents[2]  # the folder of this package
+_GRACE = 30.0  # seconds for writing down the recording
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,26 @@ class Settings:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the recorder saw in one run; ``events`` as `recorder/watch.py` writes them."""
+    """The recording of one run; ``events`` as `recorder/watch.py` writes them."""
 
     folder: Path
     events: list[dict[str, Any]]
     files: list[dict[str, Any]]
     printed: str
-    ended: str  # why it ended too early; "" where it did not
+    ended: str  # why it ended too early; "" if it didn't
     steps: int
     seconds: float
     randomness: dict[str, int]
     machine: dict[str, Any]
     left_out: list[str] = field(default_factory=list)
-    processes: int = 0  # that it started, and that were not recorded
-    ranks: int = 0  # that were
+    processes: int = 0  # started processes that were not recorded
+    ranks: int = 0  # and those that were
     outside: list[str] = field(default_factory=list)  # files that it wrote there
-    not_copied: list[str] = field(default_factory=list)  # modules of the folder that is copied
-    devices: list[str] = field(default_factory=list)  # types of those where tensors were
-    stood_in: list[str] = field(default_factory=list)  # what torch has for GPUs alone
-    shortened: bool = False  # it was ended after as many steps as were wanted
-    in_parts: list[str] = field(default_factory=list)  # steps that are not compiled as a whole: why
+    not_copied: list[str] = field(default_factory=list)  # modules imported from the copied folder
+    devices: list[str] = field(default_factory=list)  # devices that held tensors
+    stood_in: list[str] = field(default_factory=list)  # GPU-only parts of torch that had a stand-in
+    shortened: bool = False  # it was ended after the requested number of steps
+    in_parts: list[str] = field(default_factory=list)  # reasons for steps in parts
     tensors: str = TENSORS
 
     @property
@@ -88,7 +88,7 @@ class Recording:
 def importing_once(
     python: Path, framework: Framework, environment: Mapping[str, str]
 ) -> AbstractContextManager[Path]:
-    """``python`` for several runs in an environment, of which each imports what takes seconds."""
+    """``python`` for several runs in an environment, without repeating slow imports."""
     if not framework.recorder_imports:
         return nullcontext(python)
     return warm(python, framework.recorder_imports, child_environment(environment))
@@ -96,7 +96,7 @@ def importing_once(
 
 @contextmanager
 def recorder(framework: Framework) -> Iterator[Path]:
-    """The folder of the recorder, as files. Raises VerifyError for a framework without one."""
+    """The recorder's folder, as files. Raises VerifyError for a framework without one."""
     if not framework.recorder:
         raise VerifyError(f"programs of {framework.name} cannot be recorded")
     with as_file(files(__package__) / "recorder") as folder:
@@ -166,7 +166,7 @@ def record_run(
 
 
 def _several(ranks: Ranks | None, replicas: Path | None) -> dict[str, Any]:
-    """What the recorder has to know of a program for several devices."""
+    """The recorder's settings for a program on several devices."""
     return {
         "devices": ranks.count if ranks is not None else None,
         "launched": ranks is not None and ranks.launched,
@@ -183,7 +183,7 @@ def _nothing_recorded(entry: str, done: Run) -> NothingRecorded:
 def _seen(
     output: Path, done: Run, settings: Settings, several: bool
 ) -> tuple[dict[str, Any] | None, str]:
-    """What was recorded in a folder, of ``several`` ranks together, and what was printed."""
+    """The recording in a folder, of all ranks together, and the printed output."""
     table, printed = _table(output, done, settings), _printed(output)
     if not several:
         return table, printed
@@ -195,7 +195,7 @@ def _seen(
 
 
 def _table(folder: Path, done: Run, settings: Settings) -> dict[str, Any] | None:
-    """What one process recorded, also where it was killed; None for nothing."""
+    """The recording of one process, also of a killed one; None for nothing."""
     try:
         table: dict[str, Any] = json.loads((folder / EVENTS).read_text("utf-8"))
     except (OSError, ValueError):
@@ -211,9 +211,9 @@ def _printed(folder: Path) -> str:
 
 
 def search_path(original: Path, folder: Path, modules: Path | None = None) -> dict[str, str]:
-    """PYTHONPATH as a script in a copy has it, without what the migrator itself was found by.
+    """PYTHONPATH for a script in a copy, without the entry for tpu-migrate itself.
 
-    ``modules``: a folder that comes before all.
+    ``modules``: a folder that goes first.
     """
     entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     found = [
@@ -236,7 +236,7 @@ def _why_killed(done: Run, settings: Settings) -> str:
 
 
 def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None:
-    """What a run that was killed had recorded, made whole; None for nothing."""
+    """The partial recording of a killed run, made complete; None for nothing."""
     part, notes = (output / f"{TENSORS}.{end}" for end in ("part", "notes"))
     table: dict[str, Any] = {
         "ended": ended, "seconds": seconds, "events": [], "files": [], "left_out": [], "steps": 0,
@@ -255,7 +255,7 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
                     table["events"].append(line["event"])
                     table["steps"] = line["steps"]
     except (OSError, ValueError):
-        pass  # the last line may be half of one
+        pass  # the last line may be incomplete
     if table["machine"] is None:
         return None
     end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)

@@ -1,4 +1,4 @@
-"""What a verification found; the console table and the JSON are made from this alone."""
+"""The result of a verification, from which the console table and the JSON are made."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -11,7 +11,7 @@ from .tpu import TpuReport
 
 
 def finite(value: Any) -> Any:
-    """The same for JSON, which has no NaN and Inf: they are text."""
+    """The same for JSON, which has no NaN and Inf: they become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
@@ -46,7 +46,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class OutputResult(Difference):
-    """One output against the golden."""
+    """One output compared with the golden."""
 
     name: str
     tolerance: Tolerance | None = None
@@ -65,7 +65,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that the app says of its run, and that of the golden's run."""
+    """A number that the app reports about its run, and that of the golden's run."""
 
     name: str
     here: float | None
@@ -74,7 +74,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a measurement found, what it is held against, and whether that is met (None: either)."""
+    """A measurement, its limit, and whether it is met (None: no limit)."""
 
     what: str
     here: str
@@ -84,12 +84,12 @@ class Measure:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """``error`` means that nothing could be verified; ``problems`` that something disagreed."""
+    """``error``: nothing could be verified; ``problems``: something disagreed."""
 
     app: str
     target: str
     error: str | None = None
-    device: str | None = None  # where the migrated script really ran
+    device: str | None = None  # where the migrated script ran
     python: Path | None = None
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -101,9 +101,9 @@ class VerifyResult:
     golden_device: str | None = None  # None: a script without a golden
     seconds: float | None = None  # the whole run of the migrated script
     precision: PrecisionReport | None = None
-    tpu: TpuReport | None = None  # programs compiled for a TPU, where that was asked for
-    compiled: str | None = None  # programs and steps, as the runtime counted them
-    log_tail: str | None = None  # of a script that failed
+    tpu: TpuReport | None = None  # programs compiled for a TPU, if requested
+    compiled: str | None = None  # programs and steps, counted by the runtime
+    log_tail: str | None = None  # if a script failed
     kept: Path | None = None
 
     @property
@@ -133,7 +133,7 @@ class VerifyResult:
         return 0 if self.passed else 1
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; all times are in seconds."""
+        """As JSON; all times are in seconds."""
         fields = asdict(self)
         for output, row in zip(self.outputs, fields["outputs"], strict=True):
             row["passed"] = output.passed

@@ -14,13 +14,13 @@ from types import FrameType
 
 from .inside import child_environment
 
-_POLL = 0.1  # seconds between two looks at the child
+_POLL = 0.1  # seconds between checks of the child
 _GRACE = 3.0  # seconds between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a script ended. ``returncode`` is None where the time limit ended it."""
+    """How a script ended. ``returncode`` is None if the time limit ended it."""
 
     returncode: int | None
     seconds: float
@@ -108,7 +108,7 @@ def _wait(
 
 
 def _end_group(child: subprocess.Popen[bytes], grace: float) -> None:
-    """End the child and whatever it started: politely, then not."""
+    """End the child and everything it started: first with SIGTERM, then with SIGKILL."""
     if sys.platform == "win32":
         if child.poll() is None:
             kill = ["taskkill", "/F", "/T", "/PID", str(child.pid)]
@@ -119,7 +119,7 @@ def _end_group(child: subprocess.Popen[bytes], grace: float) -> None:
         _signal_group(child.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             child.wait(grace)
-    # Also after a normal end: a data loader's workers must not outlive the script.
+    # Also after a normal end: workers of a data loader must not outlive the script.
     _signal_group(child.pid, signal.SIGKILL)
     child.wait()
 
@@ -131,7 +131,7 @@ def _signal_group(group: int, number: int) -> None:
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """SIGTERM to the migrator must end the child too, which is in a group of its own."""
+    """On SIGTERM to tpu-migrate, also end the child, which has its own process group."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A script of a user, and the folder that it is copied with."""
+"""A user's script, and the folder that is copied with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .errors import VerifyError
 from .folders import check_size, copy_folder
 from .ranks import Ranks, find_ranks
 
-_GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # as an argument of a program
+_GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # in an argument of a program
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Script:
     """A script and the folder that it is copied with."""
 
     folder: Path
-    entry: str  # in the folder that it starts in
+    entry: str  # in the folder it starts in
     args: Sequence[str]
-    module: str | None = None  # run as `python -m` does
-    ranks: Ranks | None = None  # where it has several
-    start: str = ""  # the folder that it starts in, in the one that is copied
+    module: str | None = None  # run like `python -m`
+    ranks: Ranks | None = None  # if it has several
+    start: str = ""  # the folder it starts in, relative to the copied one
     framework: Framework = field(default_factory=lambda: find_framework("torch"))
-    environment: Mapping[str, str] = field(default_factory=dict)  # that it runs in as it is
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the original
 
     @property
     def name(self) -> str:
-        """As one names it to Python."""
+        """Its name for Python."""
         return f"-m {self.module}" if self.module else self.entry
 
     @property
     def file(self) -> Path:
-        """In the folder that is copied."""
+        """The file in the copied folder."""
         return Path(self.start, self.entry)
 
     @classmethod
@@ -74,12 +74,13 @@ class Script:
         return cls(whole, entry, list(args), name, ranks, start, imported_in(file.read_bytes()))
 
     def copy(self, to: Path, *without: Path | None) -> Path:
-        """A copy to run in, so that nothing of the user's is written over."""
+        """A copy to run in, so that the user's files stay unchanged."""
         return copy_folder(self.folder, to, [path for path in without if path is not None])
 
 
 def _with_modules(file: Path, folder: Path) -> Path:
-    """The folder above ``folder`` that a script imports modules from; ``folder`` itself if none."""
+    """The folder above ``folder`` from which a script imports modules; otherwise ``folder``
+    itself."""
     reader = Disk({})
     cache = ProjectCache(reader)
     facts = cache.facts(file)
@@ -97,6 +98,6 @@ def _with_modules(file: Path, folder: Path) -> Path:
 
 
 def translated(argument: str, target: Target) -> str:
-    """An argument that names a device, as in `--device cuda`, for the migrated program."""
+    """An argument that names a device (`--device cuda`), translated for the migrated program."""
     found = _GPU.fullmatch(argument)
     return f"{found[1] or ''}{target.words.device}" if found else argument

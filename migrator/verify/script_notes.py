@@ -1,4 +1,4 @@
-"""What is to be said of a verification beside its numbers."""
+"""Notes of a verification, in addition to its numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .tolerances import GROWN
 if TYPE_CHECKING:
     from .script import Script
 
-_MUCH = 100.0  # times, from where it is said
+_MUCH = 100.0  # growth from which it is mentioned
 
 
 def notes_on_quick(first: Recording, settings: Settings) -> list[str]:
-    """What was not looked at."""
+    """The parts that --quick left out."""
     if not settings.quick or not (first.shortened or first.steps > settings.steps):
         return []
     return [
@@ -44,7 +44,7 @@ def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:
 
 
 def note_on_growth(comparison: Comparison, golden: Recording) -> str:
-    """What is to be said where rounding grows; "" where it does not."""
+    """A note on rounding growth; "" if it is small."""
     growth = comparison.growth / GROWN
     if growth < _MUCH:
         return ""

@@ -1,4 +1,4 @@
-"""What came of verifying a script."""
+"""The result of verifying a script."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ScriptResult:
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     log_tail: str | None = None
-    seconds: dict[str, float] = field(default_factory=dict)  # of each run, by what it was
+    seconds: dict[str, float] = field(default_factory=dict)  # of each run, by its name
     tolerances: Tolerances = field(default_factory=Tolerances)
     quick: bool = False
     kept: Path | None = None
     bisection: Bisection | None = None
-    migration: Report | None = None  # what it did
+    migration: Report | None = None  # the migration
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class ScriptResult:
 
     @property
     def partial(self) -> bool:
-        """Whether the comparison goes as far as both runs came, and not to the end."""
+        """Whether the comparison ends before both runs do."""
         return self.stepwise.partial or self.compiled.partial
 
     @property
@@ -64,7 +64,7 @@ class ScriptResult:
         return self.error is None and not self.problems and self.compared > 0 and not wrong
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; all times are in seconds. NaN and Inf are text."""
+        """As JSON; all times are in seconds. NaN and Inf become text."""
         fields = asdict(replace(self, migration=None))
         del fields["migration"]
         fields["kept"] = str(self.kept) if self.kept else None

@@ -1,4 +1,4 @@
-"""What a script's result looks like: by kind, the worst of each; where the runs part."""
+"""The table for a script's result: the worst value of each kind, and the first difference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WORDS = {
 }
 QUICK = "quick: the first steps only"
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDTH = 48  # of a chart, in characters
+_WIDTH = 48  # size of a chart, in characters
 
 
 def body(result: ScriptResult, console: Console) -> None:
@@ -54,7 +54,7 @@ def body(result: ScriptResult, console: Console) -> None:
 
 
 def verdict(result: ScriptResult) -> str:
-    """One line that says no more than what was done."""
+    """The verdict in one line that claims no more than was done."""
     what = f"{result.script} on the {result.device}"
     if result.passed:
         far = ", as far as both ran" if result.partial else ""
@@ -66,7 +66,7 @@ def verdict(result: ScriptResult) -> str:
     failed = sum(not f.passed for f in found)
     if failed:
         reasons.append(f"{failed} of {len(found)} values disagree with {result.golden_device}")
-    if first is not None and first.kind == "steps":  # all else comes of that
+    if first is not None and first.kind == "steps":  # everything else follows from that
         reasons.insert(0, f"{first.name} {first.reason}")
     else:
         runs = result.stepwise, result.compiled
@@ -111,7 +111,7 @@ def numbers(result: ScriptResult) -> Numbers:
 
 
 def rows(result: ScriptResult) -> Iterator[Row]:
-    """What was compared: by kind, the worst of each."""
+    """The compared values: the worst of each kind."""
     for how, comparison in (("step by step", result.stepwise), ("compiled", result.compiled)):
         ordered = sorted(comparison.findings, key=lambda f: list(_WORDS).index(f.kind))
         for kind, group in groupby(ordered, key=lambda f: f.kind):
@@ -140,7 +140,7 @@ def _row(what: str, how: str, found: list[Finding]) -> Row:
 
 
 def _parting(comparison: Comparison) -> list[str]:
-    """Where the runs part, in two lines at most."""
+    """The first difference, in at most two lines."""
     first = comparison.first
     if first is None:
         return []
@@ -157,7 +157,7 @@ def _parting(comparison: Comparison) -> list[str]:
 
 
 def drift(losses: list[tuple[float, float]]) -> list[str]:
-    """The losses of both, and how far they are apart, over the steps; "" for few of them."""
+    """The losses of both programs and their difference over the steps; "" for few steps."""
     if len(losses) < 3:
         return []
     want = [w for w, _ in losses]

@@ -1,8 +1,8 @@
-"""Verify a script: recorded as it is, migrated, recorded again, compared.
+"""Verify a script: record it as it is, migrate it, record it again, compare.
 
-The migrated script runs as it will run, where that is compiled shows its losses, gradients, weights
-and what comes of them. If one of these is off, or they do not say all, it runs again operator by
-operator, where everything can be seen, and tells where the two part.
+The migrated script first runs compiled, which shows its losses, gradients, weights and files. If
+one of these differs, or they don't show enough, it runs again operator by operator, where
+everything can be seen, to find the first difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BISECTED = "--bisect follows the code that the golden was recorded from"
 _NOT_BISECTED = (
     "--bisect follows the code as it is now: that of the golden is no commit of this repository"
 )
-_BEGINNING = 4.0  # seconds until a script begins, of which there is only a golden
+_BEGINNING = 4.0  # estimated seconds until a script begins, if only its golden is there
 
 
 def verify_against(
@@ -123,7 +123,7 @@ def _begun(
         )  # fmt: skip
         first, device = known.first, known.device
         changed = notes_on_golden(known, script)
-        if options.console is not None:  # before minutes go by, and at the end
+        if options.console is not None:  # before the runs, which take minutes, and at the end
             show_notes(changed, options.console)
         notes += changed
         if changed and options.bisect:

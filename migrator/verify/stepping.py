@@ -1,4 +1,4 @@
-"""Whether optimizers step as often as in the original: counted between losses."""
+"""Checks that optimizers step as often as in the original, counted between losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFTEN = {0: "not at all", 1: "once", 2: "twice"}
 
 
 class _Event(NamedTuple):
-    """A loss, or an optimizer that is about to step; its place among all events."""
+    """A loss, or an optimizer step, with its position among all events."""
 
     order: int
     seen: Mapping[str, Any]
@@ -27,9 +27,9 @@ class _Event(NamedTuple):
 def counted_otherwise(
     golden: Sequence[Mapping[str, Any]], run: Sequence[Mapping[str, Any]], cut: bool
 ) -> Iterator[Finding]:
-    """Of each rank, the first place where the run steps more or less often between two losses.
+    """For each rank, the first place where the run steps more or less often between two losses.
 
-    ``cut``: one of both ends earlier, so that what is not there may not have been reached.
+    ``cut``: one run ended earlier, so missing events may just not have been reached.
     """
     ours = _by_rank(run)
     for rank, theirs in _by_rank(golden).items():
@@ -47,8 +47,7 @@ def _by_rank(events: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[_Even
 
 
 def _parting(golden: list[_Event], run: list[_Event], cut: bool) -> int | None:
-    """The first place at which only one of both steps; None where it is losses that differ, as
-    those that a line search asks for."""
+    """The first place where only one run steps; None if losses differ, as with a line search."""
     (steps, losses), (own_steps, own_losses) = _numbers(golden), _numbers(run)
     if not cut and steps == own_steps and losses != own_losses:
         return None
@@ -61,7 +60,7 @@ def _parting(golden: list[_Event], run: list[_Event], cut: bool) -> int | None:
 
 
 def _numbers(events: list[_Event]) -> tuple[int, int]:
-    """How many steps and losses there are."""
+    """The number of steps and losses."""
     steps = sum(event.is_step for event in events)
     return steps, len(events) - steps
 
@@ -82,7 +81,7 @@ def _finding(golden: list[_Event], run: list[_Event], place: int) -> Finding:
 
 
 def _steps_around(events: list[_Event], place: int) -> int:
-    """How many steps there are between the losses on both sides of a place."""
+    """The number of steps between the losses on both sides of a place."""
     before = takewhile(lambda event: event.is_step, reversed(events[:place]))
     behind = takewhile(lambda event: event.is_step, events[place:])
     return sum(1 for _ in before) + sum(1 for _ in behind)

@@ -1,4 +1,4 @@
-"""Prints a result for people: of an app or of a script, what both have."""
+"""Prints the common parts of the results of apps and scripts."""
 
 from rich.console import Console
 from rich.text import Text
@@ -10,9 +10,9 @@ from .script_result import ScriptResult
 
 
 def show(result: VerifyResult | ScriptResult, console: Console) -> None:
-    """What was compared, notes and the verdict."""
+    """Print the comparison, notes and the verdict."""
     if result.error is not None:
-        # Unwrapped: it may hold commands to copy.
+        # not wrapped, because it may contain commands to copy
         text = Text(f"{result.name} on {result.target}: {result.error}", style="red")
         console.print(text, soft_wrap=True)
         return

@@ -1,4 +1,4 @@
-"""Safetensors files: whether they are whole, and how far their tensors are apart."""
+"""Safetensors files: checks that they are complete, and comparisons of their tensors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ _BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8,
     "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
-_SECONDS = 600.0  # to compare
+_SECONDS = 600.0  # seconds for a comparison
 
 
 class Damaged(ValueError):
-    """The file is not a whole safetensors file; the text says why, in one line."""
+    """The file is not a complete safetensors file; the text says why, in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Difference:
 
     ratio: float = float("inf")
     reason: str | None = None  # why it failed
-    want: float | None = None  # where the difference is largest, as ``got`` and ``at``
+    want: float | None = None  # where the difference is largest, like ``got`` and ``at``
     got: float | None = None
     at: Sequence[int] = ()
     max_abs: float | None = None
@@ -40,7 +40,7 @@ class Difference:
     max_ulp: float | None = None
     mismatch: float | None = None
     allowed: float | None = None
-    elements: int = 1  # how many were compared
+    elements: int = 1  # the number of compared elements
     shape: Sequence[int] = ()
     dtype: str = ""
     got_dtype: str = ""
@@ -51,9 +51,9 @@ class Difference:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The tensors that a safetensors file says it holds.
+    """The tensors listed in a safetensors file's header.
 
-    Raises Damaged where the file is not what its header says.
+    Raises Damaged if the file doesn't match its header.
     """
     try:
         size = path.stat().st_size
@@ -84,7 +84,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def header(entries: Mapping[str, Any]) -> bytes:
-    """How a safetensors file of these tensors begins."""
+    """The header of a safetensors file with these tensors."""
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -101,7 +101,7 @@ def compare_tensors(
 ) -> list[dict[str, Any]]:
     """The fields of Difference for each of ``pairs``, by ``python``, which needs NumPy.
 
-    What a pair is: see `compare.py`. A file for it goes to ``folder``. Raises VerifyError.
+    For pairs see `compare.py`. A file for it is written to ``folder``. Raises VerifyError.
     """
     if not pairs:
         return []

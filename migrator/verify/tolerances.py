@@ -1,4 +1,4 @@
-"""How far two runs of one program may be apart: all figures. See docs/tolerances.md."""
+"""All figures for how far two runs of one program may differ. See docs/tolerances.md."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .errors import VerifyError
 # Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
 # float16 becomes bfloat16 on a TPU. Chosen; how far they hold is in docs/tolerances.md.
 UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
-TF32 = 2**-9  # of float32, in a golden of a GPU whose products were in TensorFloat32
-ROUNDED = 8.0  # times what rounding otherwise did to the original, at most
-FEW = 5e-3  # of the weights in a tensor may be off by more, as by a whole step
-ONE_OF = 24  # and one of so many, or more
-GROWN = 4.0  # times the growth that was measured
-LOST = 0.4  # of a magnitude: where rounding may grow to this, later weights say nothing
+TF32 = 2**-9  # of float32, in a GPU golden with TensorFloat32 products
+ROUNDED = 8.0  # times the effect of different rounding on the original
+FEW = 5e-3  # the share of weights in a tensor that may differ by more, such as a whole step
+ONE_OF = 24  # at least one, in tensors of this size or more
+GROWN = 4.0  # times the measured growth
+LOST = 0.4  # of a magnitude: if rounding may grow to this, later weights mean nothing
 ULP = 2.0**-23  # one unit in the last place of float32
-SMALL_LOSS = 1e-3  # the unit of a loss is not that of less than this
-OWN_NORM = 10.0  # units of the gradient norm of a parameter itself, else of that of all
-DECIDED = 0.02  # of a printed share of decisions, such as an accuracy, or of their number
-ONE_OF_DECISIONS = 4096  # one of so many that a model makes, or more
-PRINTED = 1.01  # units in the last place that is printed
+SMALL_LOSS = 1e-3  # losses below this use its unit
+OWN_NORM = 10.0  # units of a parameter's own gradient norm, or else of the norm of all
+DECIDED = 0.02  # for a printed share of decisions, such as an accuracy, or for their number
+ONE_OF_DECISIONS = 4096  # at least one, of this many that a model makes
+PRINTED = 1.01  # units in the last printed place
 KINDS = (
     "start", "input", "output", "loss", "metric", "gradients", "buffers", "weights", "end", "file",
     "printed",
@@ -36,7 +36,7 @@ class Tolerances:
     tf32: bool = False
 
     def factor(self, kind: str) -> float:
-        """What the tolerance of a kind is multiplied by."""
+        """The factor for the tolerance of a kind."""
         return self.factors.get(kind, self.factors.get("", 1.0))
 
     @property
@@ -46,7 +46,7 @@ class Tolerances:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Tolerances:
-        """Of `FACTOR` and `KIND=FACTOR`. Raises VerifyError where one is neither."""
+        """Parse `FACTOR` and `KIND=FACTOR`. Raises VerifyError for anything else."""
         factors = {}
         for text in texts:
             kind, equals, number = text.rpartition("=")

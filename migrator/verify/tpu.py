@@ -1,10 +1,9 @@
-"""What the real TPU compiler makes of a run's programs, for a TPU that is not here.
+"""Compiles a run's programs with the real TPU compiler, without a TPU.
 
-On torchax the runtime writes steps and modules that it compiles as a whole as a TPU would get them.
-Other programs are those of the run, lowered for its own back end: operators, which are handed to
-the compiler one by one, and steps of somebody's own `jax.jit`, known by what they donate: their
-outputs take the place of their arguments. On torch_xla each program is all that was recorded up to
-a sync, as HLO.
+On torchax the runtime writes steps and modules that it compiles as a whole in the form a TPU would
+get. Other programs are those of the run, lowered for its own back end: operators, which the
+compiler gets one by one, and steps of a program's own `jax.jit`, recognised by donated arguments.
+On torch_xla each program is everything recorded up to a sync, as HLO.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from .errors import VerifyError
 from .precision import PrecisionReport, Product, dumped, products_of
 
 CHIP = "TPU v6e"
-HBM = 32 * 2**30  # bytes of one v6e; its compiler keeps 0.76 GiB of them for itself
+HBM = 32 * 2**30  # bytes of one v6e; its compiler reserves 0.76 GiB
 DEFAULT = "v6e-8"
 
 # Compiles programs inside the target's interpreter; returns what compile_for_tpu.py prints.
@@ -50,7 +49,8 @@ class Program:
 
     @property
     def is_float32(self) -> bool:
-        """It has products, and all are float32: the compiled ones can be judged by their text."""
+        """Whether all its products are float32: then the compiled ones can be judged by their
+        text."""
         return 0 < len(self.exact) == len(self.products)
 
 
@@ -62,15 +62,15 @@ class Compiled:
     file: str
     is_step: bool
     products: int
-    below: list[str]  # products that ask for less than the highest precision
-    lowered: list[str]  # products that the compiler took below it by itself
-    seconds: float  # of compiling
+    below: list[str]  # products that request less than the highest precision
+    lowered: list[str]  # products that the compiler lowered by itself
+    seconds: float  # seconds of compiling
     error: str | None = None
-    devices: int = 1  # that it is partitioned for; the rest is of each
+    devices: int = 1  # the number of devices it is partitioned for; the rest is per device
     hbm: int = 0  # in all
     arguments: int = 0
     outputs: int = 0
-    in_place: int = 0  # of the outputs: where arguments were
+    in_place: int = 0  # of outputs that reuse the memory of arguments
     temporaries: int = 0
     code: int = 0
     flops: float = 0.0
@@ -90,9 +90,9 @@ class TpuReport:
 
     compile_for: str
     wanted: int  # programs
-    exact: int  # those of them with float32 products
-    steps: int  # those of them that are steps
-    compiled: list[Compiled] = field(default_factory=list)  # also those that were refused
+    exact: int  # programs with float32 products
+    steps: int  # programs that are steps
+    compiled: list[Compiled] = field(default_factory=list)  # with refused ones
     note: str | None = None  # why not all were tried
 
     @property
@@ -101,7 +101,7 @@ class TpuReport:
         return sorted((c for c in self.compiled if c.is_step), key=lambda c: -c.hbm)
 
     def joined(self, other: TpuReport) -> TpuReport:
-        """This one and ``other``, of further programs for the same TPU."""
+        """This report and ``other``, of more programs for the same TPU."""
         return TpuReport(
             self.compile_for,
             self.wanted + other.wanted,
@@ -112,7 +112,7 @@ class TpuReport:
         )
 
     def problems(self) -> list[str]:
-        """What a user who asked for it has to hear. An operator may have another form on a TPU."""
+        """Problems to report if the user asked for compilation. Operators may differ on a TPU."""
         refused = [
             f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused if c.is_step
         ]
@@ -135,7 +135,7 @@ class TpuReport:
         return f"Compiled for, not run on, a {CHIP} ({self.compile_for}{how})"
 
     def lines(self) -> list[str]:
-        """What to print beside the table of the steps, a line each."""
+        """The lines to print next to the table of steps."""
         lines = []
         if not self.steps:
             lines.append("no compiled step or module among the programs of this run")
@@ -161,7 +161,7 @@ class TpuReport:
 
 
 def _exchanged(step: Compiled) -> Iterator[str]:
-    """Which modules of a program devices exchange something for."""
+    """The modules of a program that make devices exchange data."""
     for kind, modules in sorted(step.collectives.items()):
         counts = ", ".join(f"{module or '(others)'} {n}" for module, n in sorted(modules.items()))
         yield f"{kind} in {step.name}: {counts}"
@@ -172,7 +172,7 @@ def mib(size: float) -> str:
 
 
 def precision_of(programs: Sequence[Compiled]) -> str:
-    """Of the float32 products of ``programs``, in words."""
+    """The precision of the float32 products of ``programs``, in words."""
     products = sum(c.products for c in programs)
     below = sum(len(c.below) + len(c.lowered) for c in programs)
     if not products:
@@ -208,7 +208,7 @@ def _read(path: Path, of_runtime: bool = False) -> Program:
 
 
 def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
-    """Further programs of one step (of other shapes, say) get a number: step, step (2)."""
+    """More programs of one step (of other shapes, say) get a number: step, step (2)."""
     seen: Counter[str] = Counter()
     for program in programs:
         seen[program.name] += program.is_step
@@ -217,7 +217,7 @@ def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
 
 
 def compile_programs(programs: list[Program], compile_for: str, compiler: Compiler) -> TpuReport:
-    """What the TPU compiler makes of ``programs``. One that is not there is a note."""
+    """Compile ``programs`` with the TPU compiler. If it is missing, that is a note."""
     exact, steps = sum(bool(p.exact) for p in programs), sum(p.is_step for p in programs)
     report = TpuReport(compile_for, len(programs), exact, steps)
     if not programs:
@@ -228,7 +228,7 @@ def compile_programs(programs: list[Program], compile_for: str, compiler: Compil
         answer = compiler([program.path for program in lowered])
     except VerifyError as error:
         return replace(report, compiled=refused, note=str(error))
-    # One that was cut off by the time limit leaves out the rest.
+    # A compilation cut off by the time limit has no result for the rest.
     compiled = [_compiled(p, facts) for p, facts in zip(lowered, answer["programs"], strict=False)]
     return replace(report, compiled=[*refused, *compiled], note=answer["error"])
 
@@ -256,9 +256,9 @@ def _compiled(program: Program, facts: dict[str, Any]) -> Compiled:
 
 
 def judge(report: PrecisionReport, found: TpuReport) -> PrecisionReport:
-    """``report`` with what the TPU compiler made of the float32 products.
+    """``report`` with the compiler's results for float32 products.
 
-    A compiler that is not there is a note; a product that it was left to lower is an offender.
+    A missing compiler is a note; a product whose precision the compiler lowered is an offender.
     """
     exact = [c for c in found.compiled if c.products and not c.error]
     errors = [c.error for c in found.compiled if c.error]

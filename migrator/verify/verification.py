@@ -1,4 +1,4 @@
-"""Migrates an app, runs it on its target, compares its numbers with the golden.
+"""Migrates an app, runs it on its target, and compares its numbers with the golden.
 
 A script without a golden is migrated and run, and its programs are compiled for a TPU.
 """
@@ -42,7 +42,7 @@ _COMPARE_SECONDS = 600.0
 # and some single operators take more: those are compiled as far as the time goes.
 _COMPILE_SECONDS = 60.0
 _STEPS_SECONDS = 1800.0
-_SCRIPT_SECONDS = 600.0  # for a script of anybody's, which may train for days
+_SCRIPT_SECONDS = 600.0  # for any script, which may train for days
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
     options = Options(**how)
     try:
         app = find_app(name, target)
-        golden = load_golden(app) if app.outputs is not None else None  # else it is recorded
+        golden = load_golden(app) if app.outputs is not None else None  # otherwise it is recorded
         return _verify(app, golden, find_target(target), options)
     except (VerifyError, UsageError) as error:
         return VerifyResult(app=name, target=target, error=str(error), python=options.python)
@@ -144,7 +144,7 @@ def _verify(app: App, golden: Golden | None, target: Target, options: Options) -
 def compared(
     app: App, golden: Golden, outputs: Path, python: Path, folder: Path
 ) -> list[OutputResult]:
-    """The outputs of a run, each held against the golden. Raises Damaged and VerifyError."""
+    """The outputs of a run compared with the golden. Raises Damaged and VerifyError."""
     stated = app.tolerances
     tolerances = {name: asdict(value) for name, value in stated.items()}
     rows = compare_outputs(golden.outputs, outputs, tolerances, python, folder)
@@ -222,7 +222,7 @@ class _Work:
 
     @property
     def _for_devices(self) -> list[str]:
-        """What the app has to be told, to use several devices."""
+        """Arguments that make the app use several devices."""
         return [*self.app.devices_args] if (self.options.devices or 1) > 1 else []
 
     def _stale(self) -> list[str]:
@@ -231,7 +231,8 @@ class _Work:
         return ["the app has changed since its golden was captured: python golden/capture.py"]
 
     def _run(self, device: Device, timeout: float) -> Run:
-        # The copy brings what lies in the source folder: an old result must not be taken for ours.
+        # The copy includes files of the source folder: an old result must not be mistaken for a new
+        # one.
         for path in (self.app.outputs, self.app.times):
             if path is not None:
                 (self.copy / path).unlink(missing_ok=True)
@@ -239,7 +240,7 @@ class _Work:
         env = {
             **device.environment,
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "jax_cache"),
-            "TPU_RUNTIME_DEVICE": "tpu",  # where a portable program could choose
+            "TPU_RUNTIME_DEVICE": "tpu",  # for portable programs, which could choose
             "TPU_RUNTIME_REPORT": str(self.report),
         }
         if device.modules is not None:
@@ -284,7 +285,8 @@ class _Work:
         )
 
     def _judge_script(self, result: VerifyResult, done: Run) -> VerifyResult:
-        """What a script without a golden compiled, also where it was stopped or failed."""
+        """The programs that a script without a golden compiled, also if it was stopped or
+        failed."""
         report, found = self._programs()
         failure, problems, notes = done.failure(), [], [*result.notes]
         if failure and done.returncode is None:
@@ -315,7 +317,7 @@ class _Work:
             return [], [str(error)]
 
     def _sheet(self, golden: Golden) -> list[str]:
-        """Draw the frames of both where the folder is kept; what to say of it."""
+        """Draw the frames of both runs if the folder is kept; returns a note."""
         if not self.app.frames or self.options.keep is None or self.app.outputs is None:
             return []
         picture = self.folder / "contact_sheet.png"
@@ -331,7 +333,7 @@ class _Work:
         return [f"the golden's frames above this run's: {picture}"]
 
     def _reported(self) -> dict[str, Any]:
-        """What the runtime says of the run; nothing where the script did not end by itself."""
+        """The runtime's report on the run; empty if the script was killed."""
         try:
             report: dict[str, Any] = json.loads(self.report.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -339,7 +341,7 @@ class _Work:
         return report
 
     def _compiled(self) -> str | None:
-        """The same for people."""
+        """The same as text."""
         return self._reported().get("text")
 
     def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:

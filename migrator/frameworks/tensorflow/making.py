@@ -99,7 +99,7 @@ class Making:
     def makes(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether a statement, directly or through calls, creates something with variables.
 
-        Statements that train don't count.
+        Functions that also train are left out: they contain scopes of their own.
         """
         return self._any(node, self._makes, self._call_makes, depth)
 
