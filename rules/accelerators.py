@@ -1,4 +1,4 @@
-"""Other accelerators than CUDA: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan, AMD's ROCm."""
+"""Accelerators other than CUDA: Intel's XPU, Apple's MPS, Ascend's NPU, Vulkan, AMD's ROCm."""
 
 import ast
 
@@ -212,7 +212,7 @@ def other(ctx: Context, found: Construct) -> Decision:
 
 @OTHER.on("name", "torch.version.hip", "torch.version.cuda")
 def version(ctx: Context, found: Construct) -> Decision | None:
-    """ROCm is asked for by its version; CUDA's is a number that a build has to fit."""
+    """ROCm is tested by its version; a CUDA version is a number that a build has to match."""
     match ctx.parent(found.node):
         case ast.FormattedValue() | ast.Call(func=ast.Name(id="print" | "str")):
             return Keep("None on a TPU machine, and only shown")
@@ -264,7 +264,8 @@ def of_library(ctx: Context, found: Construct) -> Decision:
 
 
 def _does_nothing(ctx: Context, statement: ast.stmt) -> bool:
-    """`model = ipex.optimize(model)`, also with an optimizer: what comes back is what went in."""
+    """`model = ipex.optimize(model)`, also with an optimizer: the arguments are returned
+    unchanged."""
     match statement:
         case ast.Assign(targets=[target], value=ast.Call() as call):
             if ctx.names.qualified(call.func) not in _OPTIMIZE:

@@ -1,4 +1,4 @@
-"""Advice on what a device is fed with: loaders, and sizes."""
+"""Advice on feeding the device: loaders, and sizes."""
 
 import ast
 import re
@@ -177,7 +177,7 @@ def _target(ctx: Context, call: ast.Call) -> str | None:
 
 
 def _is_in_memory(ctx: Context, call: ast.Call) -> bool:
-    """A set of tensors, or what a worker could not do, since it moves things to the device."""
+    """A dataset of tensors, or one that moves items to the device, which no worker could do."""
     made = [a for a in (argument(call, 0, "dataset"), argument(call, 7, "collate_fn")) if a]
     for value in list(made):
         if isinstance(value, ast.Name):
@@ -222,9 +222,9 @@ def width(ctx: Context, found: Construct) -> Decision | None:
     around = ctx.names.enclosing_class(call) or ctx.names.tree
     others = [n for n in ast.walk(around) if isinstance(n, ast.Call)]
     if not any(_size(ctx, other, 0) == size for other in others):
-        return None  # of what comes out: the data says how many
+        return None  # not for outputs: the data determines their number
     if next(other for other in others if _size(ctx, other, 1) == size) is not call:
-        return None  # said once
+        return None  # reported once
     return advice(
         "the matrix unit multiplies blocks of 128 (v6e: 256), so this width is padded to the "
         "next multiple: choose a multiple of 128, if you train the model from scratch",
@@ -232,7 +232,7 @@ def width(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _size(ctx: Context, call: ast.Call, side: int) -> int | None:
-    """The literal width that goes in (0) or comes out (1)."""
+    """The literal size of inputs (0) or outputs (1)."""
     keywords = _WIDTHS.get(ctx.names.qualified(call.func) or "")
     keyword = keywords[side] if keywords else None
     match argument(call, side, keyword) if keyword else None:

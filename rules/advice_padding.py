@@ -59,7 +59,7 @@ def padded(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _is_longest(call: ast.Call, *, default: bool) -> bool:
-    """Whether it pads to the longest; ``default``: if nothing else is said."""
+    """Whether it pads to the longest; ``default``: the answer if nothing is specified."""
     if any(keyword.arg is None for keyword in call.keywords):
         return False
     multiple = argument(call, None, "pad_to_multiple_of")

@@ -64,7 +64,7 @@ _ANEW = "needs a program for each position: "
 
 @POSITION.on("advice", "Subscript")
 def cached(ctx: Context, found: Construct) -> Decision | None:
-    """`self.keys[:, start : start + n]`, where a forward pass is given `start`."""
+    """`self.keys[:, start : start + n]`, if a forward pass gets `start`."""
     node = found.node
     assert isinstance(node, ast.Subscript)
     function = ctx.names.function(node)
@@ -102,7 +102,7 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
 
 @POSITION.on("advice", "arange()")
 def counted(ctx: Context, found: Construct) -> Decision | None:
-    """`torch.arange(self.seen, self.seen + n)`, where the model counts its tokens."""
+    """`torch.arange(self.seen, self.seen + n)`, if the model counts its tokens."""
     call = found.node
     assert isinstance(call, ast.Call)
     function = ctx.names.function(call)
@@ -122,7 +122,7 @@ def counted(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _positions(ctx: Context, function: ast.FunctionDef) -> set[str]:
-    """Parameters, and attributes by which a model counts."""
+    """Parameters and attributes with which a model counts positions."""
     owner = ctx.names.enclosing_class(function)
     counted = [n.target for n in ast.walk(owner or function) if isinstance(n, ast.AugAssign)]
     attributes = {dotted(n) or "" for n in counted if isinstance(n, ast.Attribute)}
@@ -139,7 +139,7 @@ def given(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.Subscript)
     told = window(ctx.hot, node)
     if told is None or not (told.numbers or ctx.words.step_boundary):
-        return None  # a slice alone is one program, wherever operators run one by one
+        return None  # if operators run one by one, a slice alone is one program
     call = copy.deepcopy(told.call)
     for n, value in enumerate(told.call.args):
         if value in told.numbers:
@@ -152,7 +152,7 @@ def given(ctx: Context, found: Construct) -> Decision | None:
 
 @POSITION.on("advice", "Subscript")
 def beside(ctx: Context, found: Construct) -> Decision | None:
-    """`x[:, end] = token` in such a loop, where operators are gathered."""
+    """`x[:, end] = token` in such a loop, if operators are recorded."""
     node = found.node
     assert isinstance(node, ast.Subscript)
     loop = ctx.hot.loop(node)

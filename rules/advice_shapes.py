@@ -1,4 +1,4 @@
-"""Advice on shapes that change: every new shape is a program of its own."""
+"""Advice on changing shapes: every new shape is a separate program."""
 
 import ast
 import re
@@ -189,7 +189,7 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _in_hook(ctx: Context, node: ast.AST) -> bool:
-    """Whether a node is part of what runs behind the forward pass of a module."""
+    """Whether a node is in a hook that runs after a module's forward pass."""
     function = getattr(ctx.names.function(node), "name", None)
     return function is not None and any(
         isinstance(call.func, ast.Attribute)
@@ -230,7 +230,7 @@ def _cached(ctx: Context, call: ast.Call, past: ast.expr, new: ast.expr) -> Deci
 
 
 def _starts_anew(loop: ast.For | ast.While, name: str, grown: ast.stmt) -> bool:
-    """Whether each round gives the name another value first."""
+    """Whether each iteration first assigns another value to the name."""
     inside = [loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body
     return any(
         isinstance(n, ast.Name | ast.Attribute)
@@ -244,7 +244,7 @@ def _starts_anew(loop: ast.For | ast.While, name: str, grown: ast.stmt) -> bool:
 
 
 def _is_given(ctx: Context, loop: ast.For | ast.While, name: str) -> bool:
-    """Whether a model gets a value, or what is computed from it in the loop."""
+    """Whether a model gets a value, or something computed from it in the loop."""
     names = {name}
     for node in own_nodes(loop.body):
         if isinstance(node, ast.Assign) and any(dotted(n) in names for n in ast.walk(node.value)):

@@ -1,4 +1,4 @@
-"""Advice on what tensors hold: types without hardware, and values from the host."""
+"""Advice on values of tensors: types that the hardware lacks, and values from the host."""
 
 import ast
 
@@ -105,7 +105,7 @@ def from_host(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _is_sent(ctx: Context, made: ast.expr) -> bool:
-    """Whether a tensor is seen to go to the device: made there, or moved, also by its name."""
+    """Whether a tensor is known to be on the device: made there, or moved, also by its name."""
     device = argument(made, None, "device") if isinstance(made, ast.Call) else None
     if device is not None:
         return ctx.flow.kind(device) != Kind.CPU
@@ -125,7 +125,8 @@ def _is_sent(ctx: Context, made: ast.expr) -> bool:
 
 
 def _is_of_call(ctx: Context, value: ast.expr) -> bool:
-    """Whether a value depends on what the forward pass computes: no buffer could hold it."""
+    """Whether a value depends on computations of the forward pass, so that no buffer could hold
+    it."""
     for node in ast.walk(value):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             for binding in ctx.names.lookup(node):
@@ -166,7 +167,7 @@ def double_method(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | None:
-    """Only of what is on the device: the CPU has 64 bits."""
+    """Only for tensors on the device: the CPU has 64 bits."""
     device = argument(call, None, "device")
     if device is not None and ctx.flow.kind(device) == Kind.CPU:
         return None
@@ -180,7 +181,7 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
 
 
 def _call_with(ctx: Context, node: ast.expr) -> ast.Call | None:
-    """The call that a dtype is given to: as `dtype=`, or the first of `to` and `type`."""
+    """The call that gets a dtype: as `dtype=`, or as the first argument of `to` and `type`."""
     parent = ctx.parent(node)
     if isinstance(parent, ast.keyword) and parent.arg in ("dtype", "torch_dtype"):
         call = ctx.parent(parent)

@@ -96,7 +96,7 @@ def read(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _is_asked(ctx: Context, node: ast.AST) -> bool:
-    """Whether a branch asks for a value, about which ADV007 speaks."""
+    """Whether a branch tests a value, which ADV007 covers."""
     below = node
     for above in ctx.names.ancestors(node):
         if getattr(above, "test", None) is below:
@@ -128,7 +128,7 @@ def printed(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _in_each_round(ctx: Context, node: ast.AST) -> bool:
-    """Whether the device works in a loop around a node, each round of which comes to it."""
+    """Whether a node is reached in each iteration of a loop in which the device works."""
     loop = ctx.hot.loop(node)
     return (
         loop is not None
@@ -138,7 +138,7 @@ def _in_each_round(ctx: Context, node: ast.AST) -> bool:
 
 
 def _use(ctx: Context, call: ast.Call) -> Keep | None:
-    """What is done with a value that is read: sums and lists can be read later."""
+    """How a value that is read is used: sums and lists can be read later."""
     if not _in_each_round(ctx, call):
         return None
     copied = isinstance(call.func, ast.Attribute) and call.func.attr in ("cpu", "tolist")

@@ -1,4 +1,4 @@
-"""NVIDIA's apex: what torch has by now under its own names."""
+"""NVIDIA's apex: features that torch now has itself."""
 
 import ast
 from collections.abc import Mapping
@@ -80,11 +80,11 @@ optimizers and torch's functions behind the scenes, so it is reported, with what
 
 @dataclass(frozen=True)
 class _Counterpart:
-    """A class of torch with the same arguments but for some."""
+    """A class of torch with mostly the same arguments."""
 
     module: str
     name: str
-    positions: int  # so many arguments by position are the same
+    positions: int  # positional arguments that are the same
     only: Mapping[str, tuple[object, ...]]  # arguments that torch has not, and values without it
     defaults: Mapping[str, str] = field(default_factory=dict)  # where torch has others
 
@@ -183,12 +183,12 @@ def same_class(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _value(keyword: ast.keyword) -> object:
-    """A literal; the text of anything else, which is no default."""
+    """A literal; otherwise its source text, which equals no default."""
     return keyword.value.value if isinstance(keyword.value, ast.Constant) else ast.dump(keyword)
 
 
 def _spelled(ctx: Context, counterpart: _Counterpart) -> tuple[str, tuple[str, ...]]:
-    """`optim.AdamW` or `torch.optim.AdamW`, as the file would."""
+    """`optim.AdamW` or `torch.optim.AdamW`, as the file spells it."""
     module = ctx.names.spelled(counterpart.module)
     if module is not None:
         return f"{module}.{counterpart.name}", ()

@@ -83,8 +83,8 @@ depending on its version, and is reported.""",
     ),
 )
 
-# How many arguments by position are the same in all versions of flash_attn 2: what follows is
-# window_size since 2.3, and what follows that is of other versions.
+# How many positional arguments are the same in all versions of flash_attn 2; then follows
+# window_size since 2.3, and after it, arguments of other versions.
 _FLASH = {
     "flash_attn_func": 6,
     "flash_attn_qkvpacked_func": 4,
@@ -93,7 +93,7 @@ _FLASH = {
     "flash_attn_varlen_qkvpacked_func": 6,
     "flash_attn_varlen_kvpacked_func": 9,
 }
-# What torch's attention has not, and the values that do not ask for it.
+# Arguments that torch's attention lacks, and the values that don't need them.
 _UNKNOWN = {
     "softcap": (0, 0.0), "alibi_slopes": (None,), "return_attn_probs": (False,),
     "block_table": (None,),
@@ -159,7 +159,7 @@ def memory_efficient(ctx: Context, found: Construct) -> Decision:
 
 
 def _unknown(call: ast.Call, more: Sequence[ast.expr]) -> str | None:
-    """What a call of flash_attn's asks for that torch's attention has not."""
+    """The argument of a flash_attn call that torch's attention doesn't support."""
     if any(isinstance(a, ast.Starred) for a in call.args):
         return "its arguments are unpacked (*, **); write them out"
     if more and not (len(more) == 1 and isinstance(more[0], ast.Tuple)):
@@ -184,7 +184,7 @@ def _unknown_to_xformers(ctx: Context, call: ast.Call) -> str | None:
 
 
 def _not_here(ctx: Context, found: Construct, call: ast.Call, reason: str) -> Report:
-    """A reason that is one of a call, which may be elsewhere."""
+    """A reason that belongs to a call, which may be in another place."""
     own = call.func is found.node or call is ctx.names.partial_of(found.node)
     return Report(reason if own else f"line {call.lineno}: {reason}")
 
@@ -208,7 +208,7 @@ def unbind(ctx: Context, found: Construct) -> Decision:
 
 @ATTENTION.on("method", "enable_xformers_memory_efficient_attention")
 def of_diffusers(ctx: Context, found: Construct) -> Decision:
-    """diffusers' models take torch's attention unless they are told otherwise."""
+    """diffusers' models use torch's attention unless configured otherwise."""
     for around in ctx.names.ancestors(found.node):
         asks = isinstance(around, ast.If) and "xformers" in ast.unparse(around.test)
         if asks or isinstance(around, ast.Try):

@@ -90,7 +90,7 @@ _AUTOCASTS = (
 
 
 def _is_cpu(ctx: Context, device: ast.expr) -> bool:
-    """Whether a device is the CPU in any case."""
+    """Whether a device is always the CPU."""
     if isinstance(device, ast.IfExp):
         return _is_cpu(ctx, device.body) and _is_cpu(ctx, device.orelse)
     return ctx.flow.kind(device) == Kind.CPU
@@ -123,7 +123,7 @@ def autocast(ctx: Context, found: Construct) -> Decision:
             return Report("pass dtype and enabled by keyword")
         return Rewrite([EditCall(call, function=f"{RUNTIME}.autocast", drop=drop)])
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
-        # what is decided at run time stays so: the runtime takes both and maps float16
+        # values decided at run time stay: the runtime accepts both types and maps float16
         decides = ctx.runtime("autocast")
         if decides is None and ctx.words.device_names and names_device:
             return _computed(ctx, device)
@@ -151,7 +151,7 @@ def autocast(ctx: Context, found: Construct) -> Decision:
 
 
 def _computed(ctx: Context, device: ast.expr | None) -> Decision:
-    """What is computed stays so: it is for the device that the program chooses."""
+    """A computed device stays: it is for the device that the program chooses."""
     if isinstance(device, ast.Constant):
         return Rewrite([Replace(device, ctx.device_string(device))])
     return Keep("for the device that the program chooses")
@@ -189,7 +189,7 @@ def scaler(ctx: Context, found: Construct) -> Decision:
 
 
 def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
-    """A scaler that scales where the program runs on a GPU, and nowhere else."""
+    """A scaler that only scales if the program runs on a GPU."""
     if any(isinstance(a, ast.Starred) for a in call.args) or len(call.args) > 1:
         return Report("pass its arguments by keyword")
     if any(k.arg is None for k in call.keywords):
@@ -212,12 +212,12 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
 
 @AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype")
 def asked(ctx: Context, found: Construct) -> Decision:
-    """Questions about CUDA's autocast. A runtime that has its own answers them."""
+    """Queries of CUDA's autocast state. A runtime with its own autocast answers them."""
     node = found.node
     assert isinstance(node, ast.expr)
     word = ctx.words.autocast
     if word is not None and RUNTIME in word.requires:
-        if isinstance(node, ast.Name):  # bound before the runtime is there
+        if isinstance(node, ast.Name):  # bound before the runtime replaces it
             return Report(f"write torch.{node.id}, which the runtime answers for the target")
         if not ctx.target.portable:
             return Keep("the runtime answers for its device")

@@ -1,4 +1,4 @@
-"""Back ends of torch.distributed that a program names beside the calls that take them."""
+"""Back ends of torch.distributed that a program names outside of the calls that take them."""
 
 import ast
 
@@ -57,7 +57,7 @@ def _is_asked_for(ctx: Context, text: ast.Constant) -> bool:
 
 
 def _is_back_end(ctx: Context, node: ast.expr) -> bool:
-    """Whether an expression is what `torch.distributed.get_backend` gave."""
+    """Whether an expression is the result of `torch.distributed.get_backend`."""
     if isinstance(node, ast.Name):
         bound = ctx.names.lookup(node)
         values = [each.value for each in bound if each.kind == "assign"]
@@ -89,7 +89,7 @@ def back_end(ctx: Context, call: ast.Call, group: str) -> str:
 
 
 def assigned(ctx: Context, call: ast.Call, group: str) -> ast.Constant | None:
-    """The string, NCCL's or the target's own, that is assigned for this call and nothing else."""
+    """The string, NCCL's or the target's, that is assigned for this call only."""
     names, backend = ctx.names, argument(call, 0, "backend")
     name, function = said_name(backend) if backend is not None else "", names.function(call)
     if not name or function is None:

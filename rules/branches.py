@@ -1,4 +1,4 @@
-"""Decisions by what is in a tensor, which a program that is compiled as a whole can't make."""
+"""Branches on values of tensors, which a program compiled as a whole can't make."""
 
 import ast
 

@@ -82,7 +82,7 @@ reported.""",
     for_written_files=True,
 )
 
-# What installs packages, by the word in front of `install` or `add`.
+# Commands that install packages, by the word before `install` or `add`.
 _INSTALLS = {
     "install": re.compile(r"[!%@]*(?:\S*/)?(?:pip[\d.]*|pipenv)"),
     "add": re.compile(r"[!%@]*(?:\S*/)?(?:uv|poetry|pdm)"),
@@ -164,7 +164,7 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
 
 
 def _whose_options(ctx: Context, text: str) -> str:
-    """The program of the project whose own options are all that a command says of GPUs."""
+    """The project's own program if its options are the only GPU-related part of a command."""
     program, options, rest = "", set[str](), []
     for word in words(text):
         if program and not word.text:
@@ -222,7 +222,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
             if len(said) > 1 or not alike(word, said[0]):
                 changes.append(Word(start, end, as_words(said, mark(ctx, found, text[start]))))
     if "torch" in names or older:
-        changes += indexes  # which have nothing of what stands behind torch
+        changes += indexes  # which lack the parts that follow torch
     if not changes:
         if not names.isdisjoint(versions):
             return Keep("versions that were tested together")
@@ -239,12 +239,13 @@ def pip(ctx: Context, found: Construct) -> Decision:
 
 
 def as_words(packages: Iterable[str], mark: str) -> str:
-    """Packages as a shell's words."""
+    """Packages as words of a shell command."""
     return " ".join(quoted(each, mark) for each in packages)
 
 
 def mark(ctx: Context, found: Construct, used: str = "") -> str:
-    """The quotes for a word: those that are used already, else what a string around it can hold."""
+    """The quotes for a word: those already used, otherwise those that the surrounding string
+    allows."""
     if used in ("'", '"'):
         return used
     assert isinstance(found.node, ast.expr)
@@ -253,7 +254,7 @@ def mark(ctx: Context, found: Construct, used: str = "") -> str:
 
 
 def installed_by(text: str) -> tuple[list[Word], list[Word], list[Word]]:
-    """What commands install, which of their options become another one, and which do with torch."""
+    """The packages a command installs, options that change, and options that go with torch."""
     packages: list[Word] = []
     options: list[Word] = []
     indexes: list[Word] = []

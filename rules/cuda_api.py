@@ -1,4 +1,4 @@
-"""torch.cuda functions: one table from names to what becomes of them."""
+"""torch.cuda functions: one table from names to their replacements."""
 
 import ast
 
@@ -198,7 +198,7 @@ _REASONS = {
 def function(ctx: Context, found: Construct) -> Decision | None:
     name = found.key.removeprefix("torch.cuda.")
     if name in ("autocast", "is_available"):
-        return None  # rules of their own
+        return None  # they have rules of their own
     node = found.node
     assert isinstance(node, ast.expr)
     if name == "current_device" and not ctx.target.portable:
@@ -207,7 +207,7 @@ def function(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _current_device(ctx: Context, node: ast.expr) -> Decision:
-    """The number of the one device, or the device itself where it goes to what takes one."""
+    """The number of the only device, or the device itself if it is passed where one is accepted."""
     call = ctx.names.call_of(node)
     used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
     if Role.UNKNOWN in used:
@@ -222,7 +222,7 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
 
 
 def is_seeded(ctx: Context, call: ast.Call) -> bool:
-    """Whether torch.manual_seed, which seeds a TPU, too, is called with the same number nearby."""
+    """Whether torch.manual_seed, which also seeds a TPU, is called nearby with the same number."""
     if not ctx.words.device_names:
         return False
     seed, statement = ast.unparse(call.args[0]) if call.args else "", ctx.names.statement(call)
@@ -283,7 +283,7 @@ def nothing(ctx: Context, found: Construct) -> Decision:
 
 
 def removal(ctx: Context, found: Construct) -> Decision:
-    """Take out a call that does nothing on the target; a portable program asks the runtime."""
+    """Remove a call that does nothing on the target; a portable program asks the runtime."""
     assert isinstance(found.node, ast.expr)
     if (renamed := ctx.words.renames.get(found.key)) is not None:
         return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
@@ -315,7 +315,7 @@ def device_context(ctx: Context, found: Construct) -> Decision:
 
 
 def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
-    """Take a context manager out of its `with`."""
+    """Remove a context manager from its `with`."""
     item = ctx.parent(call) if call is not None else None
     statement = ctx.parent(item) if isinstance(item, ast.withitem) else None
     if isinstance(item, ast.withitem) and isinstance(statement, ast.With | ast.AsyncWith):
@@ -332,7 +332,7 @@ def other(ctx: Context, found: Construct) -> Decision:
     if found.key.startswith("torch.version."):
         return Report("the version of the GPU toolkit is None on a TPU machine")
     assert isinstance(found.node, ast.expr)
-    said = ctx.source.code(found.node)  # a script for XPU speaks of torch.xpu
+    said = ctx.source.code(found.node)  # a script for XPU uses torch.xpu
     return Report(_REASONS.get(name, f"{said} has no counterpart on a TPU"))
 
 
@@ -391,7 +391,7 @@ def out_of_memory_error(ctx: Context, found: Construct) -> Decision:
 
 
 def _module(ctx: Context, found: Construct) -> Decision:
-    """`torch.cuda` itself: an alias of it is harmless, its uses are handled one by one."""
+    """`torch.cuda` itself: an alias is harmless, its uses are handled one by one."""
     if isinstance(ctx.parent(found.node), ast.Assign):
         return Keep("an alias; its uses are rewritten or reported one by one")
     return Report("the module torch.cuda itself is passed on")

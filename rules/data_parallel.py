@@ -57,7 +57,7 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _on_gpus(ctx: Context, found: Construct) -> Decision:
-    """Copies are for the GPUs of one process; one that has a TPU has one."""
+    """Copies are for several GPUs of one process; a process has only one TPU."""
     asked, call = ctx.words.on_gpu, ctx.names.call_of(found.node)
     statement = ctx.names.statement(found.node)
     if asked is None or call is None or "module" in ctx.names.by_attribute:

@@ -1,4 +1,4 @@
-"""What new tensors are by default: their device, their type."""
+"""Defaults for new tensors: their device, their type."""
 
 import ast
 
@@ -101,7 +101,7 @@ _FLOATING = {"float16", "bfloat16", "float32", "float64"}
 
 
 def _default_types(ctx: Context, call: ast.Call | None) -> list[str]:
-    """`torch.cuda.FloatTensor`, as a name or a string, or two of them; "" where it is computed."""
+    """`torch.cuda.FloatTensor`, as a name or a string, or two of them; "" if it is computed."""
     kind = argument(call, 0, "t") if call is not None else None
     found = []
     for part in [kind.body, kind.orelse] if isinstance(kind, ast.IfExp) else [kind]:

@@ -182,7 +182,7 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
 
 
 def _chosen(ctx: Context, node: ast.expr) -> str | None:
-    """The variable for the device, unless this is what a variable becomes, or a function gives."""
+    """The variable for the device, unless this expression is assigned to it or returned."""
     if not ctx.words.device_names:
         return None
     binds = isinstance(ctx.parent(node), ast.Assign | ast.AnnAssign | ast.Return | ast.NamedExpr)
@@ -190,7 +190,7 @@ def _chosen(ctx: Context, node: ast.expr) -> str | None:
 
 
 def _named(ctx: Context, near: ast.AST) -> str:
-    """The name of the target's device, with an index where the file compares the one it had."""
+    """The name of the target's device, with an index if the file compares the one it had."""
     if isinstance(near, ast.expr) and _keeps_index(ctx, near):
         return ctx.quoted(f"{ctx.words.device}:0", near)
     return ctx.device_string(near)
@@ -201,7 +201,7 @@ def _keeps_index(ctx: Context, node: ast.expr) -> bool:
 
 
 def _unequal(ctx: Context, node: ast.expr) -> str | None:
-    """Why a name with an index, compared in place, can't be that of the target's device."""
+    """Why a name with an index that is compared directly can't be the target's device."""
     others = compared_with(ctx.names, node)
     indexed = INDEXED.match(str(node.value)) if isinstance(node, ast.Constant) else None
     if not others or indexed is None:
@@ -218,7 +218,7 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
 
 
 def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
-    """A library module that names the device while it is imported must know the device by then."""
+    """A library module that names the device when it is imported must know the device by then."""
     runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
     needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
     return (RUNTIME,) if needed else ()
@@ -235,7 +235,7 @@ def device_object_word(ctx: Context, near: ast.AST) -> Word:
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
-    """The edit that puts the target's device in the place of an expression of any device kind."""
+    """The edit that replaces any kind of device expression by the target's device."""
     call = device_call(ctx.names, node)
     if call is not None:
         return device_object(ctx, call, near)
@@ -273,7 +273,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.expr)
     if places_of_load(ctx.names, node) is not None:
-        return None  # what torch.load does with it counts
+        return None  # torch.load's handling decides
     if method_caller(ctx.names, node) is not None:
         return None  # a method by its name
     above = ctx.parent(node)
@@ -314,7 +314,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _takes_device(ctx: Context, name: ast.expr) -> bool:
-    """Whether a name is given to what takes a device itself as well: `.to("cuda")`."""
+    """Whether a name is passed where a device object is accepted, too: `.to("cuda")`."""
     match ctx.parent(name):
         case ast.keyword(arg="device") as keyword:
             call = ctx.parent(keyword)
@@ -327,7 +327,7 @@ def _takes_device(ctx: Context, name: ast.expr) -> bool:
 
 
 def _read_by(ctx: Context, given: ast.expr) -> Report | None:
-    """Where a method of the program's own may be given the name, and looks at it."""
+    """Where one of the program's own methods may get the name and inspect it."""
     call = ctx.parent(given)
     call = ctx.parent(call) if isinstance(call, ast.keyword) else call
     owner = own_move(ctx.evidence, call) if isinstance(call, ast.Call) else ""
@@ -369,7 +369,7 @@ _ANY_INDEX = "the index of an accelerator of any kind; a process has one TPU"
 
 
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
-    """Where only its name says that a value is the index of a device."""
+    """If only its name suggests that a value is a device index."""
     if ctx.evidence.is_index(index):
         return None
     return Report(

@@ -76,7 +76,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _gate(ctx: Context, part: str) -> Report | None:
-    """Why a program stays, of which `part` says where it starts."""
+    """Why a program stays; `part` is one of its entry points."""
     if ctx.words.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
@@ -102,7 +102,7 @@ def _gate(ctx: Context, part: str) -> Report | None:
 
 
 def _joins(ranks: Ranks, words: Words) -> bool:
-    """Whether a program is one process already, in the target's own group."""
+    """Whether a program is already one process, in the target's own group."""
     call = ranks.names.call_of(ranks.start) if ranks.start is not None else None
     backend = argument(call, 0, "backend") if call is not None else None
     group = words.devices.group if words.devices is not None and not words.launches else None
@@ -142,7 +142,7 @@ def distributed(ctx: Context, found: Construct) -> Decision:
 
 @DISTRIBUTED.on("name", *(f"{GROUP}{name}" for name in GONE))
 def of_older_torch(ctx: Context, found: Construct) -> Decision:
-    """`all_reduce_multigpu([loss])`: a list of this process's GPUs, of which a rank has one."""
+    """`all_reduce_multigpu([loss])`: a list over this process's GPUs, and a rank has one."""
     function, call = found.key.removesuffix("_multigpu"), ctx.names.call_of(found.node)
     match call:
         case ast.Call(args=[ast.List(elts=[tensor]), *_]) if function.endswith(".all_reduce"):
@@ -157,7 +157,7 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
 
 @DISTRIBUTED.on("name", *BY_LIBRARIES)
 def by_library(ctx: Context, found: Construct) -> Decision | None:
-    """A library's own way to start ranks: it knows no back end for a TPU."""
+    """A library's own function for starting ranks: it has no back end for a TPU."""
     if ctx.is_own(found.key):
         return Keep("a function of this project; see its file")
     if ctx.names.call_of(found.node) is None:
@@ -173,7 +173,7 @@ def by_library(ctx: Context, found: Construct) -> Decision | None:
 
 @DISTRIBUTED.on("ranks", "other launcher")
 def other_launcher(ctx: Context, found: Construct) -> Decision | None:
-    """What Slurm or MPI say to each process."""
+    """Variables that Slurm or MPI set for each process."""
     named = not isinstance(found.node, ast.Constant)
     if not ctx.ranks and (ctx.is_entry or not named):
         return Keep("without ranks, it does not matter")

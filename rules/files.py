@@ -224,7 +224,7 @@ _SAVED_ELSEWHERE = "a file that a GPU wrote needs map_location on a TPU: say whe
 
 
 def _to_chosen(ctx: Context, location: ast.expr) -> Decision:
-    """To the device that the program chooses."""
+    """Onto the device that the program chooses."""
     if ctx.flow.kind(location) & Kind.DEVICE_STRING and not isinstance(location, ast.Name):
         if device_call(ctx.names, location) is None and isinstance(location, ast.Constant):
             return Rewrite([Replace(location, ctx.device(location))])
@@ -232,7 +232,7 @@ def _to_chosen(ctx: Context, location: ast.expr) -> Decision:
 
 
 def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
-    """By the runtime's function, which knows the target's device."""
+    """With the runtime's function, which knows the target's device."""
     word = ctx.runtime("load")
     if word is None and edits and ctx.words.device_names:
         return Rewrite(edits)
@@ -243,7 +243,8 @@ def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
 
 @LOAD.on("string", "cuda")
 def place(ctx: Context, found: Construct) -> Decision | None:
-    """`map_location = {"cuda:0": f"cuda:{rank}"}`: from where to where, here in one device."""
+    """`map_location = {"cuda:0": f"cuda:{rank}"}`: source and destination, both in one device
+    here."""
     of_load = places_of_load(ctx.names, found.node)
     if of_load is None:
         return None
@@ -287,7 +288,7 @@ def save(ctx: Context, found: Construct) -> Decision:
     if call is not None and (
         call.keywords or any(isinstance(a, ast.Starred) or _holds_module(ctx, a) for a in call.args)
     ):
-        word = ctx.runtime("save")  # which has torch's arguments, and looks into modules
+        word = ctx.runtime("save")  # it has torch's arguments, and looks inside of modules
         if word is None or any(k.arg == "pickle_module" for k in call.keywords):
             return Report("move the tensors with .cpu() before saving: they can only be read with "
                           "the target's library")  # fmt: skip
@@ -302,7 +303,7 @@ def _holds_module(ctx: Context, value: ast.expr) -> bool:
 
 
 def _may_hold_device_tensors(ctx: Context) -> bool:
-    """A script that uses no device has none to save; a library can be given some."""
+    """A script that uses no device has no device tensors to save; a library may get some."""
     if any(map(uses_device, ctx.constructs)) or not is_script(ctx.names):
         return True
     return ctx.project is not None and ctx.project.imports_gpu_code()

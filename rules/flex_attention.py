@@ -1,4 +1,4 @@
-"""Attention whose kernel is compiled from a function of the program's own."""
+"""Attention whose kernel is compiled from a function of the program."""
 
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

@@ -1,4 +1,4 @@
-"""Code that was migrated for another target before, as the GPU code that it was made of."""
+"""Code migrated for another target before, turned back into the GPU code it was made from."""
 
 import ast
 
@@ -56,7 +56,7 @@ is reported, and then the project stays as it is.""",
 )
 
 _GROUP = "torch.distributed.init_process_group"
-# Functions and classes of runtimes whose arguments are those of what they stand for.
+# Functions and classes of runtimes with the same arguments as their originals.
 _SAME = {
     "save": "torch.save",
     "load": "torch.load",
@@ -98,7 +98,7 @@ def of_runtime(ctx: Context, found: Construct) -> Decision:
 
 
 def _rung(ctx: Context, call: ast.Call) -> Decision | None:
-    """A question that was put before the one for CUDA: the latter stays."""
+    """A test that was inserted before the one for CUDA: the latter stays."""
     block = ctx.parent(call)
     if not isinstance(block, ast.If) or block.test is not call:
         return None
@@ -114,7 +114,7 @@ def _asks_for_cuda(ctx: Context, statement: ast.stmt) -> bool:
 
 
 def _autocast(ctx: Context, call: ast.Call) -> Decision:
-    """`tpu_runtime.autocast()`: as torch's, with the device and a type that it does not need."""
+    """`tpu_runtime.autocast()`: torch's, with the device, and without an unneeded type."""
     word, requires = of_torch(ctx.names, "torch.autocast")
     has_device = argument(call, 0, "device_type") is not None
     first = None if has_device else ctx.quoted("cuda", call)
@@ -145,5 +145,5 @@ def group(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _is_own(address: ast.expr | None) -> bool:
-    """Whether a group of ranks meets where a runtime says."""
+    """Whether a process group uses a runtime's rendezvous."""
     return isinstance(address, ast.Constant) and str(address.value).endswith("://")

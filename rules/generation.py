@@ -1,4 +1,4 @@
-"""Text that a program makes token by token."""
+"""Text that a program generates token by token."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
 
 @BUFFER.on("loop", "collected tokens")
 def collected_tokens(ctx: Context, found: Construct) -> Decision:
-    """Nothing looks at the text before it is whole: it is joined once."""
+    """Nothing reads the text before it is complete: it is joined once."""
     ancestors = ctx.names.ancestors(found.node)
     around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
     made = collecting_loop(ctx.names, ctx.flow, around)
@@ -256,7 +256,7 @@ def _counts_places(ctx: Context) -> bool:
 
 
 class _Choice:
-    """The last position is chosen from what the model returns."""
+    """The last position is selected from the model's result."""
 
     def edits(self, loop: TokenLoop, name: str) -> list[Edit]:
         return [Replace(loop.last, f"{name}.last({{outputs}})", {"outputs": loop.last.value})]
@@ -264,7 +264,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _ByModel(_Choice):
-    """The model keeps the last position itself, and is told which it is."""
+    """The model selects the last position itself, and gets its index."""
 
     forward: ast.FunctionDef
     kept: ast.Subscript  # x[:, [-1], :]
@@ -283,7 +283,7 @@ class _ByModel(_Choice):
 
 
 def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
-    """How the last position is chosen; None where that is not seen."""
+    """How the last position is selected; None if that is unknown."""
     owner = ctx.names.enclosing_class(loop.call)
     match loop.call.func:
         case ast.Name(id="self") | ast.Attribute(value=ast.Name(id="self"), attr="forward"):
@@ -311,7 +311,7 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
 
 
 def _is_overridden(ctx: Context, owner: ast.ClassDef) -> bool:
-    """Whether a call of `self` may end at another function, which takes no such argument."""
+    """Whether a call on `self` may reach another function, which lacks such an argument."""
     classes = [node for node in ast.walk(ctx.names.tree) if isinstance(node, ast.ClassDef)]
     below = [c for c in classes if any(ast.unparse(b) == owner.name for b in c.bases)]
     scripted = any(ctx.names.qualified(n) == "torch.jit.script" for n in ctx.names.order)
@@ -323,7 +323,7 @@ def _is_overridden(ctx: Context, owner: ast.ClassDef) -> bool:
 
 
 def _optional(arguments: ast.arguments) -> str:
-    """How the function annotates a tensor that may be None, if it does."""
+    """The file's annotation for a tensor that may be None, if it has one."""
     found = [
         ast.unparse(each.annotation)
         for each, default in parameters(arguments)
@@ -333,6 +333,6 @@ def _optional(arguments: ast.arguments) -> str:
 
 
 def _new(ctx: Context, *names: str) -> str:
-    """The first of these names that the file does not have."""
+    """The first of these names that the file doesn't use."""
     taken = ctx.steps.taken
     return next((name for name in names if name not in taken), f"{names[-1]}_")

@@ -1,4 +1,4 @@
-"""Caches of keys and values that a program's own model joins with those of new tokens."""
+"""Caches of keys and values that a program's own model extends with those of new tokens."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def grown(ctx: Context, found: Construct) -> Decision:
 
 
 def _written(ctx: Context, made: GrownCaches) -> list[Edit]:
-    """What `if self.keys is None: … else: …` becomes, and the rows of the mask."""
+    """The replacement of `if self.keys is None: … else: …`, and the rows of the mask."""
     torch, tree = ctx.torch()[0], ctx.names.tree
     at = free_name(made.function, "at", "positions", "cache_positions")
     first = made.caches[0].new
@@ -172,20 +172,20 @@ def _written(ctx: Context, made: GrownCaches) -> list[Edit]:
 
 
 def _other_batch(made: GrownCaches) -> str:
-    """Whether a cache is one of another number of texts."""
+    """Whether a cache belongs to another number of texts."""
     cache = next(c for c in made.caches if f"self.{c.name}" in ast.unparse(made.choice.test))
     return f"len(self.{cache.name}) != len({cache.new})"
 
 
 def _zeros(new: str, dim: int, table: str) -> str:
-    """A cache of full length, of the shape of new keys but for that."""
+    """A cache of full length, otherwise with the shape of new keys."""
     before = f"len({new})" if dim == 1 else f"*{new}.shape[:{dim}]"
     behind = f"{new}.shape[-1]" if dim == -2 else f"*{new}.shape[{dim + 1}:]"
     return f"{new}.new_zeros({before}, {table}.shape[-1], {behind})"
 
 
 def _counted(ctx: Context, counter: Counter, rows: set[ast.Subscript]) -> list[Edit]:
-    """A counter as a buffer, and what is read at it."""
+    """A counter as a buffer, and its uses."""
     torch, name = ctx.torch()[0], counter.name
     begins = f'self.register_buffer("{name}", {torch}.tensor(0), persistent=False)'
     edits: list[Edit] = [ReplaceStatement(counter.begins, begins)]

@@ -1,4 +1,4 @@
-"""Types of 16 and 64 bits: what a TPU has in their place."""
+"""Types with 16 and 64 bits, and their replacements on a TPU."""
 
 from migrator.analysis.syntax.names import argument
 from migrator.construct import Construct

@@ -1,4 +1,4 @@
-"""A Kaggle kernel's metadata: which machine it asks for, and with which image."""
+"""A Kaggle kernel's metadata: the machine and image that it requests."""
 
 import re
 

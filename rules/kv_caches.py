@@ -195,7 +195,7 @@ def _edits(ctx: Context, made: Pass) -> list[Edit]:
 
 
 def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edit]:
-    """What is behind the last position has no weight."""
+    """Positions after the last one get no weight."""
     torch = ctx.torch()[0]
     cache = ast.unparse(attention.cache.node.value)
     places = f"{torch}.arange({cache}.shape[{attention.cache.place}], device={cache}.device)"
@@ -214,7 +214,7 @@ def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edi
 
 
 def _with(node: ast.Subscript, place: int, key: ast.expr | None) -> Replace:
-    """The same with another key, or all of that dimension."""
+    """The same with another key, or with the whole dimension."""
     return Replace(node, with_key_of(node, place, key), {"x": node.value})
 
 
@@ -253,7 +253,7 @@ def position(ctx: Context, found: Construct) -> Decision:
 
 
 def _beside(ctx: Context, node: ast.Subscript, place: int) -> list[Edit]:
-    """`x[:, end] = token`: a list is sent as data, where a number is part of the program."""
+    """`x[:, end] = token`: a list is sent as data, where a number would be part of the program."""
     chosen = keys(node)
     if len(chosen) == 1 and not ctx.hot.is_tensor(node.value):
         return []

@@ -1,4 +1,4 @@
-"""What starts a program on GPUs: launchers of processes, SLURM, containers and their images."""
+"""Programs that start others on GPUs: process launchers, SLURM, containers and their images."""
 
 import re
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _TORCHRUN = re.compile(
     r"(?<![\w/.-])(?:(?P<python>[\w./${}-]*python[\d.]*)\s+(?:-u\s+)?-m\s+torch\.distributed\."
     r"(?:launch|run)|torchrun)(?=\s)"
 )
-# Options of torchrun that say nothing else than how many processes there are, and where.
+# Options of torchrun that only say how many processes there are, and where.
 _FLAGS = ("standalone", "use-env")
 _VALUES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id",
            "rdzv-conf", "max-restarts", "monitor-interval", "start-method", "role", "master-addr",
@@ -39,7 +39,7 @@ _VALUES = ("nnodes", "nproc-per-node", "node-rank", "rdzv-backend", "rdzv-endpoi
 
 
 class _Start(NamedTuple):
-    """What torchrun starts: its own part of a command, and what takes the place of that."""
+    """The program that torchrun starts: torchrun's part of a command, and its replacement."""
 
     start: int
     end: int
@@ -92,12 +92,12 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     return Report(f"starts a process for each GPU; one process drives all devices: `{shown}`")
 
 
-# What makes a script's place another one than the file's, or starts programs itself.
+# Commands that change the folder of a script, or start programs themselves.
 _ELSEWHERE = re.compile(r"\b(?:cd|pushd|WORKDIR|srun|mpirun|mpiexec|ssh|pdsh)\s")
 
 
 def _by_torchrun(text: str) -> _Start | None:
-    """None where the command cannot be read."""
+    """None if the command can't be parsed."""
     match = _TORCHRUN.search(text)
     if match is None or len(_TORCHRUN.findall(text)) > 1:
         return None
@@ -127,7 +127,7 @@ def _by_torchrun(text: str) -> _Start | None:
     return None
 
 
-# Arguments of a program that may tell it how many processes there are, or their device.
+# Arguments of a program that may contain the number of processes, or their device.
 _COUNTS = re.compile(
     r"gpu|rank|world|parallel|degree|ulysses|ring[_-]|launcher|n_?procs?\b|num_?proc|shard|fsdp"
     r"|--device",
@@ -137,7 +137,7 @@ _ONE_HOST = {"nnodes": ("1", "1:1"), "node-rank": ("0",)}
 
 
 def _is_one_process(ctx: Context, program: str) -> bool:
-    """Whether a program of the project is rewritten so that one process does what ranks did."""
+    """Whether a program of the project is rewritten so that one process replaces its ranks."""
     here = ctx.project
     path = here.started(program) if here is not None else None
     if here is None or path is None:

@@ -1,4 +1,4 @@
-"""Lightning: `accelerator="tpu"`, which set-up makes one device of the target."""
+"""Lightning: `accelerator="tpu"`, which set-up maps to one device of the target."""
 
 import ast
 

@@ -202,7 +202,7 @@ def inference_mode(ctx: Context, found: Construct) -> Decision:
 
 
 def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
-    """`with torch.no_grad(), torch.inference_mode():` switches gradients off once."""
+    """`with torch.no_grad(), torch.inference_mode():` turns gradients off twice."""
     item = ctx.parent(call)
     block = ctx.parent(item) if isinstance(item, ast.withitem) and not item.optional_vars else None
     if not isinstance(block, ast.With | ast.AsyncWith):
@@ -247,7 +247,7 @@ def compile_(ctx: Context, found: Construct) -> Decision:
 
 
 def _compiled(call: ast.Call | None) -> Decision:
-    """torch.compile stays, without what only a back end for GPUs takes."""
+    """torch.compile stays, without options that only GPU back ends accept."""
     if call is None:
         return Keep("compiles for the device that its inputs are on")
     if any(k.arg is None for k in call.keywords):
@@ -322,7 +322,7 @@ def _is_on_device(ctx: Context, model: ast.expr, call: ast.Call) -> bool:
 
 
 def _is_moved(ctx: Context, scripted: ast.Call) -> bool:
-    """Whether what is scripted is moved anywhere behind that."""
+    """Whether the scripted model is moved anywhere after that."""
     statement = ctx.names.statement(scripted)
     names = statement.targets if isinstance(statement, ast.Assign) else []
     texts = {ast.unparse(scripted), *map(ast.unparse, names)}
@@ -383,7 +383,7 @@ def _current(ctx: Context, call: ast.Call) -> Decision:
 
 
 def _without_older_torch(ctx: Context, device: ast.expr) -> ast.expr:
-    """The choice between a device and another one for torch before `torch.accelerator`."""
+    """The choice between a device and a fallback for torch versions without `torch.accelerator`."""
     whole = with_older_torch(ctx.names, device)
     is_device = isinstance(whole, ast.IfExp) and (
         ctx.flow.kind(whole.orelse) & (ANY_DEVICE | Kind.CPU)

@@ -190,7 +190,7 @@ def cuda(ctx: Context, found: Construct) -> Decision:
 
 
 def _is_other(ctx: Context, index: ast.expr) -> bool:
-    """Whether a GPU may be another one than the first; the index of any accelerator will do."""
+    """Whether the GPU may be another than the first; any accelerator accepts the index."""
     if isinstance(index, ast.Constant):
         return isinstance(index.value, int) and index.value > 0
     known = ctx.flow.kind(index) & (Kind.DEVICE | Kind.DEVICE_INT)
@@ -198,7 +198,7 @@ def _is_other(ctx: Context, index: ast.expr) -> bool:
 
 
 def _takes(ctx: Context, call: ast.Call) -> bool:
-    """Whether torch's `cuda(device=None, non_blocking=False, memory_format=…)` takes this."""
+    """Whether torch's `cuda(device=None, non_blocking=False, memory_format=…)` accepts this."""
     named = {k.arg for k in call.keywords}
     if len(call.args) > 2 or not named <= {"device", "non_blocking", "memory_format", "async"}:
         return False
@@ -289,7 +289,8 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
 
 
 def _asks(ctx: Context, node: ast.AST) -> str:
-    """Whether `{x}` is on the target's device; on an accelerator, where the program chooses it."""
+    """A test for `{x}` being on the target's device, or on an accelerator if the program chooses
+    it."""
     if ctx.words.device_names:
         return is_gpu_or_tpu(ctx, node)
     return f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"

@@ -1,4 +1,4 @@
-"""What only a GPU does, in a program that runs on others as well: it is done where there is one."""
+"""GPU-only operations in a program that also runs on other devices: they are guarded."""
 
 import ast
 import re
@@ -6,7 +6,7 @@ import re
 from migrator.edits import Edit, Wrap
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
-# Functions of torch.cuda that do nothing for a program but on a GPU.
+# Functions of torch.cuda that only have an effect on a GPU.
 HOUSEKEEPING = (
     "empty_cache", "ipc_collect", "init", "set_device", "set_per_process_memory_fraction",
     "set_sync_debug_mode", "reset_accumulated_memory_stats", "reset_accumulated_host_memory_stats",
@@ -30,13 +30,13 @@ def behind_question(ctx: Context, node: ast.AST) -> Decision:
     return Rewrite([Wrap(statement, [statement], f"if {asked.code}:")], asked.requires)
 
 
-# Functions of torch.accelerator, by their names in torch.cuda, that raise without one.
+# Functions of torch.accelerator, by their torch.cuda names, that raise an error without one.
 _RAISING = ("synchronize", "reset_peak_memory_stats", "reset_max_memory_allocated")
 _ASKS = re.compile("accelerator|available|cuda|device|gpu|tpu")
 
 
 def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
-    """So that a program runs on the CPU, too: a question, where none stands above a statement."""
+    """A test above a statement that has none, so that the program also runs on the CPU."""
     asked, call = ctx.words.renames.get("torch.cuda.is_available"), ctx.names.call_of(node)
     if asked is None or name not in _RAISING or call is None or not ctx.is_statement(call):
         return []
@@ -49,7 +49,7 @@ def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
 
 
 def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
-    """Which of several devices a process has is nothing to choose on a TPU, where it has one."""
+    """A process with one TPU has no device to choose."""
     call = ctx.names.call_of(node)
     if call is None or not ctx.is_statement(call):
         return Report("a process has one TPU, and no other can be chosen")
@@ -68,7 +68,7 @@ def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
 
 
 def guarded(ctx: Context, question: ast.Call) -> Keep | None:
-    """A question after a GPU that only decides about what is for GPUs alone."""
+    """A test for a GPU that only decides about GPU-only code."""
     block = ctx.parent(question)
     if not isinstance(block, ast.If) or not _stays(ctx, block):
         return None

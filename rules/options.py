@@ -1,4 +1,4 @@
-"""Help texts of options: what they say of the values that are rewritten beside them."""
+"""Help texts of options, which mention values that are rewritten."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from migrator.analysis.syntax.command_line import is_option
 from migrator.edits import Edit, SetString
 from migrator.rule import Context
 
-# `cuda` where it is one of the choices: "cuda or cpu", "cpu/cuda", "'cuda', 'cpu'"
+# `cuda` as one of the choices: "cuda or cpu", "cpu/cuda", "'cuda', 'cpu'"
 _AMONG_CHOICES = re.compile(
     r"""\bcuda\b(?=['"`]?\s*(?:or|and|/|\||,)\s*['"`]?cpu\b)"""
     r"""|(?P<cpu>\bcpu['"`]?\s*(?:or|and|/|\||,)\s*['"`]?)cuda\b(?![:.])"""

@@ -1,4 +1,4 @@
-"""Ranks of a program that chooses its device when it starts: torch's own words serve them."""
+"""Ranks of a program that chooses its device when it starts, with torch's own functions."""
 
 import ast
 
@@ -12,7 +12,7 @@ from migrator.targets import Word
 
 
 def of_device(ctx: Context, back_end: Word) -> str:
-    """Code for the back end for the device that the program chooses."""
+    """Code for the back end of the device that the program chooses."""
     spelled, _ = ctx.module("torch.distributed")
     code = back_end.code.replace("{torch.distributed}", spelled)
     return code.replace("{device}", ctx.device())
@@ -31,7 +31,7 @@ def is_of_device(ctx: Context, back_end: ast.expr) -> bool:
 
 
 def own_wrapper(ctx: Context, found: Construct) -> Decision:
-    """Torch's own, which asks for no index of a device: a process has one, or has chosen it."""
+    """Torch's own wrapper without a device index: a process has one device, or has chosen it."""
     call = ctx.names.call_of(found.node)
     assert isinstance(found.node, ast.expr)
     if call is None or is_only_named(ctx.names, found.node):
@@ -46,7 +46,7 @@ def own_wrapper(ctx: Context, found: Construct) -> Decision:
 
 
 def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
-    """What a TPU's processes have to agree on is decided before they start."""
+    """Settings that a TPU's processes share are made before they start."""
     statement, name = ctx.names.statement(call), word.code.rpartition(".")[2]
     if name in ctx.names.by_attribute:
         return Keep("starts a process for each device")

@@ -98,12 +98,12 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
 
 
 def _question(ctx: Context) -> Word:
-    """Whether a portable program runs on a GPU."""
+    """The test for whether a portable program runs on a GPU."""
     return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
 
 
 def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
-    """Whether something of a portable program is only done on a GPU, by what it says itself."""
+    """Whether a portable program's expression already tests for a GPU."""
     compares = any(
         isinstance(part, ast.Compare)
         and isinstance(part.ops[0], ast.Eq)

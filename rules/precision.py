@@ -114,7 +114,7 @@ _FLAGS = ("torch.backends.cudnn", "torch.backends.cuda", "torch.backends.miopen"
 
 
 def _stored(ctx: Context, node: ast.expr) -> Decision | None:
-    """What becomes of the statement that sets a flag; all flags that it sets go together."""
+    """The edit for a statement that sets a flag; all flags that it sets are removed together."""
     match ctx.parent(node):
         case ast.Call(
             func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
@@ -147,7 +147,7 @@ def _stored(ctx: Context, node: ast.expr) -> Decision | None:
 
 
 def _stores(statement: ast.stmt | None) -> list[tuple[ast.expr, ast.expr | None]]:
-    """What a statement assigns to, each with its value where that can be told."""
+    """The targets of an assignment, each with its value if that is known."""
     match statement:
         case ast.Assign(
             targets=[ast.Tuple(elts=targets) | ast.List(elts=targets)],
@@ -168,7 +168,7 @@ def _stores(statement: ast.stmt | None) -> list[tuple[ast.expr, ast.expr | None]
 
 
 def _flag_key(ctx: Context, target: ast.expr) -> str | None:
-    """The flag that an assignment to `target` sets, or the part of CUDA's that it is set in."""
+    """The flag that an assignment to `target` sets, or the CUDA namespace it belongs to."""
     at = target
     while isinstance(at, ast.Attribute | ast.Subscript):
         key = ctx.names.qualified(at) or ""
@@ -243,7 +243,7 @@ def _precision(
 
 
 def _by_hand(ctx: Context, with_what: str = "") -> str:
-    """What to do, where the runtime has something for it."""
+    """What to write, if the runtime has a counterpart."""
     word = ctx.runtime("set_matmul_precision")
     return f"; call {word.code}{with_what}" if word else ""
 

@@ -1,4 +1,4 @@
-"""torch's profilers: what traces a TPU in their place."""
+"""torch's profilers, and the one that traces a TPU."""
 
 import ast
 

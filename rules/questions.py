@@ -1,4 +1,4 @@
-"""Names of devices in a program that chooses its own when it starts: questions, and indices."""
+"""Device names in a program that chooses its device when it starts: tests, and indices."""
 
 import ast
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
 
 def asked_for(ctx: Context, name: ast.expr) -> Decision | None:
-    """`device.type == "cuda"`: what is asked there is whether it is a GPU, or a TPU."""
+    """`device.type == "cuda"`: becomes a test for a GPU or a TPU."""
     match ctx.parent(name):
         case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as op],
                          comparators=[right]) as compared:  # fmt: skip
@@ -62,7 +62,7 @@ def _both(ctx: Context, near: ast.AST) -> str:
 
 
 def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
-    """Whether `{x}` is on an accelerator of these kinds, as `x.is_cuda` says of one."""
+    """A test for `{x}` being on a GPU or a TPU, in place of `x.is_cuda`."""
     return f"{{x}}.device.type in {_both(ctx, near)}"
 
 
@@ -77,7 +77,7 @@ def _is_start(node: ast.AST | None) -> bool:
 
 
 def with_index(ctx: Context, name: ast.expr) -> Decision | None:
-    """`f"cuda:{rank}"` keeps its index, and so does a second device: several GPUs stay several."""
+    """`f"cuda:{rank}"` and a second device keep their index: several GPUs stay several."""
     index = _index(name)
     if index is None or isinstance(ctx.parent(name), ast.Compare):
         call = device_call(ctx.names, name)
@@ -94,7 +94,7 @@ def with_index(ctx: Context, name: ast.expr) -> Decision | None:
 
 
 def _index(name: ast.expr) -> ast.expr | str | None:
-    """The index in the name of a device, where it is another one than the first."""
+    """The index in a device name, if it isn't the first device's."""
     match name:
         case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]) if text.startswith("cuda:"):
             return name

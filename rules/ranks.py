@@ -1,4 +1,4 @@
-"""Ranks: what starts them, what they are told, and what wraps their models and samples."""
+"""Ranks: how they start, their environment, and wrappers of their models and samplers."""
 
 import ast
 
@@ -23,7 +23,7 @@ from migrator.targets import Devices, Word
 from .back_ends import assigned, back_end
 from .own_ranks import is_of_device, own_wrapper, with_environment
 
-# Arguments of spawn: torch_xla.launch counts by itself, and waits for what it starts.
+# Arguments of spawn: torch_xla.launch counts the processes itself, and waits for them.
 _COUNTED = ("nprocs", "join", "daemon")
 
 RANKS = Rule(
@@ -173,20 +173,20 @@ def rank_words(ctx: Context) -> Devices | None:
 
 
 def in_one_process(ctx: Context) -> Devices | None:
-    """The same where one process takes the place of all ranks."""
+    """The same if one process replaces all ranks."""
     words = rank_words(ctx)
     return words if not ctx.words.launches else None
 
 
 def is_alone(ctx: Context) -> bool:
-    """Whether the only rank does what all do together, as if a launcher had started one."""
+    """Whether the only rank does the work of all, as if a launcher had started one."""
     return in_one_process(ctx) is not None and ctx.only_infers
 
 
 def wrapped(
     ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
 ) -> Decision:
-    """The target's wrapper of a model, without these keywords, or with nothing but the model."""
+    """The target's wrapper of a model, without these keywords, or with only the model."""
     assert isinstance(found.node, ast.expr)
     call = ctx.names.call_of(found.node)
     if call is None:
@@ -290,7 +290,7 @@ def group(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
-    """The same group, by another back end; which device a rank has is not for it to say."""
+    """The same group with another back end; a rank's device is not chosen by it."""
     backend, word = argument(call, 0, "backend"), back_end(ctx, call, group)
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
     if not gone and backend is not None and is_of_device(ctx, backend):
@@ -301,7 +301,7 @@ def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
     if call.args:
         return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])
     if backend is None:
-        for options in (k.value for k in call.keywords if k.arg is None):  # with one, perhaps
+        for options in (k.value for k in call.keywords if k.arg is None):  # perhaps with one
             if ast.unparse(options).endswith("device_id=None)"):
                 return Keep("the target's back end")
             text = f"dict({{options}}, backend={word}, device_id=None)"
@@ -367,7 +367,7 @@ def undone(ctx: Context, found: Construct) -> Decision:
 
 @RANKS.on("ranks", "option")
 def option(ctx: Context, found: Construct) -> Decision:
-    """The option that a launcher gives to each process; nobody gives it to the only one."""
+    """The option that a launcher passes to each process; a single process gets none."""
     call = found.node
     default = argument(call, None, "default") if isinstance(call, ast.Call) else None
     if not in_one_process(ctx) or (isinstance(default, ast.Constant) and default.value == 0):
@@ -379,7 +379,7 @@ def option(ctx: Context, found: Construct) -> Decision:
 
 @RANKS.on("ranks", "environment")
 def launcher(ctx: Context, found: Construct) -> Decision:
-    """What torchrun says to each process."""
+    """Variables that torchrun sets for each process."""
     if not in_one_process(ctx):
         return Keep("set by a launcher")
     node = found.node

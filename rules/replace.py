@@ -1,4 +1,4 @@
-"""Names of the project itself: what its configuration puts in their place."""
+"""The project's own names, replaced as its configuration says."""
 
 import ast
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def reference(ctx: Context, found: Construct) -> Decision:
 
 @OWN.on("own import", "*")
 def imported(ctx: Context, found: Construct) -> Decision:
-    """All of its names that are replaced, and their uses, in one step."""
+    """All of its replaced names, and their uses, in one step."""
     statement, table = ctx.parent(found.node), dict(ctx.options.replace)
     assert isinstance(found.node, ast.alias)
     if found.node.name == "*":
@@ -101,7 +101,7 @@ def imported(ctx: Context, found: Construct) -> Decision:
         else:
             elsewhere[alias] = module, text
     other = None
-    if len(elsewhere) == len(statement.names):  # the last takes the statement's place
+    if len(elsewhere) == len(statement.names):  # the last one replaces the statement
         alias, (other, rename[alias]) = elsewhere.popitem()
     edits.append(EditImport(statement, [*elsewhere], rename, other))
     if elsewhere:
@@ -113,7 +113,7 @@ def imported(ctx: Context, found: Construct) -> Decision:
 def _renamed(
     ctx: Context, statement: ast.ImportFrom, alias: ast.alias, name: str
 ) -> Sequence[ast.Name]:
-    """The uses of an imported name that can be called by the new one; none: it keeps its own."""
+    """The uses of an imported name that can be renamed; none: it keeps its name."""
     names = ctx.names
     scope = names.scope_of(statement)
     if alias.asname is not None or len(scope.bindings.get(alias.name, ())) != 1:
@@ -123,5 +123,5 @@ def _renamed(
     if any(name in each.bindings for each in names.scopes.values()):
         return ()
     if ctx.project is not None and ctx.project.path.name == "__init__.py":
-        return ()  # others take it from here
+        return ()  # other files import it from here
     return list(names.uses(alias.name, scope))

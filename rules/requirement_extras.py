@@ -1,4 +1,4 @@
-"""What a library requires: a range of versions, and for a TPU an extra of its own, `tpu`."""
+"""Requirements of a library: a range of versions, and an extra `tpu` for a TPU."""
 
 import ast
 from dataclasses import replace
@@ -21,7 +21,7 @@ EXTRA = "what a TPU needs is an extra, `tpu`"
 
 
 def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) -> Decision:
-    """A package of a library's: whoever installs it has versions of others to agree with."""
+    """A library's requirement: its users have other packages' versions to reconcile."""
     version = tested(ctx.target)[name]
     if not excludes(asked_of(body), asked_of(version)):
         return with_extra(ctx, found, Keep("allows the version that was tested"))
@@ -34,7 +34,7 @@ def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) 
 
 
 def with_extra(ctx: Context, found: Construct, decision: Decision) -> Decision:
-    """The first `torch` of a setup.py brings the extra for TPUs."""
+    """The first `torch` of a setup.py adds the extra for TPUs."""
     dependencies = (each for each in ctx.constructs if each.key == "dependency")
     first = next((each for each in dependencies if name_of(ctx.text(each)) == "torch"), None)
     call = next((node for node in ctx.names.order if isinstance(node, ast.Call)

@@ -1,4 +1,4 @@
-"""Lists of requirements: what stands beside one of them."""
+"""Requirement lists: the packages next to a requirement."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from migrator.rule import Context
 
 
 def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
-    """Packages of pip's in the same list (itself, too), or in the file that is one."""
+    """Pip packages in the same list (including itself), or in the whole file."""
     inside = _list_of(ctx, found)
     return [
         pair(ctx.text(each))[0] if each.key == "table"
@@ -26,7 +26,7 @@ def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
 
 
 def is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
-    """Whether a list is without torch: what else is in it may need another JAX."""
+    """Whether a list has no torch: its other packages may need another JAX."""
     alone = {"torch", ctx.target.environment.package}.isdisjoint(others) and not is_of(ctx, "conda")
     return name in ("jax", "jaxlib", "libtpu") and alone
 
@@ -40,13 +40,13 @@ def is_of(ctx: Context, key: str) -> bool:
 
 
 def all_needed(ctx: Context) -> str:
-    """All that the target needs."""
+    """All packages that the target needs."""
     needed = [tested(ctx.target)["torch"], *companions(ctx.target, ())]
     return ", ".join(f"`{each}`" for each in needed)
 
 
 def pair(text: str) -> tuple[str, Any]:
-    """`torch = "^2.0"` and `torch.version = "^2.0"`: the package, and what is said of it."""
+    """`torch = "^2.0"` and `torch.version = "^2.0"`: the package, and its value."""
     try:
         ((name, value),) = tomllib.loads(text).items()
     except (tomllib.TOMLDecodeError, ValueError):
@@ -58,7 +58,7 @@ _TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
 
 
 def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
-    """What a constraint cannot say, and no list of the project is there to say it."""
+    """A requirement that a constraint can't express, if no list of the project can, either."""
     told = [each for each in wanted if extras_of(each)]
     if not told or _is_listed(ctx):
         return ""
@@ -66,7 +66,7 @@ def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
 
 
 def _is_listed(ctx: Context) -> bool:
-    """Whether something that the project installs from names torch: it gets the extra there."""
+    """Whether a list that the project installs from names torch: it gets the extra there."""
     if any(each.kind == "requirement" and each.key in ("package", "dependency", "table")
            and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
         return True

@@ -1,4 +1,4 @@
-"""The Pythons that a project allows."""
+"""The Python versions that a project allows."""
 
 import re
 
@@ -46,6 +46,6 @@ def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: b
 
 
 def _names_torch(ctx: Context, found: Construct) -> bool:
-    """Whether the file lists torch, or what goes with it, beside its Pythons."""
+    """Whether the file lists torch, or a related package, next to its Python version."""
     texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
     return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)

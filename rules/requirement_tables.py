@@ -27,7 +27,7 @@ from .requirements import REQUIREMENT, SHUT_OUT
 
 @REQUIREMENT.on("requirement", "table")
 def in_table(ctx: Context, found: Construct) -> Decision:
-    """`torch = "^2.0"`, also with an index, gets the version, and what goes with it below it."""
+    """`torch = "^2.0"`, also with an index, gets the version, with related packages below it."""
     text = ctx.text(found)
     name, value = pair(text)
     if ctx.target.portable:
@@ -82,7 +82,7 @@ def _with_version(text: str, value: object, version: str) -> str | None:
 
 @REQUIREMENT.on("requirement", "source")
 def source(ctx: Context, found: Construct) -> Decision:
-    """Where uv takes a package from: an index by its name, or a place of its own."""
+    """Where uv takes a package from: a named index, or another location."""
     name, value = pair(ctx.text(found))
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
@@ -127,14 +127,14 @@ def pixi(ctx: Context, found: Construct) -> Decision:
 _OF_PIP = {"pytorch": "torch", "pytorch-gpu": "torch", "pytorch-cpu": "torch",
            "torchvision": "torchvision", "torchaudio": "torchaudio"}  # fmt: skip
 _CHOOSES_BUILD = ("pytorch-cuda", "pytorch-mutex", "cpuonly")  # of conda's pytorch, nothing else
-# Packages of conda that would bring conda's pytorch back.
+# Conda packages that would install conda's pytorch again.
 _NEEDS_TORCH = re.compile(
     r"pytorch-.*|.*torch|torch.*|torchtext|pyg|dgl.*|fastai|timm|accelerate|diffusers|kornia|monai"
     r"|sentence-transformers|pyro-ppl|fvcore|iopath|lpips|detectron2|faiss-gpu"
 )
 
 
-# Of these, what PyPI has under the same name: it moves with torch.
+# Those that PyPI has under the same name: they move with torch.
 _ALSO_OF_PIP = {
     "pytorch-lightning", "pytorch-metric-learning", "pytorch-msssim", "torch-fidelity",
     "torchdiffeq", "torchmetrics",
@@ -188,15 +188,15 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 
 def _for_pip(name: str, version: str) -> str:
-    """How pip is asked for this version of a package of conda's; empty where this is not sure."""
+    """The pip requirement for this version of a conda package; empty if unsure."""
     match = re.fullmatch(r"(==?|>=)\s*(\d[\d.]*)", version.strip())
     if name not in _ALSO_OF_PIP or match is None:
         return ""
-    alike = match[1] == "=" and match[2].count(".") < 2  # `=1.2` is any 1.2 for conda
+    alike = match[1] == "=" and match[2].count(".") < 2  # `=1.2` means any 1.2 in conda
     return f"{name}{'>=' if match[1] == '>=' else '=='}{match[2]}{'.*' * alike}"
 
 
 def of_conda(text: str) -> tuple[str, str]:
-    """Name and version: `pytorch::torchvision=0.8=py38` says both, and more."""
+    """Name and version: `pytorch::torchvision=0.8=py38` has both, and more."""
     match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
     return (normal(match[1]), match[2]) if match else ("", "")

@@ -1,4 +1,4 @@
-"""What a project says that has to be installed: by pip, by conda, or when it is built."""
+"""Requirements of a project: for pip, for conda, or for its build."""
 
 import re
 from collections.abc import Iterable
@@ -334,7 +334,7 @@ SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
-    """Of CUDA wheels; what projects list as an index has a name of its own."""
+    """An index of CUDA wheels; an index in a project's settings has a name of its own."""
     if line.startswith("-"):
         return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
     lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
@@ -360,7 +360,7 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 
 @REQUIREMENT.on("requirement", "text")
 def requirements_in_text(ctx: Context, found: Construct) -> Decision:
-    """Strings of setup.py that are no elements of a list, or of one that is read in pieces."""
+    """Strings of setup.py that are not in a list, or in one that is parsed in pieces."""
     every = lines_of(ctx.text(found))
     names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]

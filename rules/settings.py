@@ -1,4 +1,4 @@
-"""Configurations: what they say of GPUs."""
+"""Configuration files: settings for GPUs."""
 
 import re
 
@@ -91,7 +91,7 @@ def in_text(ctx: Context, found: Construct) -> Decision:
     return Report("a string that mentions GPUs; check what reads it")
 
 
-# How many there are: `num_gpu: 4`, no numbers of devices
+# Counts (`num_gpu: 4`), not device numbers.
 _COUNT = re.compile(
     r"""\W*(?P<key>(?:\w*_)?(?:num|n|nr|of)_?gpus?|(?:\w*_)?gpu_num|gpus)["']?\s*:\s*\d+\W*""",
     re.IGNORECASE,

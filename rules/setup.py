@@ -1,4 +1,4 @@
-"""Set-up: once per entry script, behind its imports."""
+"""Set-up: once per entry script, after its imports."""
 
 import ast
 from collections.abc import Iterator
@@ -109,7 +109,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _only_pins(ctx: Context) -> bool:
-    """Whether all that a file says of a GPU is whether to pin memory for it."""
+    """Whether a file's only use of a GPU is deciding whether to pin memory."""
     if ctx.ranks or (ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework)):
         return False
     pins = {ctx.names.statement(c.node) for c in ctx.constructs if c.key == "pin_memory"}
@@ -118,7 +118,7 @@ def _only_pins(ctx: Context) -> bool:
 
 
 def _for_devices(ctx: Context) -> Iterator[str]:
-    """What set-up has to know before a device is used."""
+    """Arguments that set-up needs before a device is used."""
     words = ctx.words.devices
     if words is None:
         return
@@ -173,7 +173,7 @@ def _adds_option(statement: ast.stmt, parser: str) -> bool:
 
 
 def _present(ctx: Context) -> bool:
-    """A second run finds the set-up of the first."""
+    """Set-up that an earlier run has added."""
     return any(
         isinstance(node, ast.Call) and ctx.names.qualified(node.func) == f"{RUNTIME}.setup"
         for node in ctx.names.order

@@ -1,4 +1,4 @@
-"""Models that are divided over the devices: tensor parallel."""
+"""Models divided over several devices: tensor parallel."""
 
 import ast
 
@@ -117,7 +117,7 @@ def move(ctx: Context, found: Construct) -> Decision:
 
 
 def _call(ctx: Context, model: ast.AST) -> ast.Call:
-    """The call of its method that moves a model."""
+    """The method call that moves a model."""
     method = ctx.parent(model)
     call = ctx.names.call_of(method) if method is not None else None
     assert call is not None
@@ -125,7 +125,7 @@ def _call(ctx: Context, model: ast.AST) -> ast.Call:
 
 
 def _device(ctx: Context, call: ast.Call) -> ast.expr | None:
-    """What a model is moved to, where that may turn out to be the CPU."""
+    """The device that a model is moved to, unless it may be the CPU."""
     moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
     device = argument(call, 0, "device") if moves else None
     if device is None or isinstance(device, ast.Constant) or not ctx.flow.is_device(device):
@@ -134,12 +134,12 @@ def _device(ctx: Context, call: ast.Call) -> ast.expr | None:
 
 
 def _only_moves(call: ast.Call) -> bool:
-    """Whether a call moves a model and does nothing else to it."""
+    """Whether a call only moves a model."""
     return len(call.args) < 2 and {k.arg for k in call.keywords} <= {"device", "non_blocking"}
 
 
 def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
-    """The tables of the file by class: the name of each, and the edit that writes it."""
+    """The tables of the file by class: their names, and the edits that write them."""
     known = ctx.sharding_tables
     if not known:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)

@@ -78,7 +78,7 @@ def stream(ctx: Context, found: Construct) -> Decision:
 
 
 def _of_any(ctx: Context, found: Construct) -> Decision:
-    """Streams of whichever accelerator there is."""
+    """Streams of any accelerator."""
     assert isinstance(found.node, ast.expr)
     if found.key == "torch.Stream":
         return Keep("a stream of any accelerator")

@@ -1,4 +1,4 @@
-"""Accelerate, transformers' Trainer, TRL: they find the device, if set-up has shown it to them."""
+"""Accelerate, transformers' Trainer, TRL: set-up makes the device available to them."""
 
 import ast
 
@@ -151,7 +151,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
     off = ctx.words.accelerate_off
-    if off and not ctx.uses_device:  # else set-up sees to it
+    if off and not ctx.uses_device:  # otherwise set-up handles it
         return Report(
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "
             "on the CPU"

@@ -1,4 +1,4 @@
-"""Loops on the device: where a round ends, and which step() is an optimizer's."""
+"""Training loops on the device: where an iteration ends, and which step() is an optimizer's."""
 
 import ast
 import re
@@ -269,7 +269,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
 
 
 def _name(ctx: Context, call: ast.Call, step: Step) -> str:
-    """`step_G` for `optimizer_G` where there are several, else `step`; new to the file."""
+    """`step_G` for `optimizer_G` if there are several, otherwise `step`; new to the file."""
     base = "step"
     if not ctx.steps.is_alone(call) and _OPTIMIZER.search(step.receiver):
         base = _OPTIMIZER.sub(lambda m: "step_" if m[1] else "step", step.receiver)
@@ -301,13 +301,13 @@ def step(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _ends_step(ctx: Context, node: ast.AST) -> bool:
-    """Whether the step boundary is in here, if only under its older name."""
+    """Whether the step boundary is in this statement, also under its older name."""
     word, text = ctx.words.step_boundary, ast.unparse(node)
     return word is not None and (word.code in text or "mark_step(" in text)
 
 
 def _is_covered(ctx: Context, call: ast.Call, end: ast.stmt) -> bool:
-    """True where an earlier step has the same end: one boundary is enough."""
+    """Whether an earlier step has the same end: one boundary is enough."""
     for construct in ctx.constructs:
         if construct.kind == "method" and construct.key == "step":
             other = ctx.names.call_of(construct.node)

@@ -1,4 +1,4 @@
-"""torch.func: functions that are made of others."""
+"""torch.func: functions that transform other functions."""
 
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

@@ -1,4 +1,4 @@
-"""What stays for a person: CUDA-only libraries and extensions."""
+"""Code that needs manual changes: CUDA-only libraries and extensions."""
 
 import ast
 

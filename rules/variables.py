@@ -1,4 +1,4 @@
-"""Variables of the environment that CUDA and NCCL read."""
+"""Environment variables that CUDA and NCCL read."""
 
 import ast
 

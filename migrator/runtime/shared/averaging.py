@@ -17,7 +17,7 @@ _averaging: list["weakref.ref[Averaging]"] = []
 class Averaging:
     """The gradients of one model, which become the mean over the ranks.
 
-    ``finds_unused`` is torch's ``find_unused_parameters``; ``alone``, that there is one rank.
+    ``finds_unused`` is torch's ``find_unused_parameters``; ``alone``: there is only one rank.
     """
 
     alone = False
@@ -25,24 +25,24 @@ class Averaging:
 
     def __init__(self, module: nn.Module, trained: list[nn.Parameter], finds_unused: bool) -> None:
         self._module, self._trained, self.finds_unused = module, trained, finds_unused
-        self._ready: set[int] = set()  # which have had a gradient since the last exchange
+        self._ready: set[int] = set()  # those that got a gradient since the last exchange
         self._averages = False  # whether the last forward pass announced an exchange
         _averaging.append(weakref.ref(self))
 
     def is_own(self) -> bool:
-        """Whether it is this rank's, where ranks are threads."""
+        """Whether this rank owns it, if ranks are threads."""
         return True
 
     def sum(self, counts: Tensor) -> None:
-        """Let each of these integers, on the CPU, be the sum over the ranks."""
+        """Replace each of these CPU integers by the sum over the ranks."""
         raise NotImplementedError
 
     def mean(self, parameters: list[nn.Parameter]) -> None:
-        """Let the gradients of these parameters be the means over the ranks."""
+        """Replace the gradients of these parameters by the means over the ranks."""
         raise NotImplementedError
 
     def note(self, number: int, parameter: Tensor) -> None:
-        """A backward pass has brought a gradient to this parameter; a hook of it calls this."""
+        """A backward pass has set this parameter's gradient; called by a hook."""
         self._ready.add(number)
 
     def begin(self, averages: bool) -> None:
@@ -54,22 +54,22 @@ class Averaging:
             raise RuntimeError(self._unfinished())
         self._averages = averages
         if averages and not self.finds_unused:
-            self._ready.clear()  # of passes that announced nothing
+            self._ready.clear()  # by passes that announced nothing
 
     def average(self) -> None:
-        """Behind a backward pass: gradients become the mean, once all are there."""
+        """After a backward pass: gradients become the mean once all are there."""
         if not self._ready or not self._averages:
-            return  # what was used within `no_sync()` counts in the next pass outside
+            return  # gradients from within `no_sync()` count in the next pass outside
         trained = self._trained
         if not self.finds_unused:
             if len(self._ready) < len(trained):
-                return  # another backward pass brings the rest, or the next forward pass raises
+                return  # the next backward pass brings them, or the next forward pass raises
             self._averages = False
         ready, self._ready = self._ready, set()
         if self.alone:
             return
         if self.finds_unused:
-            # A further backward pass averages once more, which leaves what is averaged as it is.
+            # Another backward pass averages again, which doesn't change averaged gradients.
             used = torch.tensor([i in ready for i in range(len(trained))], device="cpu").int()
             self.sum(used)
             trained = [p for p, n in zip(trained, used.tolist(), strict=True) if n]
@@ -84,7 +84,7 @@ class Averaging:
 
     @torch.no_grad()
     def _mean_as(self, kind: torch.dtype, group: Any, parameters: list[nn.Parameter]) -> None:
-        """As torch's hooks do: divided first, then sent."""
+        """Like torch's hooks: divided first, then sent."""
         sent = [p.grad.to(kind).div_(group.size()) for p in parameters]  # type: ignore[union-attr]
         group.allreduce_coalesced(sent, dist.AllreduceCoalescedOptions())
         for parameter, value in zip(parameters, sent, strict=True):
@@ -100,13 +100,13 @@ class Averaging:
 
 
 def install() -> None:
-    """Gradients of ranks are averaged behind each backward pass."""
+    """Average the gradients of ranks after each backward pass."""
     backward = torch.autograd.backward
 
     @functools.wraps(backward)
     def backward_and_average(*args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint's, within another one
+        if torch._C._current_graph_task_id() == -1:  # not a checkpoint's inner one
             there = [exchange for ref in _averaging if (exchange := ref()) is not None]
             for exchange in there:
                 if exchange.is_own():

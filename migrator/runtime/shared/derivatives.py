@@ -1,4 +1,4 @@
-"""Gradients that cannot be differentiated again, as cuDNN's of recurrent modules."""
+"""Gradients that can't be differentiated again, like cuDNN's for recurrent modules."""
 
 import functools
 from collections.abc import Callable

@@ -16,7 +16,7 @@ from .static_caches import bucket
 
 
 def encoding(stock: Callable[..., Any], is_moved: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    """How `generate` encodes; ``is_moved`` says whether its prompts have been moved to the CPU."""
+    """How `generate` encodes; ``is_moved`` tells whether its prompts were moved to the CPU."""
 
     @functools.wraps(stock)
     def encode(
@@ -56,7 +56,7 @@ def _can_pad(model: Any, inputs: Any, mask: Any, settings: Any) -> bool:
 
 
 def _padded(model: Any, ids: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Token ids, and the masks of the encoder and of the decoder that looks there."""
+    """Token ids, and the masks of the encoder and for the decoder's cross-attention."""
     encoder = model.get_encoder().config
     batch, length = ids.shape
     more = bucket(length, getattr(encoder, "max_position_embeddings", None)) - length

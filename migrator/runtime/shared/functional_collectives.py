@@ -116,7 +116,7 @@ WITH_GRADIENTS = {
 
 
 def give_results_at_once(device_type: str) -> None:
-    """Nobody has to wait: torch would put a tensor that waits around each result."""
+    """Results are complete: otherwise torch would wrap each in a tensor that waits."""
     from torch.distributed import _functional_collectives as functional
 
     wrap, wrapped = functional._maybe_wrap_tensor, functional._FromTorchTensor.forward

@@ -33,7 +33,7 @@ def flash_attn_func(
     left, right = _limits(causal, window_size)
     mask = None
     if right == 0 and left is None and queries == keys:
-        causal = True  # which kernels know
+        causal = True  # which the kernels know
     else:
         causal = False
         if left is not None or (right is not None and right < queries - 1):
@@ -155,17 +155,17 @@ def _attend(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask, dropout_p=dropout,
         is_causal=causal, scale=scale, **grouped,
     )  # fmt: skip
-    return result.transpose(1, 2).contiguous()  # `view` has to work on it
+    return result.transpose(1, 2).contiguous()  # so that `view` works on it
 
 
 def _limits(causal: bool, window: Window) -> tuple[int | None, int | None]:
-    """How many keys back, and ahead, a query sees; None for all."""
+    """How many keys before and after it a query attends to; None for all."""
     left, right = (None if size < 0 else size for size in window)
     return left, 0 if causal else right
 
 
 def _within(ahead: Tensor, left: int | None, right: int | None) -> Tensor:
-    """Whether a query may see a key that is so far ahead of it."""
+    """Whether a query may attend to a key at this distance."""
     seen = torch.ones_like(ahead, dtype=torch.bool)
     if left is not None:
         seen = seen & (ahead >= -left)
@@ -173,7 +173,7 @@ def _within(ahead: Tensor, left: int | None, right: int | None) -> Tensor:
 
 
 def _to_end(tokens: int, like: Tensor) -> Tensor:
-    """The place of each token, counted from the end: -tokens to -1."""
+    """The position of each token, counted from the end: -tokens to -1."""
     return torch.arange(-tokens, 0, device=like.device)
 
 

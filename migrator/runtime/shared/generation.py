@@ -44,7 +44,7 @@ _told: set[str] = set()
 
 
 def _tell(why: str) -> None:
-    """Say once why a call of `generate` is slow."""
+    """Warn once why a call of `generate` is slow."""
     if why not in _told:
         _told.add(why)
         warnings.warn(
@@ -63,7 +63,7 @@ def _to(value: Any, device: Any) -> Any:
 
 
 def _on_cpu(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-    """The arguments of `generate` with token ids on the CPU; None where they stay."""
+    """The arguments of `generate` with token ids on the CPU; None if they have to stay."""
     named = dict(zip(("inputs",), args, strict=False)) | kwargs
     moved = [name for name, value in named.items() if _on_device(value)]
     if not moved or model.device.type != DEVICE_TYPE:
@@ -79,7 +79,7 @@ def _on_cpu(model: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
 
 
 def _has_moved(model: Any, settings: Any) -> bool:
-    """Whether the prompts of the call that runs are on the CPU; what it computes comes again."""
+    """Whether the prompts of the running call are on the CPU; then its programs are used again."""
     call = calls.last
     if call is None or not call.on_cpu:
         return False
@@ -95,7 +95,7 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
         with contextlib.ExitStack() as stack:
             stack.enter_context(target.in_thread())
             if self.device.type == DEVICE_TYPE:
-                target.boundary()  # what is still recorded is no part of the prompt's program
+                target.boundary()  # operations recorded so far don't belong to the prompt's program
             given = _on_cpu(self, args, kwargs)
 
             def hurry(*how: bool) -> None:
@@ -112,7 +112,7 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
 
 
 def _choosing(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
-    """The rounds of `generate`: between the calls of the model they work on the CPU."""
+    """The loop of `generate`: it works on the CPU between calls of the model."""
 
     signature = inspect.signature(stock)
 
@@ -131,7 +131,7 @@ def _choosing(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
 
 
 def _caching(stock: Callable[..., Any], library: Any) -> Callable[..., Any]:
-    """How `generate` makes its cache: of a fixed length."""
+    """How `generate` creates its cache: with a fixed length."""
 
     @functools.wraps(stock)
     def prepare(
@@ -153,15 +153,15 @@ def _caching(stock: Callable[..., Any], library: Any) -> Callable[..., Any]:
 
 
 def _following(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
-    """What `generate` does behind each call of the model: it looks at the last token's logits."""
+    """What `generate` does after each call of the model: it reads the last token's logits."""
 
     @functools.wraps(stock)
     def update(self: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         call = calls.last
         if call is not None and call.cache is not None and "cache" in outputs:
-            outputs["cache"] = call.cache  # a program gives another one, with the same tensors
+            outputs["cache"] = call.cache  # a program returns another object with the same tensors
         if outputs.logits is None:
-            pass  # greedy.py has chosen by them
+            pass  # greedy.py has used them already
         elif self.device.type == DEVICE_TYPE and call is not None and call.on_cpu:
             if outputs.logits.shape[1] > 1:
                 with target.there():
@@ -176,7 +176,7 @@ def _following(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
 
 
 def _unknown(stock: Callable[..., Any], version: str) -> Callable[..., Any]:
-    """`generate` of a transformers that does other things."""
+    """The parts of `generate` that this version of transformers lacks or has changed."""
 
     @functools.wraps(stock)
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +188,7 @@ def _unknown(stock: Callable[..., Any], version: str) -> Callable[..., Any]:
 
 
 def install(target: Target) -> None:
-    """Take over where transformers makes its cache, and calls the model."""
+    """Replace the places where transformers creates its cache and calls the model."""
 
     def mend(library: Any) -> None:
         mixin = library.GenerationMixin

@@ -15,7 +15,7 @@ from torch.nn.modules import module as of_torch
 from .model_inputs import can_step
 from .running_calls import Target, calls
 
-EVERY = 8  # tokens between two looks
+EVERY = 8  # tokens between two reads
 
 _SETTINGS = ("do_sample", "return_dict_in_generate", "is_assistant")
 _CRITERIA = {"MaxLengthCriteria", "EosTokenCriteria"}
@@ -24,7 +24,7 @@ _HERE = Path(__file__).parent
 
 
 def is_plain(model: Any, given: dict[str, Any]) -> bool:
-    """Whether the arguments of `_sample` ask for the likeliest tokens, and no one looks on."""
+    """Whether the arguments of `_sample` mean plain greedy decoding that nothing observes."""
     call, settings = calls.last, given["generation_config"]
     return (
         call is not None
@@ -41,7 +41,7 @@ def is_plain(model: Any, given: dict[str, Any]) -> bool:
 
 
 def _is_watched(model: Any) -> bool:
-    """Whether someone has put something around the calls of modules, and would count them."""
+    """Whether calls of modules are wrapped by something that would count them."""
     code = getattr(torch.nn.Module.__call__, "__code__", None)
     known = code is not None and Path(code.co_filename).parent in (_HERE, _TORCHS)
     hooks = of_torch._global_forward_hooks or of_torch._global_forward_pre_hooks
@@ -54,7 +54,7 @@ _TORCHS = Path(inspect.getfile(of_torch)).parent
 
 
 def choice(model: Any, logits: Any, still: Any, pad: Any, ends: Any) -> tuple[Any, Any]:
-    """The (texts, 1) likeliest tokens, and which texts go on behind them."""
+    """The most likely tokens, (texts, 1), and which texts continue after them."""
     token = logits[:, -1].argmax(-1) * still + pad * (1 - still)
     still = still * (1 - ((token[:, None] == ends).sum(-1) > 0) * 1)
     return token[:, None], still
@@ -63,9 +63,9 @@ def choice(model: Any, logits: Any, still: Any, pad: Any, ends: Any) -> tuple[An
 def next_token(
     model: Any, still: Any, pad: Any, ends: Any, places: str, **inputs: Any
 ) -> tuple[Any, Any, Any]:
-    """The token behind (texts, 1) of ``inputs``, which texts go on behind it, and where it is.
+    """The token after (texts, 1) of ``inputs``, which texts continue after it, and its position.
 
-    ``places`` is the name of the input that says where; "" if none does.
+    ``places`` is the name of the input with the position; "" if there is none.
     """
     logits = model(**inputs, return_dict=True).logits
     token, still = choice(model, logits, still, pad, ends)
@@ -73,7 +73,7 @@ def next_token(
 
 
 def text(model: Any, given: dict[str, Any], target: Target) -> torch.Tensor:
-    """(texts, tokens) ids of the prompts, and of what follows: what `_sample` gives."""
+    """Token ids (texts, tokens) of the prompts and their continuations: the result of `_sample`."""
     ids, settings = given["input_ids"], given["generation_config"]
     criteria, carried = given["stopping_criteria"], given["model_kwargs"]
     ends = [c.eos_token_id for c in criteria if hasattr(c, "eos_token_id")]
@@ -100,7 +100,7 @@ def _tokens(
     model: Any, first: Any, inputs: Any, how: dict[str, Any], end: torch.Tensor, most: int,
     target: Target,
 ) -> torch.Tensor:  # fmt: skip
-    """The (texts, tokens) from the first on, ``most`` of them or until all texts have ended."""
+    """All tokens (texts, tokens) up to ``most``, or until all texts have ended."""
     names = sorted(_MOVING & set(inputs), key=lambda name: "position" in name)
     ids, places = names[0], names[1] if len(names) > 1 else ""
     step = target.of_model(model, next_token)
@@ -114,7 +114,7 @@ def _tokens(
             inputs[places] = place
         target.boundary()
         chosen.append(token)
-        if len(chosen) % EVERY == 0:  # also without an end: no more than twice as many are pending
+        if len(chosen) % EVERY == 0:  # even without an end: at most twice as many are pending
             read += [target.to_cpu(t) for t in chosen[len(read) : len(chosen) - EVERY]]
             is_over = bool(read) and not _going(read, end)[-1]
     read += [target.to_cpu(t) for t in chosen[len(read) :]]
@@ -124,6 +124,6 @@ def _tokens(
 
 
 def _going(tokens: list[torch.Tensor], end: torch.Tensor) -> list[bool]:
-    """Behind each of the tokens, whether a text goes on."""
+    """For each token, whether its text continues after it."""
     ended = torch.isin(torch.cat(tokens, dim=1), end).cumsum(1) > 0
     return (~ended).any(0).tolist()

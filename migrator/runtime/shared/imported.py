@@ -1,4 +1,4 @@
-"""Mending a library when it is imported, which may be long after set-up."""
+"""Patches a library when it is imported, which may be long after set-up."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ _waiting: dict[str, list[Mend]] = {}
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the others find, and mends it behind its import."""
+    """Finds what the other finders find, and patches it after its import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -23,7 +23,7 @@ class _Finder(MetaPathFinder):
         spec = find_spec(fullname) if mends else None
         loader: Any = spec and spec.loader
         if mends:
-            _waiting[fullname] = mends  # somebody may only ask whether it is there
+            _waiting[fullname] = mends  # code may only be testing whether the module exists
         if loader is None:
             return None
         stock = loader.exec_module
@@ -41,7 +41,7 @@ _finder = _Finder()
 
 
 def when_imported(name: str, mend: Mend) -> None:
-    """Call ``mend`` with a module: now if it is imported, else when it will be."""
+    """Call ``mend`` with a module: now if it is imported, otherwise once it is."""
     if name in sys.modules:
         mend(sys.modules[name])
         return

@@ -1,4 +1,4 @@
-"""Functions of torch that were imported by their names before set-up has put others there."""
+"""Functions of torch that were imported by name before set-up replaced them."""
 
 import sys
 from types import ModuleType
@@ -10,7 +10,7 @@ Functions = dict[tuple[str, str], Any]
 
 
 def of_torch() -> Functions:
-    """What torch's modules offer, by module and name."""
+    """The functions of torch's modules, by module and name."""
     return {
         (module.__name__, name): value
         for module in _modules(of_torch=True)
@@ -35,7 +35,7 @@ def renew(before: Functions) -> None:
 
 
 def _modules(of_torch: bool) -> list[ModuleType]:
-    """The modules that are torch's, or those that are neither its nor a target's."""
+    """Torch's modules, or those that are neither torch's nor a target's."""
     found = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
     heads = ("torch",) if of_torch else _OURS
     return [m for m in found if (m.__name__.partition(".")[0] in heads) is of_torch]

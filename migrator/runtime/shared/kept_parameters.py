@@ -41,10 +41,10 @@ def _changes_kind(old: torch.Tensor, new: torch.Tensor) -> bool:
 
 def _become(old: torch.Tensor, new: torch.Tensor) -> None:
     """Give the object ``old`` the contents of ``new``; its class, attributes and hooks stay."""
-    with torch._C.DisableTorchFunctionSubclass():  # lazy modules' parameters allow few functions
+    with torch._C.DisableTorchFunctionSubclass():  # lazy parameters support few functions
         contents = new.detach().requires_grad_(old.requires_grad)
         if old.requires_grad:
-            # A graph that is still alive would add its gradient to the old contents, unseen.
+            # A live graph would silently add its gradient to the old contents.
             node = torch.autograd.graph.get_gradient_edge(old).node
             node.register_prehook(_refuse_backward)
             del node
@@ -55,7 +55,7 @@ def _become(old: torch.Tensor, new: torch.Tensor) -> None:
 
 
 def _move(parameter: torch.Tensor, new: torch.Tensor, convert: Convert) -> torch.Tensor | None:
-    """``parameter`` and its gradient become what they are converted to. Returns the gradient."""
+    """Convert ``parameter`` and its gradient. Returns the gradient."""
     gradient = parameter.grad
     parameter.grad = None
     _become(parameter, new)
@@ -81,7 +81,7 @@ def install() -> None:
         if recurse:
             for child in self.children():
                 child._apply(convert)
-        # What torch's code, below, gets for each tensor: it must not convert any a second time.
+        # What torch's code, below, applies to each tensor: none may be converted twice.
         known: dict[int, torch.Tensor] = {}
         for parameter in self._parameters.values():
             if parameter is None or id(parameter) in known:

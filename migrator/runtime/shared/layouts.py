@@ -1,11 +1,11 @@
-"""How the elements of a tensor lie in memory."""
+"""The memory layout of tensors."""
 
 import numpy as np
 import torch
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether no two of its elements are one, as in `expand` and in windows of `unfold`."""
+    """Whether no two elements share memory, as they do in `expand` and `unfold`."""
     layout = zip(torch.Tensor.stride(tensor), tensor.shape, strict=True)
     reach, apart = 0, True
     steps = sorted((step, n) for step, n in layout if n > 1)

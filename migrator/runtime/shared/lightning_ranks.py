@@ -8,7 +8,7 @@ NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
 
 
 def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Stock has the model call its `training_step`, which is no forward pass to compile."""
+    """Stock makes the model call its `training_step`, which is not a forward pass to compile."""
     return model.run(getattr(module, name), *args, **kwargs)
 
 
@@ -33,7 +33,7 @@ def of_ranks(compiles: bool, base: Any) -> Any:
         setup_module = _setup_model  # Fabric's name for it
 
         def pre_backward(self, *_: Any) -> None:
-            """Stock prepares torch's own exchange."""
+            """Stock prepares torch's own exchange here."""
 
         post_backward = pre_backward
 

@@ -20,18 +20,18 @@ NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
 
 OfRanks = Callable[[Any], Any]  # of the strategy that it is made of
 
-# How it is imported: as a package of its own, and as a part of `lightning`.
+# Import names: a package of its own, and a part of `lightning`.
 _FABRIC = ("lightning.fabric", "lightning_fabric")
 _TRAINER = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _started(variable: str = "LOCAL_WORLD_SIZE") -> int:
-    """How many processes a launcher has started, on this host or (WORLD_SIZE) in all."""
+    """How many processes a launcher has started, on this host or (WORLD_SIZE) altogether."""
     return int(os.environ.get(variable) or 1)
 
 
 def _make_available(module: Any) -> None:
-    """Let the accelerator be there, with a device for each process that is started."""
+    """Make the accelerator available, with one device for each started process."""
     kind, parse = module.XLAAccelerator, module.XLAAccelerator.parse_devices
 
     def parse_devices(devices: Any) -> Any:
@@ -86,7 +86,7 @@ def _strategy(base: Any, boundary: Callable[[], None]) -> Any:
 
 
 def _precision(connector: Any, flag: str) -> Any:
-    """The plugin for a precision, as for a GPU; bfloat16 takes the place of float16."""
+    """The plugin for a precision, as for a GPU; bfloat16 replaces float16."""
     if flag.endswith("-mixed"):
         return connector.MixedPrecision("bf16-mixed", DEVICE_TYPE)
     if flag in ("16-true", "bf16-true"):
@@ -101,7 +101,7 @@ def _precision(connector: Any, flag: str) -> Any:
 def _connect(
     boundary: Callable[[], None], of_ranks: OfRanks | None, name: str, module: Any
 ) -> None:
-    """Let a connector, which reads the arguments of Trainer or Fabric, choose what is made here."""
+    """Let a connector, which reads Trainer's or Fabric's arguments, use the classes made here."""
     registry = vars(module).get("StrategyRegistry") or module.STRATEGY_REGISTRY
     one = module.SingleDeviceXLAStrategy = _strategy(module.SingleDeviceStrategy, boundary)
     ranks = of_ranks(_strategy(type(registry.get("ddp")), boundary)) if of_ranks else None
@@ -112,7 +112,7 @@ def _connect(
     fall_back = connector._check_strategy_and_fallback
 
     def check(self: Any) -> None:
-        """DistributedDataParallel in one process is that process alone."""
+        """DistributedDataParallel in one process is just that process."""
         flag = self._strategy_flag
         kind = flag if isinstance(flag, str) else getattr(flag, "strategy_name", "")
         if self._accelerator_flag == "tpu" and _is_plain(kind):

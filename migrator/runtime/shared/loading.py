@@ -7,7 +7,7 @@ import torch
 
 from .device import DEVICE_TYPE
 
-_ACCELERATORS = ("cuda", "xpu", "mps", "npu")  # what files from other machines name
+_ACCELERATORS = ("cuda", "xpu", "mps", "npu")  # the device in files from other machines
 MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, as in torch.load
 
 
@@ -40,7 +40,7 @@ def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
 
 
 def load_file(filename: Any, device: str | torch.device | int = "cpu") -> dict[str, torch.Tensor]:
-    """`safetensors.torch.load_file`, onto the device, too, which safetensors does not know."""
+    """`safetensors.torch.load_file`, which also loads onto the device."""
     from safetensors.torch import load_file
 
     tensors = load_file(filename)

@@ -1,4 +1,4 @@
-"""What `generate` gives a model of transformers: a padded prompt, then token after token."""
+"""The inputs of a transformers model in `generate`: a padded prompt, then one token at a time."""
 
 import contextlib
 import functools
@@ -54,7 +54,7 @@ def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
 
 
 def filled(model: Any, inputs: Any, width: int, length: int) -> Any:
-    """What a model gives for a prompt of ``width`` tokens, the first ``length`` of which count."""
+    """The model's result for a prompt of ``width`` tokens, of which the first ``length`` count."""
     return model(**inputs, return_dict=True)
 
 
@@ -88,13 +88,13 @@ def _can_pad(settings: Any, given: Any) -> bool:
 
 
 def can_step(call: Call, given: Any) -> bool:
-    """Whether all that a model is given for a token is known, and keeps its shapes."""
+    """Whether all inputs of the model for a token are known, and keep their shapes."""
     said = {name for name, value in given.items() if value is not None}
     return call.on_cpu and call.makes_masks and given.get("cache") is call.cache and said <= _STEP
 
 
 def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
-    """What a model is given for one token: its id, its position, and a mask that does not grow."""
+    """The inputs for one token: its id, its position, and a mask of constant size."""
 
     @functools.wraps(stock)
     def prepare(self: Any, ids: Any, *args: Any, **given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""States of optimizers by the names of parameters, as FSDP keeps them: each rank has them whole."""
+"""Optimizer states by parameter names, in FSDP's format: each rank has all of them."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -24,5 +24,5 @@ def _or_none(model: nn.Module) -> Any:
 
 def install() -> None:
     _optim_utils._get_fqn_to_fsdp_param_info = _or_none
-    # It keeps in its class what it measures, which ranks that are threads would have in common.
+    # It keeps measurements in its class, which ranks that are threads would share.
     _optim_utils.SimpleProfiler.profile = lambda _what: nullcontext()  # type: ignore[assignment]

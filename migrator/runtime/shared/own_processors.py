@@ -15,7 +15,7 @@ import torch
 from .device import DEVICE_TYPE
 
 _DEPTH = 5
-_LONG = 1024  # a longer list holds data
+_LONG = 1024  # longer lists hold data
 _LIBRARIES = ("torch", "numpy", "transformers", "tokenizers", "builtins", "typing", "collections")
 _TARGETS = frozenset({__name__.partition(".")[0], "torch_xla", "torchax", "jax"})
 _NO_CODE = (BuiltinFunctionType, str, bytes, int, float, complex, bool, type(None), torch.dtype)
@@ -77,7 +77,7 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _around(function: FunctionType) -> Iterator[Any]:
-    """What the code of a function names, and what stands around it."""
+    """The names used in a function's code, and its closure."""
     if _is_library(function.__module__):
         return
     yield from function.__defaults__ or ()

@@ -1,4 +1,4 @@
-"""What `fully_shard` becomes for ranks: its numbers, without dividing the memory."""
+"""The replacement of `fully_shard` for ranks: the same numbers, without dividing memory."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class ReplicatedModule(FSDPModule):
     _part: "Part"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Some layers of a container, `layers[1:]`, are one of its own class."""
+        """A slice of a container, `layers[1:]`, has the container's own class."""
         return cls.__mro__[cls.__mro__.index(FSDPModule) + 1](*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -32,7 +32,7 @@ class ReplicatedModule(FSDPModule):
     def set_requires_gradient_sync(
         self, requires_gradient_sync: bool, *, recurse: bool = True
     ) -> None:
-        """Whether gradients are averaged, as in the last pass of those that are accumulated."""
+        """Whether gradients are averaged, as in the last pass of an accumulation."""
         for part in self._part.parts() if recurse else [self._part]:
             part.sends = requires_gradient_sync
 
@@ -40,17 +40,17 @@ class ReplicatedModule(FSDPModule):
         return self if async_op else None
 
     def wait(self) -> None:
-        """On what `unshard` returns."""
+        """Of the result of `unshard`."""
 
     def _unneeded(self, *args: object, **kwargs: object) -> None:
-        """It changes no number where parameters are whole."""
+        """Has no effect on numbers if parameters are whole."""
 
     reshard = set_is_last_backward = set_requires_all_reduce = _unneeded
     set_reshard_after_forward = set_reshard_after_backward = set_unshard_in_backward = _unneeded
     set_modules_to_forward_prefetch = set_modules_to_backward_prefetch = _unneeded
 
     def _get_fsdp_state(self) -> Any:
-        """The other methods ask for it; they may change what gradients become."""
+        """The other methods use it; they may change gradients."""
         raise NotImplementedError("this method of FSDPModule")
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ class ReplicatedModule(FSDPModule):
 
 
 class Part:
-    """A module's own parameters: those that no other part further inside has."""
+    """A module's own parameters: those that no inner part has."""
 
     def __init__(self, module: nn.Module, mixed: MixedPrecisionPolicy) -> None:
         self._module, self._mixed = module, mixed
@@ -71,15 +71,15 @@ class Part:
         return [m._part for m in self._module.modules() if isinstance(m, ReplicatedModule)]
 
     def begin(self) -> None:
-        """The first use tells which module is the outermost one; it exchanges for all."""
+        """The first use shows which module is the outermost; it exchanges for all."""
         if self.has_begun:
             return
         parts, owners = self.parts(), dict[Tensor, Part]()
         if any(part.has_begun for part in parts):
             raise RuntimeError("a part of a model with fully_shard ran before the model")
-        for part in parts:  # inner ones come behind those that they are in
+        for part in parts:  # inner modules come after the modules they are in
             owners |= dict.fromkeys(part._module.parameters(), part)
-        if dist.get_world_size() > 1:  # no trace gets further
+        if dist.get_world_size() > 1:  # a trace ends here
             insist_on_the_same(owners, "fully_shard would take a part from each")
             say_that_memory_is_whole("fully_shard")
         for part in parts:
@@ -95,7 +95,7 @@ class Part:
             lower(((m, name, p) for m, name, p in found if owners.get(p) is self), kind)
 
     def given(self, arguments: Any) -> Any:
-        """Inputs of the outermost module come to the device, and in the precision of the policy."""
+        """Inputs of the outermost module are moved to the device and cast as the policy says."""
         if self._exchange is not None:
             arguments = tree_map_only(Tensor, moved, arguments)
         kind = of_tpus(self._mixed.param_dtype) if self._mixed.cast_forward_inputs else None
@@ -122,7 +122,7 @@ class PartsAveraging(Averaging):
         self._owners = owners
 
     def average(self) -> None:
-        """Behind a backward pass."""
+        """After a backward pass."""
         ready = sorted(i for i in self._ready if self._owners[i].sends)
         self._ready.difference_update(ready)
         found = [self._trained[i] for i in ready if self._trained[i].grad is not None]

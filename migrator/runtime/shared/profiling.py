@@ -36,7 +36,7 @@ class profile:
         self.schedule = schedule or (lambda step: ProfilerAction.RECORD)
         self.on_trace_ready = on_trace_ready
         self.step_num = 0
-        self._folder: Path | None = None  # that the last trace is in
+        self._folder: Path | None = None  # the folder of the last trace
         self._records = False
 
     def __enter__(self) -> "profile":
@@ -51,7 +51,7 @@ class profile:
         self._follow(self.schedule(self.step_num))
 
     def stop(self) -> None:
-        """End a trace that is being taken, and hand it on."""
+        """End the current trace, and pass it to the handler."""
         if not self._records:
             return
         self._records = False
@@ -77,7 +77,7 @@ class profile:
             self.stop()
 
     def export_chrome_trace(self, path: str) -> None:
-        """Write the trace into the folder of ``path``, and under it where there is such a form."""
+        """Write the trace into the folder of ``path``, and to ``path`` itself if possible."""
         if self._folder is None:
             raise RuntimeError("export_chrome_trace: nothing has been traced")
         shutil.copytree(self._folder, Path(path).parent, dirs_exist_ok=True)
@@ -86,7 +86,7 @@ class profile:
             Path(path).write_bytes(zipped if path.endswith(".gz") else gzip.decompress(zipped))
 
     def key_averages(self, *args: object, **kwargs: object) -> "_Averages":
-        """Where to look instead."""
+        """Say where to look instead."""
         return _Averages()
 
     def _forget(self) -> None:
@@ -98,7 +98,7 @@ class profile:
 
 
 class _Averages:
-    """Stands for torch's table of operators, which a device with one program does not have."""
+    """Replaces torch's table of operators, which a device that runs one program doesn't have."""
 
     def table(self, *args: object, **kwargs: object) -> str:
         return "device times are in the trace: open it with TensorBoard or XProf"

@@ -1,4 +1,4 @@
-"""What comes from another rank, by the hosts."""
+"""Tensors received from another rank, through the hosts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Tensors = list[Tensor]
 
 
 class Received(torch._C._distributed_c10d.Work):
-    """Tensors of the device get what comes when it is waited for."""
+    """Received values are copied to the device's tensors when the program waits for them."""
 
     def __init__(self, tensors: Tensors, receive: Callable[[Tensors], Any]) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Received(torch._C._distributed_c10d.Work):
 
     @torch.no_grad()
     def wait(self, *timeout: Any) -> bool:
-        """Wait for it, and put it where it belongs."""
+        """Wait for the data, and copy it to its tensor."""
         self._work.wait(*timeout)
         while self._places:
             self._tensors[len(self._places) - 1].copy_(self._places.pop())

@@ -1,4 +1,4 @@
-"""What DistributedDataParallel is on both targets; each says how its ranks send values."""
+"""DistributedDataParallel on both targets; each adds how its ranks send values."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ _SENT_AS = {
 
 
 class Replicated(Stock):
-    """A copy of a model, whose gradients are the mean over the ranks."""
+    """A copy of a model whose gradients are the mean over the ranks."""
 
     averaging: ClassVar[Callable[..., Any]]  # of its gradients
     say: ClassVar[Callable[[str], None]]  # to the user, once
@@ -50,29 +50,29 @@ class Replicated(Stock):
         self.parameters_to_ignore = ignored
         finds_unused = find_unused_parameters or static_graph
         self._exchange = self.averaging(module, trained, self._group, finds_unused)
-        self._sends_buffers = True  # before the next pass: not within evaluation, as in torch
+        self._sends_buffers = True  # before the next pass, but not in evaluation, as in torch
         if init_sync:
             self._from_rank_0([*kept, *self._sent_buffers()])
 
     @property
     def _group(self) -> Any:
-        """The process group, if it is one that gradients can be sent in; else this raises."""
+        """The process group, if gradients can be exchanged in it; otherwise raises an error."""
         raise NotImplementedError
 
     def _moved(self, values: Any) -> Any:
-        """Batches, on the device."""
+        """Batches, moved to the device."""
         raise NotImplementedError
 
     def _from_rank_0(self, values: Iterable[Tensor]) -> None:
-        """Let what is on the device be what rank 0 has."""
+        """Replace the values of tensors on the device by rank 0's."""
         raise NotImplementedError
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's results for the rank's own batch."""
+        """The module's results for this rank's batch."""
         return self.run(self.module, *inputs, **kwargs)
 
     def run(self, function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
-        """What a function that uses the module gives, as a forward pass."""
+        """Run a function that uses the module, as a forward pass."""
         inputs, kwargs = self._moved(inputs), self._moved(kwargs)
         self._note_batch((*inputs, *kwargs.values()))
         if torch.is_grad_enabled():
@@ -104,19 +104,19 @@ class Replicated(Stock):
         return nn.Module.train(self, mode)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """What torch's own exchange has counted: Lightning asks."""
+        """Statistics of torch's own exchange, which Lightning reads."""
         return {}
 
     def _set_static_graph(self) -> None:
         self.static_graph = self._exchange.finds_unused = True
 
     def _sent_buffers(self) -> list[Tensor]:
-        """What rank 0 gives to the others."""
+        """The buffers that rank 0 sends to the others."""
         named = self.module.named_buffers() if self.broadcast_buffers else ()
         return [buffer for name, buffer in named if name not in self.parameters_to_ignore]
 
     def _note_batch(self, values: tuple[Any, ...]) -> None:
-        """Say once how large the batches are."""
+        """Print once how large the batches are."""
         batch = next((v for v in values if isinstance(v, Tensor) and v.dim()), None)
         if batch is not None and dist.get_rank() == 0:
             n, ranks = batch.shape[0], dist.get_world_size(self.process_group)

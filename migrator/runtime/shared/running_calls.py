@@ -1,4 +1,4 @@
-"""The calls of transformers' `generate` that run: what is known of each."""
+"""The state of running calls of transformers' `generate`."""
 
 import sys
 import threading
@@ -38,14 +38,14 @@ class Call:
 
     def __init__(self, hurry: Callable[..., None], on_cpu: bool, alone: bool) -> None:
         self.hurry, self.on_cpu = hurry, on_cpu
-        self.alone = alone  # no code of the program's own runs in it
-        self.cache: Any = None  # of a fixed length, where it has one
+        self.alone = alone  # no code of the program runs in it
+        self.cache: Any = None  # of fixed length, if it has one
         self.layers: list[Any] = []  # of it, with what the decoder has seen of its own
         self.makes_masks = False  # whether the model makes the masks of the cache's length
         self._mask: Any = None
 
     def begin(self, model: Any, settings: Any, cache: Any, library: Any) -> None:
-        """It has a cache of a fixed length."""
+        """It has a cache of fixed length."""
         self.cache, kind = cache, type(model)
         self.layers = getattr(cache, "self_attention_cache", cache).layers
         self.hasten(model, settings)
@@ -58,11 +58,11 @@ class Call:
         )
 
     def fills(self, given: Any) -> bool:
-        """Whether the cache that a prompt is given is that of this call."""
+        """Whether a prompt's cache belongs to this call."""
         return self.cache is not None and given.get("cache") is self.cache
 
     def hasten(self, model: Any, settings: Any) -> None:
-        """What comes will come again. Hooks that record what is inside are put there by a call."""
+        """The programs will be used again. A call adds hooks that record the modules inside."""
         recording = (settings, model.config)
         trusting = not any(x.output_attentions or x.output_hidden_states for x in recording)
         self.hurry(trusting, self.alone and _is_theirs(model))
@@ -85,7 +85,7 @@ def _is_theirs(value: Any) -> bool:
 
 
 class Calls(threading.local):
-    """Those that run in this thread, one in another: a streamer's text is read beside one."""
+    """The calls running in this thread; they may be nested, as in a streamer."""
 
     def __init__(self) -> None:
         self.running: list[Call] = []

@@ -1,4 +1,4 @@
-"""Attention as torch defines it, written out: XLA makes one program of it."""
+"""Attention as torch defines it, written out, so that XLA compiles it to one program."""
 
 import math
 
@@ -27,11 +27,11 @@ def scaled_dot_product(
         if attn_mask is not None:
             raise RuntimeError("scaled_dot_product_attention: both attn_mask and is_causal are set")
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
-    empty = None  # queries that may see no key
+    empty = None  # queries without any key to attend to
     if attn_mask is None:
         weights = scores.softmax(-1)
     elif attn_mask.dtype == torch.bool:
-        if not is_causal:  # looked for in the mask, which is smaller than the scores
+        if not is_causal:  # checked in the mask, which is smaller than the scores
             empty = ~attn_mask.any(-1, keepdim=True)
             attn_mask = attn_mask | empty
         weights = scores.masked_fill(~attn_mask, -math.inf).softmax(-1)
@@ -45,7 +45,7 @@ def scaled_dot_product(
 
 
 def factor_of(query: torch.Tensor, scale: float | None) -> float:
-    """What scores are multiplied by."""
+    """The factor for the scores."""
     return 1 / math.sqrt(query.size(-1)) if scale is None else scale
 
 

@@ -1,4 +1,4 @@
-"""Tensor parallel models: a part of some layers on each device, by rules on the layers' names."""
+"""Tensor parallel models: each device has a part of some layers, by rules on layer names."""
 
 import difflib
 import re
@@ -51,7 +51,7 @@ def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> 
 def _plan(
     model: nn.Module, table: Mapping[str, str], count: int
 ) -> tuple[dict[int, int], list[nn.Module], Counter[str]]:
-    """Which dimension of which tensor (by id) is divided, whose input is gathered, how many."""
+    """The divided dimension by tensor's id, layers with gathered input, and their number."""
     layers = {name: m for name, m in model.named_modules() if _weight(m) is not None}
     divided: dict[int, int] = {}
     gathered, kinds, named = [], Counter[str](), set[str]()
@@ -67,7 +67,7 @@ def _plan(
             )
         for name in found:
             if name in named:
-                continue  # the first rule that matches counts
+                continue  # the first matching rule counts
             named.add(name)
             kinds[kind] += 1
             layer, dim = layers[name], _DIVIDED[kind]
@@ -92,7 +92,7 @@ def _weight(module: nn.Module) -> Any:
 
 
 def _like(pattern: str, layers: Mapping[str, nn.Module]) -> str:
-    """The names that a rule may have meant."""
+    """Similar names that a rule may have meant."""
     known = dict.fromkeys(re.sub(r"\b\d+\b", "*", name) for name in layers)
     close = difflib.get_close_matches(pattern, known, 1, 0)
     return f': did you mean "{close[0]}"?' if close else ", which has no layers with weights"

@@ -22,7 +22,7 @@ _ENTRIES = "_sparse_entries"  # of a dense tensor: indices, values, and whether 
 
 
 def _is_there(*arguments: Any) -> bool:
-    """Whether a tensor or a device among them is the device."""
+    """Whether one of these tensors or devices is the device."""
     devices = (a.device if isinstance(a, Tensor) else a for a in arguments)
     return any(
         device is not None and torch.device(device).type == DEVICE_TYPE for device in devices
@@ -49,7 +49,7 @@ def dense(indices: Any, values: Any, size: Any = None, dtype: torch.dtype | None
 
 
 def _coalesced(tensor: Tensor) -> Tensor:
-    """With each index once, in the order of the elements."""
+    """With each index only once, in the order of the elements."""
     indices, values, done = getattr(tensor, _ENTRIES)
     if done:
         return tensor
@@ -73,7 +73,7 @@ _OF_ENTRIES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def _known(stock: Callable[..., Any], of_entries: Callable[[Tensor], Any]) -> Callable[..., Any]:
-    """A method of sparse tensors, which dense ones that know their entries have, too."""
+    """A method of sparse tensors, also for dense ones that know their entries."""
 
     @functools.wraps(stock)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ def _old(stock: Any, make: Callable[..., Tensor]) -> type:
 
 
 def install(env: object = None) -> None:
-    """Make what is made of the device's tensors dense."""
+    """Make the device's sparse tensors dense."""
     stock = torch.sparse_coo_tensor
 
     @functools.wraps(stock)

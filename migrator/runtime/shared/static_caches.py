@@ -14,31 +14,31 @@ import torch
 
 from .device import DEVICE_TYPE
 
-_LEAST = 64  # tokens: shorter prompts and caches are no faster
+_LEAST = 64  # tokens: shorter prompts and caches aren't faster
 _MODES = ("greedy_search", "sample", "beam_search", "beam_sample")
 
 
 class _Filled(int):
-    """Whether a cache has what the decoder looks up of the encoder: all of it, or nothing."""
+    """Whether a cache has the encoder's keys and values: all of them, or none."""
 
     def get(self, layer: int, default: Any = None) -> bool:
         return bool(self)
 
     def __setitem__(self, layer: int, value: bool) -> None:
-        """The model says so of each layer, while it is traced; `generate` says so of the cache."""
+        """The model sets it for each layer while it is traced; `generate` sets it for the cache."""
 
 
 EMPTY, FILLED = _Filled(False), _Filled(True)
 
 
 def bucket(length: int, limit: int | None) -> int:
-    """The power of two from ``length`` on, and no more than ``limit`` where that is enough."""
+    """The next power of two from ``length`` on, but at most ``limit`` if that is enough."""
     power = max(_LEAST, 1 << (length - 1).bit_length())
     return power if limit is None else max(length, min(power, limit))
 
 
 def why_growing(model: Any, settings: Any, mode: Any) -> str:
-    """Why a call has no static cache, "" where it has one."""
+    """Why a call has no static cache; "" if it has one."""
     if settings.use_cache is False:
         return "use_cache=False recomputes all tokens for each"
     if settings.cache_implementation not in (None, "static"):
@@ -51,14 +51,14 @@ def why_growing(model: Any, settings: Any, mode: Any) -> str:
 
 
 def is_static(cache: Any) -> bool:
-    """Whether it is one that `make` makes for a decoder alone."""
+    """Whether it was created by `make` for a decoder without encoder."""
     return type(cache).__name__ == "StaticCache" and all(
         type(layer).__name__ == "StaticLayer" for layer in cache.layers
     )
 
 
 def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length: int) -> Any:
-    """A cache for ``length`` tokens or more; None where its layers keep other things."""
+    """A cache for at least ``length`` tokens; None if its layers keep other state."""
     config = model.config.get_text_config(decoder=True)
     limit = getattr(config, "max_position_embeddings", None)
     lengths = [bucket(max(length, settings.max_cache_len or 0), limit)]
@@ -83,7 +83,7 @@ def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length
 
 @contextlib.contextmanager
 def empty(layers: list[Any]) -> Iterator[None]:
-    """Within it the layers of a cache get their first tokens."""
+    """In this context, the layers of a cache get their first tokens."""
     for layer in layers:
         layer.is_empty = True
     try:
@@ -110,7 +110,7 @@ def writing(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _keeping_all(layer: Any, length: int, config: Any) -> Any:
-    """A layer that keeps all tokens in place of those in its window."""
+    """A layer that keeps all tokens, instead of those in its window."""
     in_chunks = getattr(config, "attention_chunk_size", None)
     if type(layer).__name__ != "StaticSlidingWindowLayer" or in_chunks:
         return layer

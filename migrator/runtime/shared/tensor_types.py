@@ -1,4 +1,4 @@
-"""Stand-ins for `torch.cuda.FloatTensor` and its siblings, and what takes them as arguments."""
+"""Stand-ins for `torch.cuda.FloatTensor` and its siblings, and functions that accept them."""
 
 import functools
 from typing import Any, overload
@@ -40,12 +40,12 @@ class _TensorType(type):
         )
 
     def _held_dtype(cls) -> torch.dtype:
-        """The dtype that tensors made here have: the device may hold 64 bits as 32."""
+        """The dtype of tensors made here: the device may store 64 bits as 32."""
         return torch.empty(0, dtype=cls.dtype, device=DEVICE_TYPE).dtype
 
 
 def _are_values(args: tuple[Any, ...]) -> bool:
-    """Whether they are a list of numbers, which may be tensors of the device."""
+    """Whether this is a list of numbers, some of which may be tensors of the device."""
     return len(args) == 1 and isinstance(args[0], (list, tuple)) and type(args[0]) is not torch.Size
 
 
@@ -136,7 +136,7 @@ def cast(x: Any, kind: Any) -> Any:
 
 
 def _meaning(kind: Any) -> tuple[str, torch.dtype]:
-    """The device and the dtype of a type of this module, a torch type, or a name of one."""
+    """The device and dtype that a type of this module, a torch type, or a name stands for."""
     if isinstance(kind, _TensorType):
         return DEVICE_TYPE, kind.dtype
     if kind is torch.Tensor:

@@ -9,7 +9,7 @@ depends on nothing behind it, as with causal attention.
 import torch
 from torch import Tensor
 
-_LEAST = 64  # tokens: shorter is no faster
+_LEAST = 64  # tokens: shorter ones aren't faster
 
 
 class TokenBuffer:
@@ -18,7 +18,7 @@ class TokenBuffer:
     def __init__(self, tokens: Tensor) -> None:
         self._length = tokens.shape[1]
         self._values = _padded(tokens)
-        # On the device, so that the program is the same for every end.
+        # On the device, so that one program serves every end.
         self._end = torch.tensor([self._length], device=tokens.device)
         self._width = 0  # of the window
 
@@ -30,7 +30,7 @@ class TokenBuffer:
     def window(self, limit: int | None = None) -> Tensor:
         """For the model: all tokens, padded on the right, or the last ``limit``."""
         size = self._values.shape[1]
-        self._width = min(size, limit or size)  # `tokens[:, -0:]` is all of them
+        self._width = min(size, limit or size)  # because `tokens[:, -0:]` is all of them
         if self._length <= self._width:
             return self._values[:, : self._width]
         places = torch.arange(self._width, device=self._values.device)
@@ -38,7 +38,7 @@ class TokenBuffer:
 
     @property
     def position(self) -> Tensor:
-        """Where the last token is in the window: of shape (1,)."""
+        """The last token's position in the window, of shape (1,)."""
         return self._end.clamp(max=self._width) - 1
 
     def last(self, outputs: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class TokenBuffer:
 
 
 def _padded(tokens: Tensor, more: int = 0) -> Tensor:
-    """Padded on the CPU, where no length is a program."""
+    """Padded on the CPU, where a new length needs no new program."""
     length = tokens.shape[1]
     size = max(_LEAST, 1 << (length + more - 1).bit_length())
     padding = tokens.new_zeros((tokens.shape[0], size - length, *tokens.shape[2:]), device="cpu")

@@ -20,7 +20,7 @@ from .device import DEVICE_TYPE
 
 NEEDED_BY = "*Transformer*"
 
-_fast = True  # as the program has it: torchax turns torch's own switch off, for itself
+_fast = True  # the program's setting: torchax turns off torch's own switch for itself
 
 
 def _is_causal(mask: object, is_causal: bool | None = None, size: int | None = None) -> bool:
@@ -35,7 +35,7 @@ def _leaves_padding_out(encoder: Any, src: Tensor) -> bool:
     return (
         src.device.type == DEVICE_TYPE
         and src.dim() == 3
-        and getattr(encoder, "use_nested_tensor", False)  # files of older torch have none
+        and getattr(encoder, "use_nested_tensor", False)  # files of older torch versions have none
         and not first.training
         and _fast
         and not torch.is_autocast_enabled(DEVICE_TYPE)
@@ -60,7 +60,7 @@ def _without_padding(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
             output = layer(output, src_mask=None, is_causal=False, src_key_padding_mask=padding)
         there = padding == 0
         first = there.int().cumprod(1, dtype=torch.int32)
-        behind = (first == there).all()  # the padding is, in all rows
+        behind = (first == there).all()  # where all rows have padding
         output = torch.where(there[..., None] | ~behind, output, 0.0)
         return output if self.norm is None else self.norm(output)
 
@@ -75,7 +75,7 @@ def _set_fast(stock: Callable[[bool], None] | None, value: bool) -> None:
 
 
 def install(*_: object) -> None:
-    """Take what the caller says of a mask, and leave padding out where a GPU does."""
+    """Trust the caller's description of a mask, and skip padding where a GPU does."""
     switch = torch.backends.mha
     stock = switch.set_fastpath_enabled if switch.get_fastpath_enabled() else None
     switch.set_fastpath_enabled = functools.partial(_set_fast, stock)

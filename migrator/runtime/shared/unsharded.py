@@ -1,4 +1,4 @@
-"""What FullyShardedDataParallel becomes for ranks: its numbers, without dividing the memory."""
+"""FullyShardedDataParallel for ranks: the same numbers, without dividing memory."""
 
 import contextlib
 import functools
@@ -78,7 +78,7 @@ class UnshardedDataParallel(Stock):
         self.register_load_state_dict_pre_hook(_with_prefix)
 
     def _init_as_stock(self) -> None:
-        """What torch's methods ask for."""
+        """Attributes that torch's methods use."""
         self._use_orig_params, self._handle, self._device_mesh = False, None, None
         self._all_handles: list[Any] = []
         self._is_root: bool | None = None
@@ -87,12 +87,12 @@ class UnshardedDataParallel(Stock):
         self._state_dict_type = StateDictType.FULL_STATE_DICT
         self._state_dict_config: Any = FullStateDictConfig()
         self._optim_state_dict_config: Any = FullOptimStateDictConfig()
-        self._streams: dict[str, Any] = {}  # of torch 2.0, which programs give to each other
+        self._streams: dict[str, Any] = {}  # of torch 2.0, which programs pass to each other
 
     # ---- whose is what --------------------------------------------------------------------------
 
     def _own_modules(self, module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-        """Those that no wrapper further inside has, with their names."""
+        """The modules that no inner wrapper has, with their names."""
         if isinstance(module, Stock) or module in self._ignored_modules:
             return
         yield prefix, module
@@ -106,7 +106,7 @@ class UnshardedDataParallel(Stock):
                     yield owner, name, parameter
 
     def _agree(self, sync: bool) -> None:
-        """Begin with what rank 0 has, or make sure that the others have it, too."""
+        """Start with rank 0's values, or make sure that all ranks have the same."""
         values = [p.detach() for p in self.params]
         if sync:
             _broadcast([*values, *(b for _, o in self._owners for b in o._buffers.values()
@@ -123,7 +123,7 @@ class UnshardedDataParallel(Stock):
     # ---- forward and backward -------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """The first use tells which wrapper is the outermost one; it exchanges for all."""
+        """The first use shows which wrapper is the outermost; it exchanges for all."""
         if self._is_root is not None:
             return
         units = Stock.fsdp_modules(self)
@@ -145,7 +145,7 @@ class UnshardedDataParallel(Stock):
                     owner._buffers[name] = buffer.to(kind)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's results for the rank's own batch."""
+        """The module's results for this rank's batch."""
         self._begin()
         mixed, kind = self.mixed_precision, None
         if self._is_root:
@@ -158,12 +158,12 @@ class UnshardedDataParallel(Stock):
         return self._fsdp_wrapped_module(*args, **kwargs)
 
     def no_sync(self) -> Any:
-        """Gradients of passes in here stay the rank's own, until the next one outside."""
+        """Gradients of passes in this context stay local until the next pass outside."""
         self._begin()
         return super().no_sync()
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
-        """That of all parameters, which must not be called on a part of a model."""
+        """Clip by the norm of all parameters; must not be called on a part of a model."""
         self._begin()
         return super().clip_grad_norm_(max_norm, norm_type)
 
@@ -188,7 +188,7 @@ class UnshardedDataParallel(Stock):
         module: nn.Module, recurse: bool = True, writeback: bool = True, rank0_only: bool = False,
         offload_to_cpu: bool = False, with_grads: bool = False,
     ) -> Iterator[None]:  # fmt: skip
-        """Parameters are whole; their names are those without FSDP. Not on the CPU."""
+        """Parameters are whole, and have their names without FSDP. Not on the CPU."""
         if offload_to_cpu:
             raise NotImplementedError("summon_full_params with offload_to_cpu=True")
         if rank0_only and writeback:
@@ -232,7 +232,7 @@ def lower(
     parameters: Iterable[tuple[nn.Module, str, nn.Parameter]], kind: torch.dtype,
     is_whole: Callable[[], bool] = lambda: False,
 ) -> None:  # fmt: skip
-    """Modules see their parameters in lower precision; optimizers and checkpoints do not."""
+    """Modules see parameters in lower precision; optimizers and checkpoints don't."""
     names: dict[nn.Module, list[str]] = {}
     for owner, name, parameter in parameters:
         if parameter.is_floating_point():
@@ -254,7 +254,7 @@ def _lowered(name: str, kind: torch.dtype, is_whole: Callable[[], bool]) -> Any:
 
 
 def insist_on_the_same(parameters: Iterable[Tensor], otherwise: str, or_else: str = "") -> None:
-    """Raise ValueError where ranks do not begin with the same parameters."""
+    """Raise ValueError if ranks start with different parameters."""
     for parameter in parameters:
         value = parameter.detach()
         first = value.clone()
@@ -288,7 +288,7 @@ class UnitsAveraging(Averaging):
         self._factors = factor, root.world_size / factor
         self._averaged: set[int] = set()
         self._before: dict[int, Tensor] = {}
-        self._nodes: list[Any] = []  # their hooks live with them
+        self._nodes: list[Any] = []  # their hooks live as long as they do
         for parameter in trained:
             if self._kind(parameter) not in (None, parameter.dtype):
                 node = torch.autograd.graph.get_gradient_edge(parameter).node
@@ -296,14 +296,14 @@ class UnitsAveraging(Averaging):
                 self._nodes.append(node)
 
     def _kind(self, parameter: Tensor) -> torch.dtype | None:
-        """In which precision it is sent."""
+        """The precision in which it is sent."""
         mixed = self._of[id(parameter)].mixed_precision
         return mixed.reduce_dtype or mixed.param_dtype
 
     def _put_aside(self, parameter: Tensor, gradients: object) -> None:
-        """What is averaged already, where another gradient comes."""
+        """Put averaged gradients aside when new ones arrive."""
         key = id(parameter)
-        if parameter.grad is None:  # as an optimizer sets it
+        if parameter.grad is None:  # set by an optimizer
             self._before.pop(key, None)
         elif key in self._averaged:
             before = self._before.get(key)
@@ -312,7 +312,7 @@ class UnitsAveraging(Averaging):
         self._averaged.discard(key)
 
     def average(self) -> None:
-        """Behind a backward pass."""
+        """After a backward pass."""
         if not self._ready or not self._root._sync_gradients:
             return
         units = {id(self._of[id(self._trained[i])]) for i in self._ready}
@@ -345,7 +345,7 @@ def _check(
     module: nn.Module, group: Any, cpu_offload: Any, mixed: MixedPrecision | None,
     param_init_fn: object, device_mesh: object,
 ) -> None:  # fmt: skip
-    """Raises NotImplementedError for what is not shown to be the same."""
+    """Raise NotImplementedError for options that may give other results."""
     why = None
     if group not in (None, dist.group.WORLD) or device_mesh is not None:
         why = "a process group or mesh of its own"
