@@ -1,7 +1,6 @@
-"""Computation: statements that do nothing but compute, and so may run inside a compiled step.
+"""Computation: statements that only compute, so that they may run inside a compiled step.
 
-Found on the `ast`. What keeps a value, reads one, prints, or calls what is not known stays where it
-is; functions of the project are looked into. What cannot be shown is not moved.
+Those that keep, read or print a value, or call unknown code, stay; so does anything in doubt.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from keyword import iskeyword
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import Binding, Names, dotted, said_name
@@ -28,6 +28,7 @@ from migrator.steps.known import CHANGING, COMPUTED, CREATION, DATA, DRAWS, METH
 from migrator.steps.reads import Reads
 from migrator.steps.values import stored_names
 
+_MOVABLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.With, ast.For, ast.If)
 _FORBIDDEN = (
     ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Break, ast.Continue, ast.Global,
     ast.Nonlocal, ast.Import, ast.ImportFrom, ast.Try, ast.Raise, ast.Assert, ast.Delete,
@@ -55,16 +56,14 @@ class Computation:
     def obstacle(self, statement: ast.stmt) -> str:
         """Why a statement cannot be moved into a step; "" where it is nothing but computation."""
         line = f"line {statement.lineno}"
-        if not isinstance(
-            statement, ast.Assign | ast.AugAssign | ast.Expr | ast.With | ast.For | ast.If
+        if not isinstance(statement, _MOVABLE) or (
+            isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Call)
         ):
-            return f"{line} is more than computation"
-        if isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Call):
-            return f"{line} is more than computation"
+            return f"{line} {_beyond(statement)}"
         for node in ast.walk(statement):
             line = f"line {getattr(node, 'lineno', statement.lineno)}"
             if isinstance(node, _FORBIDDEN):
-                return f"{line} is more than computation"
+                return f"{line} {_beyond(node)}"
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 if not self._is_of_self(node):
                     return f"{line} keeps a value in an object"
@@ -393,3 +392,9 @@ class Computation:
 
 def _names_device(call: ast.Call) -> bool:
     return any(keyword.arg == "device" for keyword in call.keywords)
+
+
+def _beyond(node: ast.AST) -> str:
+    """Why a node is no computation, by the keyword that it begins with."""
+    word = ast.unparse(node).split()[0].rstrip(":")
+    return f"contains `{word}`" if iskeyword(word) else "does more than compute"

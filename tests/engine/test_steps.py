@@ -33,6 +33,18 @@ def test_statements_of_one_line_are_named() -> None:
     assert "train_step" not in run(source).source.decode()
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("if len(x) > 9:\n    raise ValueError", "line 9 contains `raise`"),
+        ("assert len(x) < 9", "line 8 contains `assert`"),
+        ("count: int = len(x)", "line 8 does more than compute"),
+    ],
+)
+def test_advice_names_the_statement_that_keeps_a_step_in_parts(statement: str, said: str) -> None:
+    assert any(said in each for each in advice(step(f"{statement}\nloss.backward()\nopt.step()")))
+
+
 def test_what_only_asks_a_model_moves() -> None:
     source = step(
         "opt.zero_grad()\nloss.backward()\nfor name, child in model.named_children():\n"
