@@ -74,11 +74,17 @@ def _all(path: tuple[str, ...]) -> Any:
 def _may_have_ours(folder: str) -> bool:
     if os.path.isfile(folder):
         return True  # an archive: the standard library looks into it
-    return any(_OURS in content for content in _entry_points(folder or os.curdir))
+    return any(map(_has_ours, entry_point_files(folder or os.curdir)))
 
 
-def _entry_points(folder: str) -> Iterator[bytes]:
-    """The files with entry points of what is installed in a folder."""
+def _has_ours(file: str) -> bool:
+    with suppress(OSError):
+        return _OURS in Path(file).read_bytes()
+    return False
+
+
+def entry_point_files(folder: str) -> Iterator[str]:
+    """Where what is installed in a folder has its entry points, if it has some."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -86,5 +92,4 @@ def _entry_points(folder: str) -> Iterator[bytes]:
     for name in names:
         if name.lower().endswith((".dist-info", ".egg-info", ".egg")):
             inner = "EGG-INFO" if name.lower().endswith(".egg") else ""
-            with suppress(OSError):
-                yield Path(folder, name, inner, "entry_points.txt").read_bytes()
+            yield str(Path(folder, name, inner, "entry_points.txt"))

@@ -26,6 +26,13 @@ def run() -> None:
 
         if is_answered(sys.argv[1:]):
             return
+    elif "--check" in sys.argv or "--diff" in sys.argv:
+        from migrator.cache.again import run_of, said_again
+
+        run = run_of(sys.argv[1:])
+        code = said_again(run) if run is not None else None
+        if code is not None:
+            sys.exit(code)
     from migrator.cli import main as command
 
     command()

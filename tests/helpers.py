@@ -20,7 +20,7 @@ from unittest import mock
 
 from markdown_it import MarkdownIt
 
-from migrator.cli import main
+from migrator import start
 from migrator.diagnostics import Diagnostic, Outcome, Severity
 from migrator.formats.python import decode
 from migrator.options import Options
@@ -160,7 +160,7 @@ def cli(
 
 def _exit_code_of_main() -> int:
     try:
-        main()
+        start.run()
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except Exception:

@@ -1,107 +1,66 @@
-"""Told: what a run that only looks has printed, for the next one that would find the same.
+"""Told: what a run that only looks has printed is kept, for the next one that would find the same.
 
 The same command in the same folder, by the same tool, prints the same bytes as long as nothing that
 it looked at has changed. To ask each file for its state takes a hundredth of looking at it, so the
-whole run is what is kept: no tree, no fact and no report is made to say it once more.
+whole run is what is kept: no tree, no fact and no report is made to say it once more (`again`).
 """
 
 from __future__ import annotations
 
 import io
-import os
-import pickle
+import marshal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO
 
-import click
-
 from migrator.cache import store
-from migrator.cache.tool import fingerprint
-from migrator.files.places import digest
+from migrator.cache.entries import TOLD, load
+from migrator.cache.tool import as_it_is
 from migrator.files.witness import Witness, watching
 
 Said = list[tuple[bool, bytes]]  # whether to standard error, and what
 _MOST = 2**24  # bytes of output; who prints more waits for a terminal anyway
-# What rich, click and this tool ask of the environment for what they print.
-_VARIABLES = (
-    "COLORTERM", "COLUMNS", "FORCE_COLOR", "GITHUB_WORKSPACE", "LANG", "LC_ALL", "LC_CTYPE",
-    "LINES", "NO_COLOR", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONUTF8", "TERM", "TERM_PROGRAM",
-    "TTY_COMPATIBLE", "TTY_INTERACTIVE",
-)  # fmt: skip
 
 
-def told(asked: object, paths: tuple[str, ...], run: Callable[[], int]) -> int:
-    """The exit code of a run that only looks, which is told again if it would find the same.
+def told(name: str | None, run: Callable[[], int]) -> int:
+    """The exit code of a run that only looks; what it says is kept.
 
     Args:
-        asked: all that the command line says.
-        paths: the paths in it.
+        name: what stands for the run (`again.run_of`), if anything does.
     """
-    key = _key(asked, paths)
-    if key is None:
+    if name is None:
         return run()
-    code = _again(key)
-    if code is not None:
-        return code
+    tool = as_it_is()
     with watching() as witness, _listening() as said:
         code = run()
     if code in (0, 1) and witness.is_whole and sum(len(part) for _, part in said) <= _MOST:
-        _keep(key, code, said, witness.without_what_follows())
+        _keep(name, (code, said, tool), witness.without_what_follows())
     return code
 
 
-def _key(asked: object, paths: tuple[str, ...]) -> str | None:
-    streams = (sys.stdout, sys.stderr)
-    if not all(hasattr(stream, "buffer") for stream in streams):
-        return None  # of a program that has put something else there
-    context = click.get_current_context(silent=True)
-    parts = (
-        fingerprint(), repr(asked), Path.cwd(), [os.path.realpath(path) for path in paths],
-        os.geteuid() if hasattr(os, "geteuid") else None,
-        context.color if context is not None else None,
-        [(stream.isatty(), stream.encoding, _size(stream)) for stream in streams],
-        [os.environ.get(name) for name in _VARIABLES],
-    )  # fmt: skip
-    return digest(repr(parts).encode())
+def _keep(name: str, result: tuple[object, ...], witness: Witness) -> None:
+    states = {path: state for path, (state, _) in witness.seen.items()}
+    answers = [(question, path, answer) for (question, path), answer in witness.answers.items()]
+    # What files hold is rarely asked for: it is unpacked on its own.
+    contents = marshal.dumps([content for _, content in witness.seen.values()])
+    store.put(TOLD, name, (*result, states, answers, contents))
 
 
-def _size(stream: TextIO) -> os.terminal_size | None:
-    return os.get_terminal_size(stream.fileno()) if stream.isatty() else None
-
-
-def _again(key: str) -> int | None:
-    """Say what was said, if all is as it was."""
-    entry = store.get(key)
-    if entry is None:
-        return None
-    try:
-        code, said, seen, answers = _Plain(io.BytesIO(entry)).load()
-    except Exception:  # of an older version, or none of ours
-        return None
-    before, witness = dict(seen), Witness(seen, answers)
-    if not witness.still_holds():
-        return None
-    if seen != before:  # what only looked changed is recognised by its state from now on
-        _keep(key, code, said, witness)
-    for is_error, part in said:
-        stream = sys.stderr if is_error else sys.stdout
-        stream.buffer.write(part)
-        stream.buffer.flush()
-    return int(code)
-
-
-def _keep(key: str, code: int, said: Said, witness: Witness) -> None:
-    store.put(key, pickle.dumps((code, said, witness.seen, witness.answers), 5))
-
-
-class _Plain(pickle.Unpickler):
-    """Takes text, bytes, numbers and what holds them: to load an entry runs nothing."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name}")
+def holds_the_same(name: str, changed: Sequence[str]) -> bool:
+    """Whether files that only look changed hold what they did; then their new state is kept."""
+    kept = load(TOLD, name)
+    if kept is None:
+        return False
+    *result, states, answers, contents = kept
+    seen = dict(
+        zip(states, zip(states.values(), marshal.loads(contents), strict=True), strict=True)
+    )
+    witness = Witness(seen, {(question, path): answer for question, path, answer in answers})
+    if not witness.hold_the_same(changed):
+        return False
+    _keep(name, tuple(result), witness)
+    return True
 
 
 # ---- listening -----------------------------------------------------------------------------------

@@ -8,35 +8,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from migrator import __version__
-from migrator.files.places import digest
-from migrator.files.states import State, state_of
-from migrator.plugins import installed
+from migrator.files.states import State, modules, state_of
+from migrator.plugins import entry_point_files, installed
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from migrator.files.states import Answer
 
 _RULES = "migrator.rules"
 GROUPS = ("tpu_migrate.rules", "tpu_migrate.targets", "tpu_migrate.frameworks")
 
 
-def fingerprint() -> str:
-    """What stands for the tool, its Python, and all that is installed beside it."""
-    parts = [__version__, sys.version, sys.platform, os.path.realpath(sys.executable), *states()]
-    return digest(repr(parts).encode())
-
-
-def states() -> Iterator[tuple[str, State]]:
-    """The state of each file of the tool, and of the folders that packages are installed in."""
-    for folder in sys.path:
-        if os.path.realpath(folder) != os.getcwd():
-            yield folder, state_of(folder)
+def as_it_is() -> tuple[dict[str, State], list[Answer]]:
+    """The states of the tool's files and of what is installed beside it; which files there are."""
+    folders = [folder for folder in sys.path if os.path.realpath(folder) != os.getcwd()]
+    states = {folder: state_of(folder) for folder in folders}
+    for folder in folders:
+        states.update((file, state_of(file)) for file in entry_point_files(folder))
+    answers: list[Answer] = []
     for package in ("migrator", _RULES, *sorted(_packages_with_plugins())):
-        yield from _states(package)
+        _look_at(package, states, answers)
+    return states, answers
 
 
 def plugins() -> list[EntryPoint]:
@@ -48,15 +44,16 @@ def _packages_with_plugins() -> set[str]:
     return {point.value.partition(":")[0].partition(".")[0] for point in plugins()}
 
 
-def _states(package: str) -> Iterator[tuple[str, State]]:
+def _look_at(package: str, states: dict[str, State], answers: list[Answer]) -> None:
     spec = find_spec(package)
     if spec is None:
         return
     places = list(spec.submodule_search_locations or ())
     if not places and spec.origin:
-        yield spec.origin, state_of(spec.origin)
+        states[spec.origin] = state_of(spec.origin)
     for place in places:
         for at, folders, files in os.walk(place):
             folders[:] = [name for name in folders if name != "__pycache__"]
+            answers.append(("modules", at, modules(at)))
             for name in files:
-                yield os.path.join(at, name), state_of(os.path.join(at, name))
+                states[os.path.join(at, name)] = state_of(os.path.join(at, name))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from migrator import __version__
+from migrator.cache.again import run_of
 from migrator.errors import UsageError
 from migrator.report.terminal import shown, spell_out
 
@@ -131,8 +132,9 @@ def main() -> None:
         import_module("migrator.cli.completion")  # brings our shells
     spell_out()
     gc.set_threshold(*_COLLECTING)
+    run = run_of(sys.argv[1:])  # what the command may be known by, before click takes it apart
     try:
-        cli.main(prog_name="tpu-migrate", standalone_mode=False)
+        cli.main(prog_name="tpu-migrate", standalone_mode=False, obj=run)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:

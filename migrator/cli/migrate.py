@@ -210,9 +210,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option("-q", "--quiet", is_flag=True, help="Errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
 @color_option
-def migrate_command(**values: Any) -> None:
+@click.pass_obj
+def migrate_command(run: str | None, /, **values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    said = repr(values)
     asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
     if asked.hook and asked.names_no_path:
         sys.exit(0)
@@ -223,7 +223,7 @@ def migrate_command(**values: Any) -> None:
         sys.exit(_run(asked, values))
     from migrator.cache.told import told
 
-    sys.exit(told(said, asked.paths, lambda: _run(asked, values)))
+    sys.exit(told(run, lambda: _run(asked, values)))
 
 
 def _run(asked: Arguments, values: Mapping[str, Any]) -> int:

@@ -11,11 +11,11 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from migrator.files.states import State, of_status, state_of
+from migrator.files.states import QUESTIONS, State, of_status, state_of
 
 NONE = b""  # stands for the content of what cannot be read
 _DOUBTFUL = (-1, -1, -1, -1)  # nothing is in that state: the content decides
@@ -47,18 +47,26 @@ class Witness:
             self.is_whole = False
 
     def without_what_follows(self) -> Witness:
-        """The same, without answers that follow from the state of a file, or of a folder."""
+        """The same, without what follows from the state of a file or the names in a folder."""
+        seen = {
+            path: found
+            for path, found in self.seen.items()
+            if found[0] is not None or not self._is_unlisted(path)
+        }
         answers = {
             (question, path): answer
             for (question, path), answer in self.answers.items()
             if question not in _FOLLOWING or not self._follows(path, answer)
         }
-        return Witness(self.seen, answers, self.is_whole)
+        return Witness(seen, answers, self.is_whole)
 
     def _follows(self, path: str, answer: object) -> bool:
-        folder, name = os.path.split(path)
-        is_missing = not answer and name not in self.listed.get(folder, {name})
+        is_missing = not answer and self._is_unlisted(path)
         return is_missing or self.seen.get(path, (None,))[0] is not None
+
+    def _is_unlisted(self, path: str) -> bool:
+        folder, name = os.path.split(path)
+        return name not in self.listed.get(folder, {name})
 
     def drain(self) -> Witness:
         """What was seen since the last time; for a process that tells another one."""
@@ -74,18 +82,15 @@ class Witness:
             self.answered(question, path, answer)
         self.is_whole &= other.is_whole
 
-    def still_holds(self) -> bool:
-        """Whether all is as it was seen; what only looks changed is noted anew."""
-        for path in _changed(self.seen):
+    def hold_the_same(self, changed: Iterable[str]) -> bool:
+        """Whether what only looks changed is as it was seen; it is noted anew."""
+        for path in changed:
             content = self.seen[path][1]
             now = state_of(path)
             if content == NONE or _content(path) != content:
                 return False
             self.seen[path] = (_settled(now), content)
-        return all(
-            _QUESTIONS[question](path) == answer
-            for (question, path), answer in self.answers.items()
-        )
+        return True
 
 
 _watching: Witness | None = None
@@ -180,7 +185,7 @@ def asked_others() -> None:
 
 
 def _ask(question: str, path: Path) -> object:
-    answer = _QUESTIONS[question](os.fspath(path))
+    answer = QUESTIONS[question](os.fspath(path))
     if _watching is not None:
         _watching.answered(question, _absolute(path), answer)
     return answer
@@ -195,24 +200,6 @@ def _absolute(path: Path) -> str:
 
 
 # ---- states and contents -------------------------------------------------------------------------
-
-
-def _changed(seen: Mapping[str, tuple[State, bytes]]) -> list[str]:
-    """What is not in the state that it was in. Written for ten thousand files, each time."""
-    found, stat = [], os.stat
-    for path, (state, _) in seen.items():
-        try:
-            now = stat(path)
-        except (OSError, ValueError):
-            if state is not None:
-                found.append(path)
-            continue
-        if state is None or (
-            state[2] != now.st_ctime_ns or state[1] != now.st_mtime_ns
-            or state[3] != now.st_ino or state[0] != now.st_size
-        ):  # fmt: skip
-            found.append(path)
-    return found
 
 
 def _settled(state: State) -> State:
@@ -241,13 +228,3 @@ def _of_content(content: bytes) -> bytes:
 
 def _of_names(found: Iterable[str]) -> bytes:
     return _of_content(b"\0".join(sorted(map(os.fsencode, found))))
-
-
-_QUESTIONS: dict[str, Callable[[str], object]] = {
-    "exists": os.path.exists,
-    "isdir": os.path.isdir,
-    "isfile": os.path.isfile,
-    "lexists": os.path.lexists,
-    "realpath": os.path.realpath,
-    "state": state_of,
-}

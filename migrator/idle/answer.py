@@ -11,16 +11,15 @@ Nothing is imported here but what starts with Python.
 
 from __future__ import annotations
 
-import marshal
 import os
 import sys
 import time
 from stat import S_ISREG
-from zlib import crc32
 
 from migrator import TYPE_CHECKING
-from migrator.files.states import state_of
-from migrator.idle.asked import Asked, asked, entry
+from migrator.cache.entries import HOOK, load
+from migrator.files.states import changed, still_true
+from migrator.idle.asked import Asked, asked
 from migrator.idle.imported import Unsure, importable
 from migrator.idle.summary import summary
 
@@ -53,19 +52,9 @@ def premises_of(question: Asked) -> dict[str, Any]:
     Raises:
         Unsure: nothing was, or something has changed.
     """
-    with open(entry(question.name), "rb") as file:
-        content = file.read()
-    check, noted = content[32:36], content[36:]  # behind the digest of `cache.store`
-    if crc32(noted).to_bytes(4, "big") != check:
+    found: dict[str, Any] | None = load(HOOK, question.of)
+    if found is None or changed(found["states"]) or not still_true(found["answers"]):
         raise Unsure
-    found: dict[str, Any] = marshal.loads(noted)
-    if found["of"] != question.of:  # another of the same checksum
-        raise Unsure
-    if any(state_of(path) != state for path, state in found["states"].items()):
-        raise Unsure
-    for asks, path, answer in found["answers"]:
-        if getattr(os.path, asks)(path) != answer:
-            raise Unsure
     return found
 
 

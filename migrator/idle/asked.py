@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from zlib import crc32
 
 from migrator import __version__
-from migrator.files.homes import cache_home
 
 _FLAGS = ("--hook", "--diff", "--check", "-q", "--quiet")
 # Whoever sets one of these wants another output, or a completion.
@@ -27,11 +25,6 @@ class Asked:
         self.of = repr(
             (__version__, sys.version, sys.executable, sys.path, os.getcwd(), of_user, options)
         )
-
-    @property
-    def name(self) -> str:
-        """Of the entry in the cache that has the premises."""
-        return f"hook-{crc32(self.of.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def asked(arguments: list[str]) -> Asked | None:
@@ -54,8 +47,3 @@ def asked(arguments: list[str]) -> Asked | None:
     if "--hook" not in options or not paths:
         return None
     return Asked(tuple(options), paths)
-
-
-def entry(name: str) -> str:
-    """The file of an entry of the cache."""
-    return os.path.join(cache_home(), "results", name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from zlib import crc32
 
 from migrator.cache import store
-from migrator.cache.tool import plugins, states
+from migrator.cache.entries import HOOK
+from migrator.cache.tool import as_it_is, plugins
 from migrator.config import OWN, SHARED, Config, load
 from migrator.files import witness
 from migrator.files.discover import ENVIRONMENT, SKIPPED, TODO, is_passed_over, project_root
@@ -45,14 +44,16 @@ def note(arguments: Sequence[str], config: Config) -> None:
     targets = map(find_target, config.targets)
     letters = {word for target in targets for word in letters_of_constructs(target, config.options)}
     letters |= {name.encode() for each in frameworks().values() for name in each.packages}
+    states, answers = as_it_is()
     premises = {
-        "of": question.of,
-        "states": dict(states()) | {path: state for path, (state, _) in seen.seen.items()},
-        "answers": [(asks, path, answer) for (asks, path), answer in seen.answers.items()],
+        "states": states | {path: state for path, (state, _) in seen.seen.items()},
+        "answers": [
+            *answers,
+            *((asks, path, answer) for (asks, path), answer in seen.answers.items()),
+        ],
         "letters": sorted({*letters, TODO}),
         "no_source": {*SKIPPED, RUNTIME},
         "marks": {".git", OWN, SHARED, ENVIRONMENT},
         "root": str(root),
     }
-    noted = marshal.dumps(premises)
-    store.put(question.name, crc32(noted).to_bytes(4, "big") + noted)
+    store.put(HOOK, question.of, premises)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,76 +13,9 @@ from pathlib import Path
 import pytest
 from helpers import cli, committed, git, write_tree
 
-from migrator.cache import store
 from migrator.files import states, witness
 from migrator.files.witness import watching
-
-GPU = "import torch\n\n\ndef f(x):\n    return x.cuda()\n"
-TRAIN = """\
-import torch
-from lib.model import Model
-
-if __name__ == "__main__":
-    model = Model().cuda()
-    print(model(torch.ones(2, 2, device="cuda")))
-"""
-MODEL = "import torch\n\n\nclass Model(torch.nn.Linear):\n    pass\n"
-RANKS = """\
-import torch.distributed as dist
-
-
-def lr(base):
-    return base * dist.get_world_size() ** 0.5
-
-
-if __name__ == "__main__":
-    dist.init_process_group("nccl")
-    print(lr(1.0))
-"""
-TREE = {
-    "train.py": TRAIN, "lib/__init__.py": "", "lib/model.py": MODEL, "tools/other.py": GPU,
-    "README.md": "python train.py\n", "requirements.txt": "torch\n", "run.sh": "python train.py\n",
-}  # fmt: skip
-LOOK = ("--target", "torchax", "--diff", "--verbose")
-
-
-def look(root: Path, *more: str) -> tuple[int, bytes, bytes]:
-    """What a run says, without how long it took."""
-    run = cli(".", *LOOK, *more, cwd=root)
-    return run.returncode, run.stdout, re.sub(rb"\(\d+\.\d\d s\)", b"(time)", run.stderr)
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """A list that grows with each run that is not just told again."""
-    from migrator.runs import run
-
-    runs: list[object] = []
-    real = run.migrate_paths
-
-    def counted(*arguments: object, **options: object) -> object:
-        runs.append(arguments)
-        return real(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(run, "migrate_paths", counted)
-    return runs
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    root = committed(tmp_path / "project", TREE)
-    aged(root)
-    return root
-
-
-def aged(root: Path) -> None:
-    """Wait until no file of a tree is as young as a tick of the file system's clock."""
-    files = [*root.rglob("*"), root]
-    while max(max(f.stat().st_ctime_ns, f.stat().st_mtime_ns) for f in files) > (
-        time.time_ns() - witness._TICK
-    ):
-        time.sleep(0.1)
-
+from tests.cache.looking import GPU, LOOK, MODEL, RANKS, TRAIN, TREE, look
 
 # ---- the same again ------------------------------------------------------------------------------
 
@@ -286,100 +218,6 @@ def test_everything_that_python_opens_in_a_project_is_noted(
     assert missing == [] and number > len(TREE)
 
 
-# ---- the folder of results -----------------------------------------------------------------------
-
-
-def entries() -> list[Path]:
-    return sorted(store.folder().iterdir())
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda content: content[:-1],
-        lambda content: content[:40] + bytes([content[40] ^ 1]) + content[41:],
-        lambda content: b"",
-        lambda content: b"cos\nsystem\n(S'touch stolen'\ntR.",
-    ],
-)
-def test_what_is_spoilt_is_ignored(
-    spoil: Callable[[bytes], bytes], tree: Path, engine: list[object]
-) -> None:
-    first = look(tree)
-    (entry,) = entries()
-    entry.write_bytes(spoil(entry.read_bytes()))
-    assert look(tree) == first and len(engine) == 2
-    assert look(tree) == first and len(engine) == 2  # it was written anew
-
-
-def test_an_entry_of_someone_else_runs_nothing(tree: Path, engine: list[object]) -> None:
-    first = look(tree)
-    (entry,) = entries()
-    store.put(entry.name, b"cos\nsystem\n(S'touch stolen'\ntR.")
-    assert look(tree) == first and len(engine) == 2
-    assert not (tree / "stolen").exists()
-
-
-def test_what_was_not_used_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(4):
-        store.put(f"entry{number}", bytes(1000))
-        os.utime(store.folder() / f"entry{number}", (number, number))
-    assert store.get("entry0") == bytes(1000)  # used now
-    monkeypatch.setattr(store, "MOST", 3 * 1032)
-    monkeypatch.setattr(store, "_LARGEST", 3 * 1032)
-    store.put("last", bytes(1000))
-    assert [entry.name for entry in entries()] == ["entry0", "entry3", "last"]
-
-
-def test_a_folder_that_can_not_be_written_to_is_no_matter(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: list[object]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "file"))
-    assert look(tree) == look(tree) and len(engine) == 2
-
-
-def test_runs_at_the_same_time_share_it(tree: Path) -> None:
-    command = [sys.executable, "-m", "migrator", str(tree), "--target", "torchax", "--diff"]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
-    ]
-    printed = {run.communicate()[0] for run in running}
-    assert len(printed) == 1 and b"+" in printed.pop()
-    assert {run.returncode for run in running} == {1}
-    assert len(entries()) == 1
-
-
-# ---- the tool itself -----------------------------------------------------------------------------
-
-
-def test_another_tool_or_package_is_another_run(
-    tree: Path, tmp_path: Path, engine: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    monkeypatch.syspath_prepend(str(packages))
-    look(tree)
-    (packages / "libcst-9.dist-info").mkdir()  # as installing another one does
-    look(tree)
-    assert len(engine) == 2
-
-
-def test_a_rule_that_was_edited_is_another_run(tmp_path: Path) -> None:
-    """In a checkout the version says nothing."""
-    from migrator.cache import tool
-
-    write_tree(tmp_path, {"some_rules/__init__.py": "", "some_rules/inner/rule.py": "A = 1\n"})
-    sys.path.insert(0, str(tmp_path))
-    try:
-        before = list(tool._states("some_rules"))
-        (tmp_path / "some_rules/inner/rule.py").write_text("A = 2\n")
-        assert list(tool._states("some_rules")) != before
-    finally:
-        sys.path.remove(str(tmp_path))
-    assert len(list(tool._states("migrator"))) > 300 and len(list(tool._states(tool._RULES))) > 50
-
-
 def test_git_is_not_noted(tmp_path: Path, engine: list[object]) -> None:
     """Whether git has a runtime that is there is said, and git is asked each time."""
     root = committed(tmp_path, {"train.py": TRAIN, "lib/__init__.py": "", "lib/model.py": MODEL})
@@ -390,3 +228,19 @@ def test_git_is_not_noted(tmp_path: Path, engine: list[object]) -> None:
     after = look(root)
     assert b"runtime is not in git" in before[2]
     assert b"runtime is not in git" not in after[2] and len(engine) == 2
+
+
+# ---- what it takes -------------------------------------------------------------------------------
+
+
+def test_what_is_told_again_needs_none_of_the_tool(tree: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "migrator", ".", *LOOK]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "train.py" in done.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert loaded.isdisjoint({"click", "rich", "libcst", "tomllib", "dataclasses", "hashlib"})
+    assert {m for m in loaded if m.startswith("migrator.")} - {"migrator.__main__"} == {
+        "migrator.start", "migrator.cache", "migrator.cache.again",
+        "migrator.cache.entries", "migrator.files", "migrator.files.homes", "migrator.files.states",
+    }  # fmt: skip

@@ -92,7 +92,10 @@ def test_a_run_tells_of_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_told_again_has_no_progress(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {f"m{n}.py": "import torch\n" for n in range(4)})
-    patched = "from migrator.cli import progress, main; progress._LINE_EVERY = 0.0; main()"
+    patched = (
+        "from migrator import start\nfrom migrator.cli import progress\n"
+        "progress._LINE_EVERY = 0.0\nstart.run()"
+    )
     command = [sys.executable, "-c", patched, ".", "--target", "torchax", "--check"]
     first, again = (
         subprocess.run(command, cwd=root, env=os.environ, capture_output=True, check=False)

@@ -137,7 +137,8 @@ def test_the_full_run_is_not_even_loaded(tree: Path) -> None:
     assert "migrator.idle.answer" in loaded
     assert loaded.isdisjoint({"click", "rich", "libcst", "tomllib", "dataclasses"})
     assert {m for m in loaded if m.startswith("migrator.")} <= {
-        "migrator.__main__", "migrator.start", "migrator.files", "migrator.files.homes",
+        "migrator.__main__", "migrator.start", "migrator.cache", "migrator.cache.entries",
+        "migrator.files", "migrator.files.homes",
         "migrator.files.states", "migrator.idle", "migrator.idle.answer", "migrator.idle.asked",
         "migrator.idle.imported", "migrator.idle.summary",
     }  # fmt: skip
