@@ -115,11 +115,19 @@ _SETTINGS = {
     "half": _HALF,
     "sharded": _SHARDED,
 }
+# One of these words is in each of them.
+_OF_SETTINGS = re.compile(
+    r"cuda|gpu|[xn]pu|hpu|mps|ccl|nvidia|nvcr|pytorch/|devices|fp16|tf32|mixed_precision"
+    r"|distributed_type|enable_tpu|gcr\.io/kaggle",
+    re.IGNORECASE,
+)
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 
 
 def setting(text: str, done: Collection[str] = ()) -> str | None:
     """What a line of YAML or JSON says of GPUs, beside what is `done` already."""
+    if _OF_SETTINGS.search(text) is None:
+        return None
     said = without_comment(text)
     for key, pattern in _SETTINGS.items():
         if key in done:

@@ -16,6 +16,7 @@ from migrator.diagnostics import START, Diagnostic, Range
 from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
 
+MARK = b"tpu-migrate:"  # in comments for this tool, which may be about nothing
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")  # not of another file
 
 
@@ -66,22 +67,26 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def read(path: Path, content: bytes, *, for_tpu: bool = True) -> Holder | None:
-    """What a file that is no module holds; None where it says nothing of GPUs.
+def read(
+    path: Path, content: bytes, *, for_tpu: bool = True, says: lines.Says = lambda *_: True
+) -> Holder | None:
+    """What a file that is no module holds; None where none of it ``says`` anything of GPUs.
 
     Raises:
         NotANotebook: it cannot be read as one.
         UnicodeDecodeError: it is not in UTF-8.
     """
-    document = _document(path, content, for_tpu=for_tpu)
+    document = _document(path, content, says, for_tpu=for_tpu)
     if document is None:
+        return None
+    if isinstance(document, lines.Lines) and not any(document.functions) and MARK not in content:
         return None
     parts = [Part(document.module.encode(), document.located)]
     for file in document.files if isinstance(document, notebook.Notebook) else ():
         text = file.text.encode()
         if kinds.is_module(Path(file.name)):
             parts.append(Part(text, file.located, file))
-        elif (inner := _document(path.parent / file.name, text)) is not None:
+        elif (inner := _document(path.parent / file.name, text, says)) is not None:
             parts.append(Part(inner.module.encode(), _within(file, inner), file, inner))
     return Holder(document, parts)
 
@@ -90,7 +95,9 @@ def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]
     return lambda where: file.located(inner.located(where))
 
 
-def _document(path: Path, content: bytes, *, for_tpu: bool = True) -> Document | None:
+def _document(
+    path: Path, content: bytes, says: lines.Says, *, for_tpu: bool = True
+) -> Document | None:
     function = kinds.kind(path)
     if function is None:
         return notebook.read(content, for_tpu=for_tpu) if kinds.is_notebook(path) else None
@@ -99,4 +106,4 @@ def _document(path: Path, content: bytes, *, for_tpu: bool = True) -> Document |
         return listing
     if function == SETTING and not mentions.has_settings(content):
         return None
-    return lines.read(content, function)
+    return lines.read(content, function, says)

@@ -97,6 +97,11 @@ def call(function: str, text: str) -> str:
     return f"{function}({json.dumps(text)})"
 
 
+def comment(text: str) -> str:
+    """Text that only its surroundings are about."""
+    return f"# {json.dumps(text)}"
+
+
 def restored(code: str) -> str:
     """Python with the texts in the place of the calls.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -16,13 +16,19 @@ from migrator.formats.embedded import (
     SETTING,
     TEXT,
     call,
+    comment,
     restored,
 )
+
+Says = Callable[[str, str], bool]  # whether a line of that function may hold a construct
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The text's lines, and what each of them is; one that goes on in the next is one with it."""
+    """The text's lines, and what each of them is; one that goes on in the next is one with it.
+
+    The function of a line that holds no construct is "": it is a comment in the module.
+    """
 
     functions: Sequence[str]
     lines: tuple[str, ...]
@@ -30,13 +36,14 @@ class Lines:
     @property
     def module(self) -> str:
         lines = zip(self.functions, self.lines, strict=True)
-        return "".join(f"{call(function, line)}\n" for function, line in lines)
+        return "".join(f"{call(f, text) if f else comment(text)}\n" for f, text in lines)
 
     def with_module(self, module: str) -> str:
         found = module.removesuffix("\n").split("\n")
         if len(found) != len(self.lines):
             raise ValueError("a line is missing")
-        return "\n".join(restored(line) for line in found)
+        lines = zip(self.functions, self.lines, found, strict=True)
+        return "\n".join(restored(new) if function else old for function, old, new in lines)
 
     def located(self, where: Range) -> Range:
         first = 1 + sum(line.count("\n") + 1 for line in self.lines[: where.line - 1])
@@ -48,16 +55,18 @@ class Lines:
         return replace(where, line=first, column=column, end_line=end_line, end_column=end_column)
 
 
-def read(content: bytes, function: str) -> Lines:
-    """Raises UnicodeDecodeError."""
+def read(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
+    """The lines of a file, by what most of them are. Raises UnicodeDecodeError."""
     text = content.decode("utf-8")
     if function == SETTING:
-        lines = tuple(_settings(text))
-        return Lines([function for function, _ in lines], tuple(line for _, line in lines))
+        of_each = list(_settings(text))
+        functions = [f if says(f, line) else "" for f, line in of_each]
+        return Lines(functions, tuple(line for _, line in of_each))
     if function in (REQUIREMENT, CONSTRAINT) and _is_compiled(text):
         return Lines([COMPILED], (text,))
     found = split(text, continued=True)
-    return Lines([function] * len(found), found)
+    functions = [function if says(function, line) else "" for line in found]
+    return Lines(functions, found)
 
 
 # What `uv pip compile`, `uv export` and pip-compile write at the top.

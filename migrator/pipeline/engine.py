@@ -134,7 +134,8 @@ def _migrate_file(
     from migrator.formats import documents, notebook  # most files are modules
 
     try:
-        holder = documents.read(path, content, for_tpu=not options.portable)
+        says = find_framework(target.framework).says
+        holder = documents.read(path, content, for_tpu=not options.portable, says=says)
     except notebook.NotANotebook as error:
         return Failure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:

@@ -11,8 +11,10 @@ from helpers import constructs, run
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from migrator.files.discover import discover
+from migrator.formats import documents
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
 from migrator.formats.kinds import kind
+from migrator.frameworks import find_framework
 from tests.formats.indexes import CPU
 
 LAUNCH = """#!/bin/bash
@@ -330,3 +332,19 @@ def test_a_kernel_of_kaggle_asks_for_a_tpu(
 def test_enable_gpu_in_other_files_is_reported() -> None:
     result = run('{"enable_gpu": true}', path="config.json")
     assert not result.changed and "mentions GPUs" in constructs(result)[0].message
+
+
+def test_lines_that_say_nothing_are_comments() -> None:
+    """Most lines of most configurations: nobody asks what such a line means."""
+    text = b"name: gpu tests  # cuda\ndevice: cuda\nsteps:\n  - x"
+    path, says = Path("a.yaml"), find_framework("torch").says
+    holder = documents.read(path, text, says=says)
+    assert holder is not None
+    *_, calls = [part.source.decode() for part in holder.parts]
+    assert [line.partition("(")[0] for line in calls.splitlines()][1:] == [
+        "__setting__", '# "steps:"', '# "  - x"',
+    ]  # fmt: skip
+    assert holder.with_sources([calls.replace(": cuda", ": tpu").encode()]) == text.replace(
+        b"device: cuda", b"device: tpu"
+    )
+    assert documents.read(path, b"name: torch\nlr: 0.1\n", says=says) is None

@@ -73,6 +73,15 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 yield Construct("command", "child", node)
 
 
+def says(function: str, text: str) -> bool:
+    """Whether a line of a file that is no Python may hold a construct."""
+    if function in (SETTING, TEXT):
+        return mentions.setting(text) is not None or _DEVICES.search(text) is not None
+    if function == COMMAND:
+        return mentions.command(text) is not None or _DEVICES.search(text) is not None
+    return True
+
+
 def _said(text: ast.expr) -> str:
     """The words that are in a text, as far as they stand there."""
     parts = [n.value for n in ast.walk(text) if isinstance(n, ast.Constant)]
@@ -120,4 +129,5 @@ _READERS = frozenset({
 
 _REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}
 
+_DEVICES = re.compile(mentions.DEVICES)  # strings that name one are constructs anywhere
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")

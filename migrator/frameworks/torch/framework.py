@@ -7,6 +7,7 @@ from migrator.analysis.devices.children import Children
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
+from migrator.frameworks.torch.embedded import says
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import LETTERS, has_tokens, uses_device
 from migrator.frameworks.torch.references import BY_SHAPE
@@ -26,6 +27,7 @@ FRAMEWORK = Framework(
     constructs=_constructs,
     has_tokens=has_tokens,
     uses_device=uses_device,
+    says=says,
     letters=LETTERS,
     libraries=(*MODULES, *accelerators.LIBRARIES),
     by_shape=BY_SHAPE,
