@@ -1,1 +1,1 @@
-"""A run: files are found, migrated in processes, and saved, with the runtime that they need."""
+"""A run: files are found, migrated in processes, and saved with the runtime that they need."""

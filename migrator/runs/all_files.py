@@ -1,4 +1,4 @@
-"""What a file's result depends on in the results of the others of its run."""
+"""Parts of a file's result that depend on the results of the other files of its run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from migrator.runs.worker import Worker
 def keep_requirements_of_other_code(
     report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:
-    """Requirements and settings of what has no GPU code stay, unless they are named themselves.
+    """Leave the requirements and settings of projects without GPU code, unless named explicitly.
 
-    `others` are files where that code may be, beside those of the report.
+    `others` are files that may contain such code, in addition to those of the report.
     """
     around = [
         number
@@ -42,7 +42,7 @@ def keep_requirements_of_other_code(
 
 
 def lacks_program(files: Iterable[FileReport]) -> bool:
-    """Whether code was rewritten, but no program that starts it: a library."""
+    """Whether code was rewritten that no program of the run starts: a library."""
     code = [file.result for file in files if kinds.kind(file.path) is None]
     if any(SET_UP in result.source for result in code):
         return False
@@ -56,13 +56,13 @@ def _is_gpu_code(file: FileReport) -> bool:
 
 
 def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
-    """The files of the projects that some files are in, for when they are asked for."""
+    """The files of the projects that some files belong to, listed when they are needed."""
     for root in dict.fromkeys(project_root(path.resolve()) for path in roots):
         yield from discover([root], config.excluded).files
 
 
 def _is_no_code(file: FileReport) -> bool:
-    """Whether it is no code, or only speaks of requirements (setup.py)."""
+    """Whether a file is not code, or only lists requirements (setup.py)."""
     if kinds.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
         return True
     codes = {d.code for d in file.result.diagnostics if d.outcome}

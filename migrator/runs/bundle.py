@@ -20,7 +20,7 @@ from pathlib import Path
 from migrator.targets import RUNTIME, Target, own_runtime
 
 INIT = "__init__.py"
-# Statements that begin a line: those of a file itself. (To parse all files takes 0.1 s.)
+# Statements at the beginning of a line: top-level ones. (Parsing all files would take 0.1 s.)
 _IMPORT = re.compile(rb"^from \.(\w*) import (\([^)]*\)|[^\n]*)", re.M)
 _NEEDED_BY = re.compile(rb"^NEEDED_BY = (\([^)]*\)|\"[^\n]*)", re.M)
 _NAME = re.compile(r"\w+")
@@ -29,18 +29,19 @@ _PLAIN = re.compile(r"[^*?\[]+")
 
 @dataclass(frozen=True)
 class Needs:
-    """What is known of a program: the words of its code, and the names that it uses of ours."""
+    """Facts about a program: the words of its code, and the names of the runtime that it uses."""
 
     words: Set[str]
     names: Set[str]
 
     def __add__(self, other: Needs) -> Needs:
-        """Of two programs: usual code if both have no other."""
+        """For two programs: common code only if both have nothing else."""
         words = self.words | other.words
         return Needs(words - {USUAL} if UNUSUAL in words else words, self.names | other.names)
 
 
-# The words for code that only calls models of usual layers (analysis/usual.py), and for all other.
+# Words for code that only calls models of common layers (analysis/usual.py), and for all other
+# code.
 USUAL, UNUSUAL = "<usual>", "<unusual>"
 NOTHING = Needs(frozenset(), frozenset())
 
@@ -54,14 +55,14 @@ class Bundle:
     def of(self, needs: Needs | None, there: Collection[str] = ()) -> dict[str, bytes]:
         """The files for a program; all of them for None.
 
-        `there` are the names of files of a copy that other programs may use: they stay.
+        `there` are the names of files in an existing copy that other programs may use: they stay.
         """
         if needs is None or not self._says_who_needs_it:
             return self.files
         wanted = {name.removesuffix(".py") for name in there} & self._modules.keys()
         wanted |= {self._origins[name] for name in needs.names & self._origins.keys()}
         wanted |= self._always | (needs.names & self._modules.keys())
-        words = needs.words - {USUAL} if there else needs.words  # others may be unusual
+        words = needs.words - {USUAL} if there else needs.words  # others may be less common
         wanted |= {
             module
             for module, (plain, pattern) in self._needed_by.items()
@@ -77,7 +78,7 @@ class Bundle:
 
     @cached_property
     def _says_who_needs_it(self) -> bool:
-        """Not of a portable program: which of its names a TPU needs, it looks up when it runs."""
+        """Not for a portable program: it finds out at run time which names a TPU needs."""
         nested = any("/" in name for name in self.files)
         return not nested and any(map(_NEEDED_BY.search, self.files.values()))
 
@@ -92,7 +93,7 @@ class Bundle:
 
     @cached_property
     def _imports(self) -> dict[str, set[str]]:
-        """Which files a file imports when it is imported itself."""
+        """The files that a file imports when it is imported."""
         return {
             module: {name for found in _IMPORT.findall(content) for name in _imported(*found)}
             & self._modules.keys()
@@ -111,7 +112,7 @@ class Bundle:
 
     @cached_property
     def _needed_by(self) -> dict[str, tuple[set[str], re.Pattern[str]]]:
-        """The words of a program that needs a file, by the file: as they are, and as patterns."""
+        """By file, the words of programs that need it: literal ones, and patterns."""
         needed_by = {}
         for module, content in self._modules.items():
             if found := _NEEDED_BY.search(content):
@@ -123,7 +124,7 @@ class Bundle:
 
     @cached_property
     def _origins(self) -> dict[str, str]:
-        """The files that the public names come from."""
+        """The files that define the public names."""
         return {
             alias.asname or alias.name: node.module
             for node in self._init.body
@@ -133,7 +134,7 @@ class Bundle:
 
     @cached_property
     def _always(self) -> set[str]:
-        """What every program needs: what is installed, but for files that say who needs them."""
+        """The files every program needs: everything installed, except files with conditions."""
         installed = {
             alias.name
             for node in self._init.body
@@ -148,7 +149,7 @@ class Bundle:
     # ---- what is left of `__init__.py` ----------------------------------------------------------
 
     def _without(self, modules: Set[str]) -> bytes:
-        """`__init__.py` without some modules: each name in it has a line of its own."""
+        """`__init__.py` without some modules: each of its names is on a separate line."""
         gone = modules | {name for name, module in self._origins.items() if module in modules}
         imports, names = self._said
         dropped = {n for module, lines in imports if module in modules for n in lines}
@@ -158,7 +159,7 @@ class Bundle:
 
     @cached_property
     def _said(self) -> tuple[list[tuple[str, range]], list[tuple[str, int]]]:
-        """What its imports are from, and the names in it, each with its lines."""
+        """The modules that it imports from, and the names in it, each with its lines."""
         imports: list[tuple[str, range]] = []
         names: list[tuple[str, int]] = []
         for node in ast.walk(self._init):

@@ -1,4 +1,4 @@
-"""Executors of others, by the address that a command line gives: `dask://HOST:PORT`."""
+"""External executors, by an address on the command line: `dask://HOST:PORT`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def executor_at(address: str | None) -> Iterator[Executor | None]:
 
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
-    """The workers of a scheduler. One that dies has its groups done by another one."""
+    """The workers of a scheduler. If one dies, another one takes over its groups."""
     if not address.startswith(DASK):
         raise UsageError(f"--executor {address}: it takes {DASK}HOST:PORT")
     try:
-        distributed: Any = import_module("distributed")  # only here, and without types
+        distributed: Any = import_module("distributed")  # imported only here; it has no types
     except ImportError:
         raise UsageError(
             f"--executor {address}: dask is not installed: pip install 'tpu-migrate[dask]'"

@@ -1,4 +1,4 @@
-"""One group of files, from the disk to what became of each: the same in whichever process."""
+"""One group of files, from reading to the results; the same code in every process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from migrator.targets import find_target
 
 @dataclass(frozen=True)
 class Migrated:
-    """What became of a group."""
+    """The results of a group."""
 
     files: Sequence[FileReport]
     uses: Mapping[Path, Use]  # of the runtime
-    seen: Witness | None = None  # what was looked at, if another process is to know
+    seen: Witness | None = None  # files that were looked at, if another process has to know
 
 
 def own_version() -> str:
-    from importlib.metadata import version  # it takes long to import
+    from importlib.metadata import version  # slow to import
 
     return version("tpu-migrate")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker on another machine is made of."""
+    """The data from which a worker on another machine is made."""
 
     roots: Sequence[Path]
     targets: Sequence[str]
@@ -41,14 +41,14 @@ class Plan:
     version: str
 
     def worker(self) -> Worker:
-        """Raises UsageError where another version of this tool is installed there."""
+        """The worker. Raises UsageError if another version of this tool is installed there."""
         if self.version != (own := own_version()):
             raise UsageError(f"a worker has tpu-migrate {own}, not {self.version}")
         return Worker(self.roots, list(map(find_target, self.targets)), self.config)
 
 
 def migrate_elsewhere(files: Sequence[Path], plan: Plan) -> Migrated:
-    """Migrate groups in a process that has been told no more than this."""
+    """Migrate groups in a process that only has this plan."""
     return migrate_group(files, plan.worker())
 
 
@@ -65,9 +65,9 @@ def migrate_group(
 
 
 def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
-    """What the results mean for each other.
+    """Combine the results of the group's files.
 
-    A program that stays in part stays with all its files: half of it would be wrong.
+    A program is never migrated in part: if one of its files stays, all do.
     """
     files = list(results)
     worker.keep_programs({file.path: file.result for file in files})
@@ -78,6 +78,6 @@ def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
 
 
 def with_what_was_seen(migrated: Migrated) -> Migrated:
-    """The same for another process, which is told what this one has seen since the last time."""
+    """The same for another process, with everything this one has read since the last time."""
     noted = witness.current()
     return replace(migrated, seen=noted.drain()) if noted is not None else migrated

@@ -27,20 +27,20 @@ _FROM = re.compile(
     rb"[\s\\]*([\w\x80-\xff]+)[\w\x80-\xff.]*[\s\\]+import\b(?!.*\b(?:from|import)\b)", re.S
 )
 _WORD = re.compile(rb"(?<![\w.\x80-\xff])[A-Za-z_\x80-\xff][\w\x80-\xff]*")
-_EACH = 4_000  # bytes that take as long as what is done once for each file
-_DEEPEST = 12  # folders below one that are looked into: a link may lead back up
+_EACH = 4_000  # bytes whose work equals the fixed work per file
+_DEEPEST = 12  # depth of folders that are searched: a link may lead back up
 
 
 @dataclass(frozen=True)
 class Group:
-    """Files as they were given, in order, and how much work they are."""
+    """Files as they were given, in order, and their amount of work."""
 
     files: Sequence[Path]
     work: int
 
 
 def work(content: bytes, worker: Worker) -> int:
-    """How much work a file is: bytes that will have to be parsed, roughly."""
+    """The amount of work for a file: roughly, the bytes that have to be parsed."""
     is_left = len(content) >= MAX_BYTES or not worker.may_concern(content)
     return 0 if is_left else len(content) + _EACH
 
@@ -55,7 +55,7 @@ def divide(files: Sequence[Path], worker: Worker) -> list[Group]:
     for real, path in own.items():
         if kinds.kind(path) is None:
             together[found.of(real.parent)].append(real)
-        else:  # what is said of it depends on every program of its project
+        else:  # its result depends on all programs of its project
             together["settings", worker.project(real).root].append(real)
     return [
         Group([own[real] for real in group], sum(map(found.work, group)))
@@ -64,9 +64,9 @@ def divide(files: Sequence[Path], worker: Worker) -> list[Group]:
 
 
 def part_of(files: Sequence[Path], worker: Worker, number: int, count: int) -> list[Path]:
-    """The files in one of several parts that are about as much work each; from 1.
+    """The files in one of several parts with about equal work; counted from 1.
 
-    It depends on the files alone: whoever asks for another part gets the others.
+    It only depends on the files, so runs for different parts fit together.
     """
     parts: list[list[Path]] = [[] for _ in range(count)]
     work = [0] * count
@@ -83,13 +83,13 @@ class _Division:
     def __init__(self, worker: Worker) -> None:
         self._worker, self._disk = worker, worker.disk
         self._joined: dict[Path, Path] = {}
-        self._whole: set[Path] = set()  # packages: with all that is below them
+        self._whole: set[Path] = set()  # packages: with everything below them
         self._work: dict[Path, int] = {}
-        self._listed: dict[Path, int] = {}  # how many folders deep
-        self._above: set[Path] = set()  # folders of whose files those above were taken
+        self._listed: dict[Path, int] = {}  # depth of a folder
+        self._above: set[Path] = set()  # folders whose files had their parent folders joined
 
     def of(self, folder: Path) -> Path:
-        """What stands for the group that a folder is in."""
+        """The representative of a folder's group."""
         at = folder
         while self._joined.setdefault(at, at) != at:
             self._joined[at] = at = self._joined[self._joined[at]]
@@ -99,7 +99,8 @@ class _Division:
         return self._work.get(real, 0)
 
     def join_all(self, code: Iterable[Path]) -> None:
-        """Join what some files, those beside and above them, and what these import, may mean."""
+        """Join the folders of some files with those above, and with those their imports may refer
+        to."""
         queue = [*code]
         seen: set[Path] = set()
         projects: dict[Path, ProjectFacts] = {}
@@ -125,7 +126,7 @@ class _Division:
                 self._joined[self.of(folder)] = self.of(package)
 
     def _meant(self, path: Path, project: ProjectFacts) -> Iterator[tuple[Path, bool]]:
-        """The folders that imports of a file may mean, and whether each is a package."""
+        """The folders that a file's imports may refer to, and whether each is a package."""
         content = self._content(path)
         if b"import" not in content:
             return
@@ -134,7 +135,7 @@ class _Division:
             if folder == project.root or project.root in folder.parents:
                 yield folder, True
         heads = set(_heads(content))
-        if not all(map(str.isascii, heads)):  # Python takes other letters for the same
+        if not all(map(str.isascii, heads)):  # Python treats other letters as equal
             yield project.root, True
         for base in project.bases() if may_be_added_to(content) else _bases(path, project.root):
             names = self._disk.list(base)
@@ -144,14 +145,14 @@ class _Division:
                 yield base, False
 
     def _content(self, path: Path) -> bytes:
-        """A file as it is read; how much work it is, is known then."""
+        """A file's content as it is read, which also determines its work."""
         given = self._worker.given.get(path)
         content = as_module(path, (read_or_none(path) or b"") if given is None else given) or b""
         self._work[path] = work(content, self._worker)
         return content
 
     def _modules(self, folder: Path, depth: int) -> Iterator[Path]:
-        """The modules in a folder, and below it; of one that was listed before, none."""
+        """The modules in a folder and below it; none if it was listed before."""
         known = self._listed.get(folder, -1)
         if known >= depth:
             return
@@ -172,7 +173,7 @@ def _heads(content: bytes) -> Iterator[str]:
 
 
 def _bases(path: Path, root: Path) -> Iterator[Path]:
-    """Folders that may be on `sys.path` where a file is imported, or started."""
+    """Folders that may be on `sys.path` when a file is imported or started."""
     for folder in path.parents:
         yield folder
         yield folder / "src"

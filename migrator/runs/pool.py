@@ -1,4 +1,4 @@
-"""The pool: the groups of a run, in as many processes as they are worth, or where it is told."""
+"""The pool: migrates the groups of a run, in a suitable number of processes or by an executor."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from migrator.runs.worker import MAX_BYTES, Worker
 
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 _MOST_AT_ONCE = 3_000_000  # bytes of groups that share a worker, and so its memory
-# What every process needs: imported once, before they begin.
+# Modules that every process needs: imported once, before they start.
 _FOR_ALL = ("libcst.native", "migrator.pipeline.rewrite", "migrator.pipeline.write")
-_TASKS = 8  # for each process: the last ones to end have little more to do than the others
+_TASKS = 8  # per process, so that they all end at about the same time
 Tick = Callable[[int, int], None]
 
 
@@ -42,7 +42,7 @@ def migrate_all(
     progress: Tick | None = None,
     executor: Executor | None = None,
 ) -> Migrated:
-    """Migrate the files of a run: here, in processes of our own, or by an executor of another."""
+    """Migrate the files of a run: in this process, in child processes, or by an executor."""
     count = _Count(len(files), progress)
     if executor is not None:
         batches = _batches(divide(files, worker), _MOST_AT_ONCE // 30)
@@ -68,7 +68,7 @@ def migrate_all(
 
 
 class _Count:
-    """Tells how many files are done."""
+    """Counts the finished files."""
 
     def __init__(self, total: int, progress: Tick | None) -> None:
         self.done, self.total, self.progress = 0, total, progress
@@ -80,7 +80,7 @@ class _Count:
 
 
 def _batches(groups: Iterable[Group], most: int) -> list[Sequence[Path]]:
-    """Groups that are small are looked at together: what is around them is read once."""
+    """Combine small groups, so that their surroundings are read once."""
     batches: list[list[Path]] = []
     left = 0
     for group in groups:
@@ -94,14 +94,14 @@ def _batches(groups: Iterable[Group], most: int) -> list[Sequence[Path]]:
 
 def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
     place = {path: number for number, path in enumerate(files)}
-    found = sorted(parts, key=lambda part: place[part.files[0].path])  # not as they were done
+    found = sorted(parts, key=lambda part: place[part.files[0].path])  # in order
     by_path = {file.path: file for part in found for file in part.files}
     uses = sorted(joined(p.uses for p in found).items(), key=lambda item: place[item[1].file])
     return Migrated([by_path[path] for path in files], dict(uses))
 
 
 def _noted(found: tuple[FileReport, Witness | None] | Migrated) -> None:
-    """Take over what another process has seen."""
+    """Take over what another process has read."""
     seen = found.seen if isinstance(found, Migrated) else found[1]
     noted = witness.current()
     if noted is not None and seen is not None:
@@ -114,7 +114,7 @@ def _noted(found: tuple[FileReport, Witness | None] | Migrated) -> None:
 def _in_processes(
     batches: Sequence[Sequence[Path]], worker: Worker, jobs: int, count: _Count
 ) -> Iterator[Migrated]:
-    """Groups, each in one process; it forgets one when it goes on to the next."""
+    """Groups, each in one process, which forgets it before the next one."""
     with _processes(jobs, worker) as pool:
         for future in as_completed(pool.submit(_migrate_batch, batch) for batch in batches):
             migrated: Migrated = future.result()
@@ -126,7 +126,8 @@ def _in_processes(
 def _one_in_processes(
     files: Sequence[Path], worker: Worker, jobs: int, count: _Count
 ) -> Iterator[Migrated]:
-    """A group that is most of a run: its files are divided, what they have in common is not."""
+    """One group that is most of a run: its files are divided, but common facts are computed
+    once."""
     worker.find_programs(files)
     results = []
     with _processes(jobs, worker) as pool:
@@ -149,7 +150,7 @@ _worker: Worker | None = None  # of this process
 
 
 def _start(worker: Worker) -> None:
-    """Begin a process, which has the worker by being a copy of its parent."""
+    """Start a process, which gets the worker because it is a copy of its parent."""
     global _worker
     _worker = worker
     _end_with_parent()
@@ -168,7 +169,7 @@ def _migrate_batch(files: Sequence[Path]) -> Migrated:
 
 
 def _end_with_parent() -> None:
-    """Have a process notice that nobody waits for it any more."""
+    """Make a process end if its parent has ended."""
     import multiprocessing
     import threading
 
@@ -188,7 +189,7 @@ def _end_with_parent() -> None:
 def _elsewhere(
     batches: Sequence[Sequence[Path]], worker: Worker, executor: Executor, count: _Count
 ) -> Iterator[Migrated]:
-    """Groups on whatever the executor has; paths are those of a file system that it shares."""
+    """Groups on an executor's machines; paths are those of a shared file system."""
     witness.asked_others()
     names = [target.name for target in worker.targets]
     plan = Plan(worker.roots, names, worker.config, own_version())
@@ -206,7 +207,7 @@ def _elsewhere(
 
 
 def _work(files: Iterable[Path], worker: Worker) -> int:
-    """How much work some files are; counting stops when it is enough."""
+    """The amount of work for some files; counting stops once it is enough."""
     total = 0
     for path in files:
         if kinds.kind(path) is not None:

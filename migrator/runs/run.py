@@ -1,4 +1,4 @@
-"""A run: files in, results and a report out. The one place where the engine meets the disk."""
+"""A run: files in, results and a report out. Here the engine meets the file system."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def migrate_content(
 
 
 def check(config: Config, target: Target) -> None:
-    """Raise UsageError for what the target does not have, and for a rule package with a fault."""
+    """Raise UsageError for options that the target lacks, and for a broken rule package."""
     check_packages()
     devices = in_one_process(target).words.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
@@ -227,7 +227,7 @@ def _discovered(
 
 
 def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
-    """Raise UsageError for a run that is to write, and does not look at all of its files."""
+    """Raise UsageError for a run that writes but doesn't look at all of its files."""
     if diff_base is not None:
         raise UsageError("--diff-base only shows, since files are written whole: add --check")
     if part[1] > 1:
@@ -237,7 +237,7 @@ def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
 def _add_runtime(
     report: Report, uses: Uses, worker: Worker, roots: Sequence[Path], copied: bool
 ) -> dict[Path, Use]:
-    """What the runtime has to have, and where; the folders that it is in."""
+    """Add the missing parts of the runtime, and the folders it is in."""
     if report.changes is not None:
         uses = runtime_uses(report.files, worker)
     folders = runtime_folders(uses, _folder(roots[0]) if copied else None)
@@ -259,7 +259,7 @@ def _tell_changes_alone(report: Report, diff_base: str | None) -> None:
 def _chosen(
     files: Sequence[Path], report: Report, worker: Worker, part: tuple[int, int]
 ) -> Sequence[Path]:
-    """Those of the files that differ from a revision, and are in a part of the run."""
+    """The files that differ from a revision, and that are in a part of the run."""
     if report.changes is not None:
         files = [path for path in files if report.changes.touched(path)]
     return files if part[1] == 1 else part_of(files, worker, *part)
@@ -272,14 +272,14 @@ def _folder(path: Path) -> Path:
 def _judge_together(
     report: Report, named: Sequence[Path], others: Iterable[Path], worker: Worker
 ) -> None:
-    """What of each file's result depends on the others, and on what the run is asked to tell."""
+    """Adjust each file's result to the others, and to what the run should report."""
     keep_requirements_of_other_code(report, named, others, worker)
     if report.changes is not None:
         report.files = [_brought(file, report.changes) for file in report.files]
 
 
 def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """A runtime that is there already, of another version, is no one's change."""
+    """Ignore updates of an existing runtime to another version: no change has caused them."""
     return {
         path: content
         for path, content in companions.items()
@@ -288,7 +288,7 @@ def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
 
 
 def _brought(file: FileReport, changes: Changes) -> FileReport:
-    """What of a file is about lines that a change has brought."""
+    """The diagnostics and edits of a file for lines that a change has added."""
     from migrator.files.revisions import brought
 
     if not file.result.diagnostics and not file.result.changed:

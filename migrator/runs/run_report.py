@@ -1,4 +1,4 @@
-"""The report of a run: what became of its files, and the exit code."""
+"""The report of a run: the results of its files, and the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileReport:
     path: Path
     result: Result
     unsafe: Counter[str] = field(default_factory=Counter)  # what --unsafe would rewrite, by code
-    whole: Result | None = None  # with what is not about the change that the run tells of
+    whole: Result | None = None  # also outside of the change that the run is limited to
 
 
 @dataclass
@@ -28,20 +28,20 @@ class Report:
 
     target: str
     files: list[FileReport] = field(default_factory=list)
-    companions: dict[Path, bytes] = field(default_factory=dict)  # files that are new or differ
+    companions: dict[Path, bytes] = field(default_factory=dict)  # new or changed files
     obsolete: dict[Path, bytes] = field(default_factory=dict)  # files of a runtime that is replaced
-    errors: list[str] = field(default_factory=list)  # about no single source file
-    notes: list[str] = field(default_factory=list)  # what else there is to know
+    errors: list[str] = field(default_factory=list)  # not about a single source file
+    notes: list[str] = field(default_factory=list)  # other notes
     output: Path | None = None  # where a copy was written
-    copied: Path | None = None  # the folder that it is a copy of
-    changes: Changes | None = None  # what the run tells of alone; None: all
-    since: str = ""  # the revision that it tells the changes from; "": it tells all
-    untracked: list[Path] = field(default_factory=list)  # runtimes that git does not have
-    lacks_program: bool = False  # none of a folder's files switches the target on
+    copied: Path | None = None  # the folder that was copied
+    changes: Changes | None = None  # lines that the run is limited to; None: all
+    since: str = ""  # the revision that changes are counted from; "": no limit
+    untracked: list[Path] = field(default_factory=list)  # runtimes that are not in git
+    lacks_program: bool = False  # folders without a file that turns the target on
     seconds: float = 0.0
 
     def written_to(self, path: Path) -> Path:
-        """Where a file lies that has been written."""
+        """Where a written file is."""
         if self.output is None or self.copied is None:
             return path
         return self.output / _relative(path, self.copied)
@@ -83,11 +83,11 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 2 where a file could not be processed."""
+        """0, or 2 if a file could not be processed."""
         return 2 if self.errors or self.failures else 0
 
     def check_code(self, strict: bool = False) -> int:
-        """As `exit_code`, and 1 where edits are pending or something is left to do by hand."""
+        """Like `exit_code`, but 1 if edits are pending or manual changes are needed."""
         if self.exit_code:
             return self.exit_code
         pending = self.changed or self.companions or self.count(Outcome.REPORTED)

@@ -32,7 +32,7 @@ def chosen(names: str | Sequence[str]) -> list[Target]:
 
 
 def of_source(source: bytes, names: Sequence[str]) -> Target:
-    """The one of several targets whose framework a program imports; else the first."""
+    """Of several targets, the one whose framework a program imports; otherwise the first."""
     found = chosen(names)
     of_framework = (t for t in found if find_framework(t.framework).is_imported_in(source))
     return next(of_framework, found[0])

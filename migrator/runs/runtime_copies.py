@@ -1,4 +1,4 @@
-"""Copies of the runtime: where a migrated project needs one, and what is missing there."""
+"""Copies of the runtime: where a migrated project needs one, and which files are missing there."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from migrator.runs.run_report import FileReport, Report
 from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME, Target, portable, targets
 
-SET_UP = f"{RUNTIME}.setup(".encode()  # what a migrated program calls
+SET_UP = f"{RUNTIME}.setup(".encode()  # functions that a migrated program calls
 
 
 @dataclass(frozen=True)
 class Use:
-    """What some files of a run have to do with a copy of the runtime."""
+    """How some files of a run use a copy of the runtime."""
 
-    file: Path  # one that imports it
-    needs: Needs | None  # of their programs, if they are small enough to be looked at
+    file: Path  # a file that imports it
+    needs: Needs | None  # words of their programs, if these are small enough to be read
     size: int = 0  # bytes of these programs
-    is_entered: bool = False  # there is a program that sets it up
+    is_entered: bool = False  # whether a program calls setup
 
     def __add__(self, other: Use) -> Use:
         needs = self.needs and other.needs and self.needs + other.needs
@@ -71,7 +71,7 @@ def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
 def runtime_uses(
     files: Sequence[FileReport], worker: Worker, roots: Sequence[Path] = ()
 ) -> dict[Path, Use]:
-    """The import roots that migrated files import the runtime from, and what they need of it."""
+    """The folders that migrated files import the runtime from, and the parts they need."""
     importing: dict[Path, list[FileReport]] = {}
     for file in files:
         if RUNTIME in file.result.companions:
@@ -82,7 +82,7 @@ def runtime_uses(
 
 
 def joined(parts: Iterable[Uses]) -> dict[Path, Use]:
-    """What all parts of a run need together."""
+    """Everything that all parts of a run need together."""
     found: dict[Path, Use] = {}
     for uses in parts:
         for root, use in uses.items():
@@ -91,18 +91,18 @@ def joined(parts: Iterable[Uses]) -> dict[Path, Use]:
 
 
 def runtime_folders(uses: Uses, copied: Path | None = None) -> dict[Path, Use]:
-    """Where a copy of the runtime has to be; of a copy of `copied`, inside it."""
+    """The folders that need a copy of the runtime; for a copy of `copied`, inside it."""
     folders: dict[Path, Use] = {}
     for root, use in uses.items():
         if copied is not None and not root.is_relative_to(copied):
-            root = copied  # a copy cannot reach above itself
+            root = copied  # a copy can't write above itself
         at = _as_given(root, use.file) / RUNTIME
         folders[at] = folders[at] + use if at in folders else use
     return folders
 
 
 def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -> dict[Path, bytes]:
-    """The runtime's files that its programs need, where they are missing or of another version."""
+    """The runtime's files that its programs need and that are missing or of another version."""
     target = portable(worker.target) if worker.config.portable else worker.target
     disk = Disk()
     files: dict[Path, bytes] = {}
@@ -128,7 +128,7 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
 
 
 def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
-    """Refuse to replace another target's runtime that some file needs as it will be."""
+    """Refuse to replace another target's runtime that some file will still need."""
     results = {file.path.resolve(): file.result.source for file in report.files}
     owner = targets().get(label.partition(" ")[0])
     for path in discover([at.parent], worker.config.excluded).files:
@@ -145,7 +145,7 @@ def _names_device(source: bytes, target: Target) -> bool:
 
 
 def _replaced(at: Path, files: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """The modules of a runtime that another one does not have."""
+    """The modules of a runtime that another runtime lacks."""
     found = {path: read_or_none(path) for path in sorted(at.rglob("*.py")) if path not in files}
     return {path: content for path, content in found.items() if content is not None}
 
@@ -178,14 +178,14 @@ def _is_own(project: ProjectFacts, module: str) -> bool:
 
 
 def _is_free(folder: Path) -> bool:
-    """Whether nothing is there, but for what a run leaves that was cut off."""
+    """Whether the folder is empty, except for remains of an interrupted run."""
     if not witness.lexists(folder):
         return True
     return witness.isdir(folder) and all(map(is_temporary, witness.names(folder)))
 
 
 def _as_given(folder: Path, file: Path) -> Path:
-    """`folder` (absolute) spelled like `file` was given, so that reports show short paths."""
+    """`folder` (absolute), spelled like the given `file`, so that reports show short paths."""
     for parent in file.parents:
         if parent.resolve() == folder:
             return parent

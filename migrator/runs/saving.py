@@ -1,4 +1,4 @@
-"""Saving: what a run has made, into the projects or a copy; and taking it back."""
+"""Saving: writing the results of a run into projects or a copy, and undoing that."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def save(
 
 
 def projects_of(roots: Iterable[Path]) -> list[Path]:
-    """What is locked for a run that writes: the projects that its paths are in."""
+    """The projects that a writing run locks: those of its paths."""
     real = [root.resolve() for root in roots]
     return sorted({project_root(path, real) for path in real})
 
 
 @contextmanager
 def writing(report: Report, roots: Sequence[Path]) -> Iterator[None]:
-    """Hold the projects of some paths, in the state in which the last run was complete."""
+    """Lock the projects of some paths, after completing an interrupted run."""
     tops = projects_of(roots)
     with only_writer(tops):
         report.notes += in_place.recover(tops)

@@ -1,4 +1,4 @@
-"""A worker: migrates one file after the other, with what it has found out about their project."""
+"""A worker: migrates files one by one, using its facts about their project."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from migrator.runs.run_report import FileReport
 from migrator.targets import Target, portable
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
-MAX_NOTEBOOK = 2**28  # with pictures in it, which are not parsed
+MAX_NOTEBOOK = 2**28  # notebooks with images, which are not parsed
 
 
 class Worker:
@@ -53,42 +53,42 @@ class Worker:
     ) -> None:
         self.roots = [root.resolve() for root in roots if root.exists()]
         self.targets, self.config = targets, config
-        self.target = targets[0]  # whose programs the project's facts are about
+        self.target = targets[0]  # the files whose programs the project's facts are about
         self.given = given or {}
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
 
     def fresh(self) -> Self:
-        """One that knows nothing of the project yet."""
+        """A worker without facts about the project."""
         return type(self)(self.roots, self.targets, self.config, self.given)
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
-        """The facts of a file of a project that `roots` are of (default: the worker's)."""
+        """The facts of a file of the project that `roots` belong to (default: the worker's)."""
         real = path.resolve()
         tops = [root.resolve() for root in roots] or self.roots
         root = project_root(real, tops)
         return ProjectFacts(real, root, self.disk, self.cache, self.held.get(real))
 
     def find_programs(self, files: Iterable[Path]) -> None:
-        """Find out what the files of a run have in common: their imports, and their programs."""
+        """Collect the common facts of a run's files: their imports, and their programs."""
         in_one_process = not all(target.words.launches for target in self.targets)
         for path in files:
             if path.suffix != ".py":
                 continue
-            with room_for_depth(), suppress(Exception):  # what fails here is said of the file later
+            with room_for_depth(), suppress(Exception):  # errors are reported later
                 project = self.project(path)
                 content = project.cache.file(project.path).content
                 if len(content) < MAX_BYTES and self.may_concern(content):
                     project.find_program(in_one_process=in_one_process)
 
     def may_concern(self, content: bytes) -> bool:
-        """A cheap test: False for a file without a word of what is migrated."""
+        """A cheap test: False for a file without any word that rules handle."""
         options = self.config.options
         return any(may_hold_constructs(content, target, options) for target in self.targets)
 
     def keep_programs(self, results: Mapping[Path, Result]) -> None:
-        """From now on, keep the files whose programs stay, by what became of some files alone."""
+        """Keep the files whose programs stay, judging by the results of some files alone."""
         target = portable(self.target) if self.config.portable else self.target
         self.held = programs.held(results, self.project, target, self.config.options)
 
@@ -108,7 +108,7 @@ class Worker:
             return migrated(path, source, self.targets, self.config.options, self.project(path))
         except OSError as error:
             return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
-        except Exception as error:  # one file's fault must not stop the others
+        except Exception as error:  # an error in one file must not stop the others
             return failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
 
 
@@ -119,7 +119,7 @@ def migrated(
     options: Options,
     project: ProjectFacts | None = None,
 ) -> FileReport:
-    """One file, migrated for each framework's target, and what --unsafe would add."""
+    """One file migrated for each framework's target, and the effect of --unsafe."""
     result = migrate_for_all(path, content, targets, options, project)
     if not any(d.outcome is not Outcome.REWRITTEN and d.safety for d in result.diagnostics):
         return FileReport(path, result)
