@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _on_threads(session: Session, script: Path, arguments: list[str]) -> Callable[[], None]:
-    """The script, whose ranks are threads."""
+    """A script whose ranks are threads."""
     spec = importlib.util.spec_from_file_location("replicas", session.spec["replicas"])
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Follows what the runtime compiles as a whole: no Python of a step runs when its program does."""
+"""Follows programs that the runtime compiles as a whole: no Python of a step runs with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Traced:
     happened: list[torch.Tensor | Optimizer | int | None] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)  # the results of the last call
     used: list[tuple[torch.Tensor, Any]] = field(default_factory=list)  # parameters, gradients
-    cleared: bool = False  # by `zero_grad` behind the step
+    cleared: bool = False  # by `zero_grad` after the step
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer is about to use the gradients of its parameters."""
@@ -32,7 +32,8 @@ class Traced:
         self.used += [(p, _array_of(p.grad)) for p in parameters if p.grad is not None]
 
     def find(self, results: list[Any]) -> None:
-        """Keep no tensor of the trace: numbers of results in their place; None for what stays."""
+        """Replace tensors of the trace by the numbers of results; None for those that don't leave
+        it."""
         self.cleared = any(_array_of(p.grad) is not array for p, array in self.used)
         self.used.clear()
         for place, what in enumerate(self.happened):
@@ -51,7 +52,7 @@ class Traced:
 
     @property
     def leaves_gradients(self) -> bool:
-        """Whether gradients are afterwards what they were at the one step of an optimizer."""
+        """Whether gradients are unchanged after the only step of an optimizer."""
         return len(self.steps) == 1 and len(self.losses) <= 1 and not self.cleared
 
 
@@ -71,14 +72,14 @@ def follow(watch: Watch) -> None:
         if "tpu_runtime.modes" in sys.modules and not watch.closely:
             watch.modules_called(training=False)  # torchax, in a copy that compiles no models
         return
-    # Nothing here is what a step depends on, or changes.
+    # A step neither depends on this nor changes it.
     watched.LIBRARIES += (str(Path(__file__).resolve().parent) + os.sep,)  # type: ignore[attr-defined]
     if not watch.closely:
         install = parts.install
 
         def installed(env: Any) -> None:
             install(env)
-            watch.modules_called(training=False)  # around what the runtime does with a call
+            watch.modules_called(training=False)  # around the runtime's handling of a call
 
         parts.install = installed  # type: ignore[attr-defined]
     trace, outputs, make = tracing.Trace.run, tracing.Trace._outputs, tracing.Trace.program
@@ -120,7 +121,7 @@ def follow(watch: Watch) -> None:
 
 
 def _tell(watch: Watch, seen: Traced) -> None:
-    """What has happened, as it would have been seen operator by operator, where it can be."""
+    """Report the events as they would have been seen operator by operator, as far as possible."""
     before, all_there = watch.step, None not in seen.losses
     for what in seen.happened:
         if isinstance(what, Optimizer):

@@ -33,12 +33,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch._dynamo  # maps torch's functions by identity, so it must see the real ones
+import torch._dynamo  # maps torch's functions by identity, so it must see the original ones
 import torch.utils._device
 from torch.nn.parameter import UninitializedTensorMixin
 
 NAME = "CPU stand-in for CUDA"
-MEMORY = 16 * 2**30  # bytes that the device says it has
+MEMORY = 16 * 2**30  # bytes of memory that the device reports
 
 NEW_METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "new_empty_strided")
 LEGACY_TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long")
@@ -65,7 +65,7 @@ MEMORY_COUNTERS = (
 )
 
 
-stood_in = {"cuda"}  # the types of device that mean the CPU
+stood_in = {"cuda"}  # device types that mean the CPU
 current = 0  # the device that the program has chosen
 
 
@@ -80,7 +80,7 @@ def is_cuda(device: object) -> bool:
 
 
 def on_cpu(device: Any) -> Any:
-    """The device to use instead of `device`; whatever does not name a GPU comes back as it is."""
+    """The device to use instead of `device`; anything that isn't a GPU is returned unchanged."""
     return torch.device("cpu") if is_cuda(device) else device
 
 
@@ -238,7 +238,7 @@ def patch_factories() -> None:
 
 
 def patch_cuda(count: int) -> None:
-    """The names of torch.cuda and torch.accelerator, with so many devices."""
+    """The functions of torch.cuda and torch.accelerator, with so many devices."""
     from gpu_objects import Device, Event, Stream
 
     properties = SimpleNamespace(
@@ -312,7 +312,7 @@ def patch_mps() -> None:
 
 
 def patch_safetensors() -> None:
-    """Files that are read straight onto a device."""
+    """Files that are read directly onto a device."""
     with suppress(ImportError):
         import safetensors.torch
 
@@ -366,7 +366,7 @@ def install(*also: str, count: int = 1) -> None:
 
     gpu_operators.install()
     stood_in.update(also)
-    os.environ["USE_TORCH_XLA"] = "0"  # else accelerate takes that, where it is installed
+    os.environ["USE_TORCH_XLA"] = "0"  # otherwise accelerate uses it, if it is installed
     if "mps" in also:
         patch_mps()
     if "vulkan" in also:

@@ -1,4 +1,4 @@
-"""What is seen of a program, in the order in which it happens, and where in its files."""
+"""The events of a program in their order, with their places in its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from store import Store
 
 
 class Events:
-    """Those of a program below the folder ``root``; tensors go to ``store``."""
+    """The events of a program below the folder ``root``; tensors go to ``store``."""
 
     def __init__(self, store: Store, root: Path) -> None:
         self.store, self.root = store, root
@@ -21,7 +21,7 @@ class Events:
         self.loops = Loops(self.is_own)
 
     def keep(self, kind: str, name: str, found: list[tuple[str, Any]], **about: Any) -> None:
-        """An event with tensors, each with its place."""
+        """Store an event with tensors, each with its place."""
         number, tensors = len(self.events), {}
         for path, tensor in found:
             key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
@@ -45,7 +45,7 @@ class Events:
         return ""
 
     def is_own(self, file: str) -> str:
-        """The path of one of the program's own files, in its folder; "" for others."""
+        """The path of one of the program's own files, relative to its folder; "" for others."""
         if file not in self.own:
             path = Path(file)
             inside = path.is_absolute() and self.root in path.parents

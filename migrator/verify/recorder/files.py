@@ -16,13 +16,13 @@ from values import leaves, on_host
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 _PACKAGES = ("torch", "torchvision", "torchaudio", "numpy", "torchax", "torch_xla", "jax", "jaxlib",
              "libtpu", "transformers", "safetensors")  # fmt: skip
-_MANY = 50  # files; what writes more makes data
+_MANY = 50  # files; a program that writes more is producing data
 
 
 def written(
     root: Path, before: dict[Path, tuple[int, int]], store: Store, own: Path
 ) -> list[dict[str, Any]]:
-    """Files that are new or changed; what tensors and arrays hold goes to the store."""
+    """New or changed files; the tensors and arrays in them go to the store."""
     found: list[dict[str, Any]] = []
     for path, stat in sorted(there(root).items()):
         if before.get(path) == stat or own in path.parents or len(found) == _MANY:
@@ -43,7 +43,7 @@ def written(
 
 
 def _load(path: Path) -> Any:
-    """What a file holds; None for a file that is no tensors."""
+    """The content of a file; None for a file without tensors."""
     if path.suffix in _TORCH:
         return torch.load(path, map_location="cpu", weights_only=True)
     if path.suffix == ".safetensors":
@@ -61,7 +61,7 @@ def _load(path: Path) -> Any:
 
 
 def machine(convolves: bool) -> dict[str, Any]:
-    """Device and versions; `convolves`: the program has convolutions."""
+    """Device and versions; `convolves`: whether the program has convolutions."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

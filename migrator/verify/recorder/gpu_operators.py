@@ -1,4 +1,4 @@
-"""What torch computes on a GPU alone, where the CPU stands in for it."""
+"""Operators that torch only has for GPUs, if the CPU stands in for one."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def _histc(stock: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def install() -> None:
-    """Add it."""
+    """Register it."""
     for owner in (torch, torch.Tensor):
         owner.histc = _histc(owner.histc)  # type: ignore[attr-defined,method-assign,assignment]

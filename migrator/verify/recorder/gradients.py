@@ -1,4 +1,4 @@
-"""Gradients: how large they are, and what has one."""
+"""Norms of gradients, and which parameters have one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from values import for_json, on_host
 def norms(
     parameters: Sequence[tuple[str, torch.Tensor]], models: Iterable[tuple[str, nn.Module]]
 ) -> dict[str, Any]:
-    """Their norms by name, and the dtypes of those that are not float32. ``models`` have them."""
+    """Norms by name, and the dtypes other than float32. ``models`` own the parameters."""
     found: dict[str, float | str] = {}
     kinds: dict[str, torch.dtype] = {}
     divided: set[int] = set()
@@ -32,7 +32,7 @@ def norms(
 
 
 def others(models: Iterable[tuple[str, nn.Module]], used: Iterable[torch.Tensor]) -> list[str]:
-    """What else of these models has a gradient: a teacher has none."""
+    """Other parameters of these models with a gradient; a teacher should have none."""
     own = {id(parameter) for parameter in used}
     return [
         plain(f"{name}.{path}")

@@ -1,4 +1,4 @@
-"""Where in its loops a program is, by their own counters: `epoch 0, batch 3`."""
+"""The position of a program in its loops, by their own counters: `epoch 0, batch 3`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Loop = tuple[int, int, int, list[str]]
 
 
 class Loops:
-    """The loops of files that were seen so far."""
+    """The loops of the files seen so far."""
 
     def __init__(self, is_own: Callable[[str], object]) -> None:
         self.is_own = is_own
         self.files: dict[str, list[Loop]] = {}
 
     def here(self) -> str:
-        """The counters of all loops that the program is in, the outermost first."""
+        """The counters of all loops around the current line, the outermost first."""
         found: list[str] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:

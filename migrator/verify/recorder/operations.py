@@ -25,15 +25,15 @@ from torch.overrides import TorchFunctionMode
 from values import has_gradient, leaves, on_host, unwrapped
 from watch import Watch
 
-WHOLE = 2**14  # elements of a tensor that is kept whole; of a larger one, about as many numbers
-_OPERATIONS = 50_000  # that are kept of a step
-_BEFORE = 1000  # that are kept of what comes before the first module
-_TRANSPARENT = {"to", "cuda", "cpu", "clone", "contiguous"}  # where type and gradient stay
+WHOLE = 2**14  # elements of a tensor that is stored whole; of a larger one, about as many numbers
+_OPERATIONS = 50_000  # bytes stored per step
+_BEFORE = 1000  # bytes stored from before the first module
+_TRANSPARENT = {"to", "cuda", "cpu", "clone", "contiguous"}  # places that keep type and gradient
 _GIVE_TENSORS = {"T", "mT", "H", "mH", "data", "real", "imag"}  # of the attributes
 _OWN_METHODS = {"detach", "flatten", "type_as", "__setitem__"}
-_UNSET = {"empty", "empty_like", "empty_strided", "new_empty"}  # what they give is chance
+_UNSET = {"empty", "empty_like", "empty_strided", "new_empty"}  # whose results are random
 _SETTING = {"fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
-# What only asks, or is no part of the computation.
+# Functions that only query something, or aren't part of the computation.
 _NOT_SEEN = {"size", "dim", "numel", "item", "tolist", "backward", "register_hook", "stride",
              "requires_grad_", "is_floating_point", "__len__", "__repr__", "__format__",
              "__hash__", "retain_grad", "is_contiguous", "data_ptr", "numpy"}  # fmt: skip
@@ -95,7 +95,7 @@ class Trace(TorchFunctionMode):
             self.active = self.focus == self.watch.step
 
     def _own_methods(self) -> None:
-        """Methods that torchax's tensors have of their own do not pass by torch's functions."""
+        """Let methods that torchax's tensors define themselves pass through torch's functions."""
         module = sys.modules.get("torchax.tensor")
         for name, value in list(vars(module.Tensor).items()) if module is not None else ():
             if name in _OWN_METHODS and callable(value):
@@ -144,7 +144,7 @@ class Trace(TorchFunctionMode):
                 trace.made[self] = trace.watch.line()
 
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            trace._enter()  # where the program has not set up a runtime
+            trace._enter()  # if the program has not set up a runtime
             module = unwrapped(self)
             if not trace.active or trace.watch.paused or is_traced() or module is not self:
                 return called(self, *args, **kwargs)
@@ -221,7 +221,7 @@ class Trace(TorchFunctionMode):
         if last not in _SETTING and not name.startswith("torch.nn.init."):
             with self.watch.at_rest():
                 reads = {p: on_host(t) for p, t in inputs if self._source(t) is None}
-        self.inside = True  # what it is made of is not seen
+        self.inside = True  # its inputs were not seen
         try:
             result = func(*args, **kwargs)
         finally:
@@ -267,7 +267,7 @@ class Trace(TorchFunctionMode):
         return len(outputs) == 1 and same and before.requires_grad == after.requires_grad
 
     def _source(self, tensor: torch.Tensor) -> tuple[int, str] | None:
-        """The operation that has made a tensor, and its place there; None: it is from before."""
+        """The operation that made a tensor, and its place among the results; None: made earlier."""
         found = self.known.get(id(tensor))
         return found[1:] if found is not None and found[0]() is tensor else None
 
@@ -336,7 +336,7 @@ class Trace(TorchFunctionMode):
         self.watch.events.append(event)
 
     def flush(self) -> None:
-        """Write what came before the first module, as much as is kept of it."""
+        """Write the events before the first module, as far as they are kept."""
         early, self.early = self.early, None
         with self.watch.at_rest():
             for event, tensors in early or ():
@@ -366,7 +366,7 @@ def name_of(func: Any) -> str:
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The numbers among the arguments of a call."""
+    """The numbers among a call's arguments."""
     if isinstance(value, (bool, int, float)):
         yield path, value
         return

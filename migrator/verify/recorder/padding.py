@@ -1,4 +1,4 @@
-"""Text that the runtime keeps in a buffer, or pads, and masks: compared is what counts of it."""
+"""Texts that the runtime buffers or pads, and masks: only the text itself is compared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from values import leaves
 
 @dataclass(frozen=True)
 class Padding:
-    """How many places along dimension 1 a model is given, and gives, and how many are text."""
+    """The model's input and output lengths along dimension 1, and how much of them is text."""
 
     width: int
     length: int
 
     def without(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The text of a tensor on the CPU; a tensor of another size as it is."""
+        """The text part of a tensor, on the CPU; tensors of another size unchanged."""
         is_padded = tensor.ndim > 1 and tensor.shape[1] == self.width
         return tensor[:, : self.length].contiguous() if is_padded else tensor
 
@@ -35,7 +35,7 @@ def compared(kind: str, found: list[tuple[str, torch.Tensor]]) -> list[tuple[str
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:
-    """Whether it is nothing but zeros and minus infinity."""
+    """Whether it only contains zeros and minus infinity."""
     if tensor.ndim < 2 or not tensor.is_floating_point() or tensor.numel() == 0:
         return False
     hidden = tensor == -torch.inf
@@ -43,15 +43,15 @@ def _is_mask(tensor: torch.Tensor) -> bool:
 
 
 class Windows:
-    """The last window that a model was to be given."""
+    """The last window passed to a model."""
 
     def __init__(self) -> None:
         self._window: torch.Tensor | None = None
         self._padding = NONE
-        self._prompt = NONE  # that of the prompt which transformers' `generate` gives a model now
+        self._prompt = NONE  # of the prompt that transformers' `generate` passes to a model now
 
     def follow(self) -> None:
-        """See what the runtime's buffers give, if it has some here."""
+        """Follow the runtime's buffers, if it has any."""
         self._follow_prompts()
         module = sys.modules.get("tpu_runtime.token_buffer")
         if module is None:
@@ -82,6 +82,6 @@ class Windows:
         module.filled = filled  # type: ignore[attr-defined]
 
     def padding(self, given: Any) -> Padding:
-        """That of the arguments of a model."""
+        """The padding of a model's arguments."""
         is_window = any(tensor is self._window for _, tensor in leaves(given))
         return self._padding if is_window else self._prompt

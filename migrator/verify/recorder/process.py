@@ -1,4 +1,4 @@
-"""The process that a program runs in: how it ends, what it starts, where else it writes."""
+"""The process of a program: how it ends, the processes it starts, and files elsewhere."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 OUT_OF_MEMORY = "out of memory"
 _WRITING = os.O_WRONLY | os.O_RDWR
 _CACHES = ("TORCH_HOME", "XDG_CACHE_HOME", "HF_HOME", "JAX_COMPILATION_CACHE_DIR")
-_MOST = 5  # files that are named
+_MOST = 5  # number of files that are named
 
 
 class Stopped(BaseException):
-    """SIGTERM: the time is over."""
+    """SIGTERM: the time limit was reached."""
 
 
 class Ended(BaseException):
-    """`os._exit`: the program ends here, without anything that comes at an end."""
+    """`os._exit`: the program ends here, without any cleanup."""
 
 
 class Finished(BaseException):
-    """Nothing that comes after this is wanted."""
+    """Nothing after this is needed."""
 
 
-_asked: list[str] = []  # "stopped", once that was asked for
+_asked: list[str] = []  # "stopped" after a request to stop
 
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """SIGTERM and `os._exit` end the program, but not before what was seen of it is written."""
+    """SIGTERM and `os._exit` end the program only after the recording has been written."""
     owner, leave = os.getpid(), os._exit
 
     def stop(_number: int, _frame: object) -> None:
@@ -63,7 +63,8 @@ def ending() -> Iterator[None]:
 
 
 def outcome(program: Callable[[], object], root: Path) -> tuple[str, int]:
-    """Run a program: why it ended, in a line ("" if it came to its end), and its exit code."""
+    """Run a program: the reason if it ended early, in one line ("" otherwise), and its exit
+    code."""
     try:
         with ending():
             program()
@@ -80,7 +81,7 @@ def outcome(program: Callable[[], object], root: Path) -> tuple[str, int]:
 
 
 def why(error: BaseException, root: Path) -> tuple[str, int]:
-    """Why a program ended, in a line, with the line of its own that failed; and its exit code."""
+    """Why a program ended, in one line, with its own line that failed; and its exit code."""
     if _asked or isinstance(error, Stopped):
         return "stopped", 124
     if isinstance(error, Ended):
@@ -106,12 +107,12 @@ def why(error: BaseException, root: Path) -> tuple[str, int]:
 
 
 def limit_memory(limit: int | None) -> None:
-    """Limit what this process may allocate to so many bytes, where the system can."""
+    """Limit the memory of this process to so many bytes, if the system supports it."""
     if limit is None:
         return
     import resource
 
-    # What is mapped from files, such as libraries, counts in RLIMIT_AS.
+    # Mapped files such as libraries count in RLIMIT_AS.
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (limit, hard))
@@ -160,7 +161,7 @@ class Children:
 
 
 class Outside:
-    """Files that a program writes outside of some folders, but for temporary ones and caches."""
+    """Files that a program writes outside of some folders, except temporary files and caches."""
 
     def __init__(self, inside: Sequence[Path]) -> None:
         self.written: list[str] = []
@@ -198,7 +199,7 @@ class Outside:
 
 
 def redirect(original: Path, root: Path) -> None:
-    """Where Python looks for modules: the copy instead of the folder that it is of."""
+    """Make Python search modules in the copy instead of the original folder."""
     for number, entry in enumerate(sys.path):
         path = Path(entry)
         if path == original or _lies_in(original, root, path):
@@ -206,18 +207,18 @@ def redirect(original: Path, root: Path) -> None:
 
 
 def _lies_in(original: Path, root: Path, path: Path) -> bool:
-    """Whether a path lies in the folder, and not in its copy, which may be kept in there."""
+    """Whether a path is in the folder, but not in the copy, which may be inside of it."""
     return original in path.parents and root not in (path, *path.parents)
 
 
 def imported_from(original: Path, root: Path) -> list[str]:
-    """Modules that were imported from the folder that the program's is a copy of."""
+    """Modules imported from the original of the copied folder."""
     if original == root:
         return []
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        # environments may lie in it, too
+        # environments may be inside of it, too
         if not isinstance(file, str) or "site-packages" in file:
             continue
         if _lies_in(original, root, Path(file)):

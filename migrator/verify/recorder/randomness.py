@@ -30,8 +30,8 @@ _FILLING = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cau
             "log_normal_")  # fmt: skip
 _DROPPING = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
              "feature_alpha_dropout")  # fmt: skip
-_Generator = torch._C.Generator  # the CPU's, whatever takes the place of torch.Generator
-_MIXED = 2**31 - 1  # a prime: seeds that are near to each other give others
+_Generator = torch._C.Generator  # the CPU's, whatever replaces torch.Generator
+_MIXED = 2**31 - 1  # a prime, so that nearby seeds give different sequences
 
 
 class Randomness:
@@ -43,13 +43,13 @@ class Randomness:
         self.states: dict[int, tuple[int, Counter[str]]] = {}
         self.shadows: dict[int, Any] = {}  # of generators of the device
         self.natively: dict[str, Callable[..., Any]] = {"rand": torch.rand}
-        self.drawn = 0  # calls that were replaced
+        self.drawn = 0  # number of replaced calls
         # Calls of dropout that were switched off or drawn here, and calls whose numbers come from
         # the back end. No numbers: a compiled step must not seem to remember something.
         self.dropped, self.traced = itertools.count(), itertools.count()
 
     def generator(self, name: str, shape: Any, named: torch.Generator | None) -> torch.Generator:
-        """A generator of the CPU for one call; `named` is the one that the call names."""
+        """A CPU generator for one call; `named` is the generator that the call names."""
         self.drawn += 1
         if named is not None and named is not torch.default_generator:
             return named if named.device.type == "cpu" else self._on_cpu(named)
@@ -59,12 +59,12 @@ class Randomness:
         return _Generator().manual_seed(mixed % 2**63)
 
     def _on_cpu(self, generator: torch.Generator) -> torch.Generator:
-        """The CPU's generator that does what one of the device would, seeded as that one is."""
+        """The CPU counterpart of a generator of the device, with the same seed."""
         known = self.shadows.get(id(generator))
-        if known is None or not torch.equal(known[2], generator.get_state()):  # seeded anew
+        if known is None or not torch.equal(known[2], generator.get_state()):  # seeded again
             known = (generator, _Generator().manual_seed(generator.initial_seed()), None)
         generator, shadow, _ = known
-        self.natively["rand"](1, device=generator.device, generator=generator)  # so that it moves
+        self.natively["rand"](1, device=generator.device, generator=generator)  # to advance it
         self.shadows[id(generator)] = (generator, shadow, generator.get_state())
         return shadow  # type: ignore[no-any-return]
 
@@ -78,7 +78,7 @@ class Randomness:
         return torch.tensor([*b"replayed", *number.to_bytes(8, "little")], dtype=torch.uint8)
 
     def restore(self, state: Any) -> bool:
-        """Go back to what `state` gave; False for the state of something else."""
+        """Return to a `state`; False for the state of something else."""
         if not isinstance(state, torch.Tensor) or state.numel() != 16:
             return False
         content = bytes(state.cpu().tolist())
@@ -90,12 +90,12 @@ class Randomness:
 
 
 def counted(count: itertools.count[int]) -> int:
-    """How often `next` was called."""
+    """The number of earlier calls of `next`."""
     return int(repr(count)[6:-1])
 
 
 def is_traced() -> bool:
-    """Whether JAX traces a program now, so that no numbers exist."""
+    """Whether JAX is tracing, so that tensors have no values."""
     core = sys.modules.get("jax._src.core")
     return core is not None and not core.trace_state_clean()
 
@@ -111,11 +111,11 @@ def seed_all(seed: int) -> None:
 
 
 def install(found: Any) -> None:
-    """Replace what samples in this process by a `Randomness`, or what stands for one; and seed."""
+    """Replace the sampling functions of this process by a `Randomness`, or a stand-in; and seed."""
     seed_all(found.seed)
     for name in _DRAWING:
         setattr(torch, name, _drawing(found, name, getattr(torch, name)))
-    torch.utils.data.dataset.randperm = torch.randperm  # random_split has its own name for it
+    torch.utils.data.dataset.randperm = torch.randperm  # random_split has its own reference to it
     for name in ("bernoulli", "multinomial"):
         setattr(torch.Tensor, name, _drawing(found, name, getattr(torch.Tensor, name)))
     for name in _LIKE:
@@ -136,7 +136,7 @@ def _has_numpy() -> bool:
 
 
 def _drawing(found: Randomness, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives a new tensor: drawn on the CPU, moved to where it should be."""
+    """A function that returns a new tensor: drawn on the CPU, then moved to its device."""
 
     @functools.wraps(function)
     def draw(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def _drawing(found: Randomness, name: str, function: Callable[..., Any]) -> Call
 
 
 def _shape(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What tells calls of one name apart: the sizes that they name."""
+    """Distinguishes calls of one function: the sizes in their arguments."""
     named = [a for a in (*args, *kwargs.values())
              if isinstance(a, (int, tuple, list, torch.Size, torch.Tensor))]  # fmt: skip
     return [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in named]
@@ -206,14 +206,14 @@ def _filling(found: Randomness, name: str, function: Callable[..., Any]) -> Call
             host = [_to_host(a) for a in args]
             function(numbers, *host, generator=drawing, **kwargs)
         if self.requires_grad and self.is_leaf and torch.is_grad_enabled():
-            return function(self, *args, generator=generator, **kwargs)  # torch says what is wrong
+            return function(self, *args, generator=generator, **kwargs)  # torch reports the error
         return self.copy_(numbers.to(self.device))
 
     return fill
 
 
 def _dropping(found: Randomness, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Dropout: off, or by a mask that is drawn here."""
+    """Dropout: off, or with a mask drawn here."""
 
     @functools.wraps(function)
     def drop(

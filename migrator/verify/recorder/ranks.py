@@ -30,7 +30,7 @@ import torch.distributed as dist
 if TYPE_CHECKING:
     from session import Session
 
-_TASK = "TPU_MIGRATE_RANK"  # tells a process that is started what it is: JSON
+_TASK = "TPU_MIGRATE_RANK"  # tells a started process its role: JSON
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _HERE = Path(__file__).resolve().parent
 _MAIN = ("init_main_from_path", "init_main_from_name")
@@ -44,7 +44,7 @@ def folder(output: Path, number: int) -> Path:
 
 
 def tell(joined: Callable[[int], None], leaves: Callable[[], None]) -> None:
-    """Say which rank this process is, once it is one; and that it leaves the others."""
+    """Note which rank this process is, once it is one; and when it leaves the group."""
     if not dist.is_available():
         return
     init, destroy = dist.init_process_group, dist.destroy_process_group
@@ -58,7 +58,7 @@ def tell(joined: Callable[[int], None], leaves: Callable[[], None]) -> None:
 
     @functools.wraps(destroy)
     def destroy_process_group(*args: Any, **kwargs: Any) -> None:
-        if sys.exc_info()[0] is None:  # else the others are elsewhere
+        if sys.exc_info()[0] is None:  # otherwise the others are elsewhere
             leaves()
         _kept.extend(dist.distributed_c10d._world.pg_map)
         destroy(*args, **kwargs)
@@ -85,7 +85,8 @@ def _meeting(address: str | None) -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End a rank, but do not take Python down: a thread of gloo that wants its lock would abort."""
+    """End a rank without finalizing Python: a thread of gloo that waits for the lock would
+    abort."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -95,7 +96,7 @@ def leave(code: int) -> NoReturn:
 
 
 def take_output(output: Path, number: int) -> None:
-    """Ranks print at the same time: all but the first do it into a file of their own."""
+    """Ranks print at the same time: all except the first write to files of their own."""
     if number == 0:
         return
     sys.stdout.flush()
@@ -109,7 +110,7 @@ def take_output(output: Path, number: int) -> None:
 
 
 class Started:
-    """Processes that a program starts, but for workers of data loaders: each may be a rank."""
+    """Processes that a program starts, except workers of data loaders: each may be a rank."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.numbers = session, itertools.count()
@@ -125,7 +126,7 @@ class Started:
             return found
 
         def begin(started: Any) -> None:
-            if task := os.environ.pop(_TASK, None):  # in a process that was forked off
+            if task := os.environ.pop(_TASK, None):  # in a forked process
                 number = json.loads(task)["number"]
                 session.fork(folder(session.output, number), number)
                 take_output(session.output, number)
@@ -139,7 +140,7 @@ class Started:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """While one is started."""
+        """While one is being started."""
         spec = str(Path(self.session.spec["output"]) / "spec.json")
         os.environ[_TASK] = json.dumps({"spec": spec, "number": next(self.numbers)})
         try:
@@ -149,13 +150,13 @@ class Started:
 
 
 def own_task() -> dict[str, Any]:
-    """What a process that was spawned is; taken out of its environment."""
+    """The role of a spawned process, removed from its environment."""
     task: dict[str, Any] = json.loads(os.environ.pop(_TASK))
     return task
 
 
 def record_main_task(session: Session) -> None:
-    """Record what this process was spawned for, which comes next."""
+    """Record the task that this process was spawned for."""
     run = multiprocessing.process.BaseProcess.run
 
     def begin(started: Any) -> None:
@@ -170,7 +171,7 @@ def record_main_task(session: Session) -> None:
 
 
 def _record(session: Session, started: Any, run: Callable[[Any], None]) -> int:
-    # what `torch.multiprocessing.spawn` starts hands errors on, and exits
+    # processes of `torch.multiprocessing.spawn` pass errors on, and exit
     if started._target is not None and started._target.__name__ == "_wrap":
         started._args = (_telling(session, started._args[0]), *started._args[1:])
     return session.record(lambda: run(started))
@@ -202,7 +203,7 @@ class PerThread:
         vars(self).update(_common=common, _own=threading.local())
 
     def enter(self, own: Any) -> None:
-        """From now on it stands for this, in this thread."""
+        """From now on, it stands for this object in this thread."""
         self._own.it = own
 
     def __getattr__(self, name: str) -> Any:
@@ -218,7 +219,7 @@ class PerThread:
 
 @contextmanager
 def printing(output: Path, rank: int | None) -> Iterator[None]:
-    """Threads print in turn: all but the first rank into a file of its own."""
+    """Threads print in turn: all except the first rank write to files of their own."""
     if not rank:
         yield
         return

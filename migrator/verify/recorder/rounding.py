@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)  # what cuDNN computes
+CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)  # computed by cuDNN
 _PRODUCTS = (*CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
 
 
@@ -45,12 +45,12 @@ _OF_MATRICES = _functions(
     "logdet slogdet det inverse inv inv_ex pinverse pinv solve solve_ex solve_triangular "
     "triangular_solve lstsq lu lu_factor lu_solve qr svd svdvals eig eigvals eigh eigvalsh "
     "matrix_exp"
-)  # not cholesky: a matrix may be positive by less than a unit
-_SIGNS = 2**20  # that are taken at once, from twice as many
+)  # not cholesky: a matrix may be positive definite by less than a unit
+_SIGNS = 2**20  # numbers used at once, from twice as many
 
 
 class Rounding(TorchFunctionMode):
-    """Rounds what this process computes; ``number`` chooses the signs."""
+    """Rounds the computations of this process differently; ``number`` chooses the signs."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class Rounding(TorchFunctionMode):
         drawn = torch.empty(2 * _SIGNS).bernoulli_(0.5, generator=generator) * 2 - 1
         self.drawn = {drawn.device: drawn}
         self.places = random.Random(number)
-        self.layers = 0  # of torch, that are at work: what they call is theirs
+        self.layers = 0  # running layers of torch: functions they call belong to them
 
     def install(self) -> None:
-        """From here on, and for good."""
+        """Start, for the rest of the process."""
         called = nn.Module.__call__
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            # attention has a child, but computes all by itself
+            # attention has a child, but computes everything itself
             is_layer = isinstance(module, nn.MultiheadAttention) or not any(module.children())
             of_torch = is_layer and type(module).__module__.startswith("torch.")
             self.layers += of_torch
@@ -96,20 +96,20 @@ class Rounding(TorchFunctionMode):
         return self.moved(output, multiplies, convolves)
 
     def moved(self, output: Any, multiplies: bool, convolves: bool) -> Any:
-        """What a layer gives, as it is rounded otherwise."""
+        """A layer's result with different rounding."""
         if type(output) is tuple:  # of recurrent layers
             return tuple(self.moved(part, multiplies, convolves) for part in output)
         if not isinstance(output, torch.Tensor) or not output.is_floating_point():
             return output
         eps = _unit(output.dtype, multiplies, convolves)
-        with torch._C.DisableTorchFunction():  # this is none of the program's
+        with torch._C.DisableTorchFunction():  # this is not the program's
             result = output + self.step(output, eps)
-            if result.requires_grad:  # by a hook, so that a gradient has a gradient, too
+            if result.requires_grad:  # by a hook, so that gradients have gradients, too
                 result.register_hook(lambda gradient: gradient + self.step(gradient, eps))
         return result
 
     def step(self, tensor: torch.Tensor, eps: float) -> torch.Tensor:
-        """By how much a tensor is moved, of its shape and dtype."""
+        """The amounts by which a tensor is moved, in its shape and dtype."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
             size = tensor.abs()
             typical = torch.linalg.vector_norm(size.float()) / max(tensor.numel(), 1) ** 0.5
@@ -136,7 +136,7 @@ class Rounding(TorchFunctionMode):
 
 
 def _unit(dtype: torch.dtype, multiplies: bool, convolves: bool) -> float:
-    """One in the last place of the coarser one of both back ends."""
+    """One unit in the last place of the coarser of both back ends."""
     if dtype == torch.float16:  # bfloat16 on a TPU
         return torch.finfo(torch.bfloat16).eps
     if dtype == torch.float32 and multiplies:

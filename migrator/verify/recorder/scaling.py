@@ -1,4 +1,4 @@
-"""Loss scaling, which a target without float16 does without."""
+"""Loss scaling, which a target without float16 doesn't need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIRST = 1024.0
 
 
 def install() -> None:
-    """Scalers begin low, and what they scale is known as it was before."""
+    """Start scalers low, and remember the original of scaled values."""
     made = torch.amp.GradScaler.__init__
 
     def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def _follow(kind: Any) -> None:
-    """What scalers of this class scale; ShardedGradScaler, for one, has a method of its own."""
+    """Follow scalers of this class; ShardedGradScaler, for example, has its own method."""
     scale = kind.scale
     if hasattr(scale, "_followed"):
         return

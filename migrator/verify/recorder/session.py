@@ -1,4 +1,4 @@
-"""A process that is recorded: what is replaced in it, what its program does, what is written."""
+"""A recorded process: what is replaced in it, the program's run, and the written recording."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Session:
         self.spec, self.output, self.number = spec, output, number
         self.root, self.original = Path(spec["root"]).resolve(), Path(spec["original"])
         self.owner = os.getpid()
-        self.rank: int | None = None  # in the process group, once that is made
-        self.error = ""  # of a rank, whose launcher only tells its exit code
-        self.failed = 0.0  # when that was
+        self.rank: int | None = None  # in the process group, once it exists
+        self.error = ""  # for a rank, whose launcher only reports its exit code
+        self.failed = 0.0  # time of that
         self.runtime: str | None = None
-        self.stood_in: Iterable[str] = ()  # what something else has computed than torch
+        self.stood_in: Iterable[str] = ()  # computations outside of torch
         output.mkdir(parents=True, exist_ok=True)
 
     # ---- before the program ------------------------------------------------------------------
@@ -95,7 +95,7 @@ class Session:
         self.watch.store.note({"rank": rank})
 
     def fork(self, output: Path, number: int) -> None:
-        """Go on in a process that was forked off: as a rank, which has its own recording."""
+        """Continue in a forked process, as a rank with its own recording."""
         self.output, self.number, self.owner = output, number, os.getpid()
         output.mkdir(parents=True, exist_ok=True)
         self.watch.restart(self._watch(output).store)
@@ -104,11 +104,11 @@ class Session:
     # ---- the program, and what is left of it -------------------------------------------------
 
     def record(self, program: Callable[[], object]) -> int:
-        """Run the program, and write what was seen, however it ends. Returns its exit code."""
+        """Run the program and write the recording, however it ends. Returns the exit code."""
         before = process.there(self.root) if self._sees_files else {}
         began = time.time()
         ended, code = self._run(program)
-        if os.getpid() != self.owner:  # a child of the program's, which got here by fork
+        if os.getpid() != self.owner:  # a child of the program that got here by fork
             return code
         seconds = time.time() - began
         written: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ class Session:
             with self.watch.at_rest():
                 if self.focus is not None:
                     self.focus.flush()
-                elif not ended:  # of less, only what came before is compared
+                elif not ended:  # with less, only earlier events are compared
                     self.watch.finish()
                     if self._sees_files:
                         own = Path(self.spec["output"])
@@ -128,7 +128,7 @@ class Session:
 
     @property
     def _sees_files(self) -> bool:
-        """Ranks share their folder: what they write there is seen once."""
+        """Ranks share their folder: files in it are recorded once."""
         return self.number is None or (self.number == 0 and self.spec["launched"])
 
     def _run(self, program: Callable[[], object]) -> tuple[str, int]:
@@ -167,7 +167,7 @@ class Session:
 
 
 class Thread(Session):
-    """A rank that is a thread of a recorded process, with all that would be a process's own."""
+    """A rank that is a thread of a recorded process, with everything a process would have."""
 
     def __init__(self, of: Session, rank: int) -> None:
         super().__init__(of.spec, ranks.folder(of.output, rank), rank)
@@ -181,10 +181,10 @@ class Thread(Session):
         self.failure: BaseException | None = None
 
     def record(self, program: Callable[[], object]) -> int:
-        """Raises what the program does: the other ranks end for its sake."""
+        """Run the rank. Raises the program's errors: the other ranks then end as well."""
         self.of.watch.enter(self.watch)
         self.of.random.enter(self.random)
-        randomness.seed_all(self.spec["seed"])  # as a process of its own is
+        randomness.seed_all(self.spec["seed"])  # like a process of its own
         with ranks.printing(self.output, self.rank):
             code = super().record(program)
         if self.failure is not None:
@@ -209,7 +209,7 @@ def _is_ours(module: Any) -> bool:
 
 
 def _runtime() -> str | None:
-    """The runtime of migrated code is imported first: it has to see torch's own functions."""
+    """Import the runtime of migrated code first: it has to see torch's own functions."""
     try:
         import tpu_runtime
     except ImportError:
@@ -218,7 +218,7 @@ def _runtime() -> str | None:
 
 
 def _leave_uncompiled() -> None:
-    """What torch.compile makes cannot be watched. It only rounds otherwise than its source."""
+    """Results of torch.compile can't be observed. It only rounds differently than its source."""
     import torch._dynamo
 
     if hasattr(torch._dynamo.config, "disable"):

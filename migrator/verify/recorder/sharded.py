@@ -16,18 +16,18 @@ _WRAPPED = "_fsdp_wrapped_module"
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """What a `DTensor` has on all ranks; others are whole."""
+    """A `DTensor` with the parts of all ranks; other tensors are returned as they are."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()  # type: ignore[no-any-return]
 
 
 def inner(module: nn.Module) -> nn.Module:
-    """The module that FSDP, or what it has become, wraps."""
+    """The module wrapped by FSDP, or by its replacement."""
     return getattr(module, _WRAPPED, module)
 
 
 def plain(path: str) -> str:
-    """The name of a parameter as it is without FSDP."""
+    """The name of a parameter without FSDP's prefixes."""
     return path.replace(f"{_WRAPPED}.", "")
 
 
@@ -36,7 +36,7 @@ def has_parts(module: nn.Module) -> bool:
 
 
 def state_dict(module: nn.Module) -> dict[str, Any]:
-    """Whole, in whichever form the program itself keeps it."""
+    """The whole state dict, in whichever form the program keeps it."""
     if not _units(module):
         return module.state_dict()
     fsdp = sys.modules["torch.distributed.fsdp"]
@@ -79,7 +79,7 @@ def _norms(name: str, handle: Any) -> dict[str, float]:
 
 
 def _parts(flat: Any) -> Iterator[torch.Tensor | None]:
-    """Of each parameter's gradient what is here."""
+    """The local part of each parameter's gradient."""
     for number, place in enumerate(flat._shard_param_infos):
         if flat._params is not None:  # use_orig_params=True
             yield flat._params[number].grad

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-_EARLY = 3  # steps after which all weights are kept: rounding has not grown yet
+_EARLY = 3  # steps after which all weights are stored: rounding has not grown yet
 _LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
 _SHARE = 4  # no more than one in so many bytes of the store is full then: the end needs room, too
 _NAMES = {
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def name_of(dtype: object) -> str | None:
-    """The name of a dtype of torch's or NumPy's in safetensors files; None for others."""
+    """The name of a torch or NumPy dtype in safetensors files; None for others."""
     return _NAMES.get(str(dtype).removeprefix("torch."))
 
 
@@ -75,12 +75,12 @@ class Store:
         return name
 
     def wants_weights(self, step: int) -> bool:
-        """Whether all weights are to be kept after so many steps."""
+        """Whether all weights are stored after so many steps."""
         roomy = self.size < self.limit / _SHARE
         return step <= _EARLY or (step in _LATER and roomy)
 
     def note(self, line: dict[str, Any]) -> None:
-        """Write what happened, and where the tensors since the last time are."""
+        """Write an event, with the entries of all tensors since the last one."""
         self.file.flush()
         new = dict(list(self.entries.items())[self.noted :])
         self.noted = len(self.entries)

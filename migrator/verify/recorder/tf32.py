@@ -10,12 +10,12 @@ EPS = 2.0**-10
 
 
 def in_tf32(convolution: bool) -> bool:
-    """Whether products of float32, or convolutions, are in TensorFloat32 now."""
+    """Whether float32 products, or convolutions, currently use TensorFloat32."""
     if torch.version.cuda is None or torch._C._cuda_getDeviceCount() == 0:
         return False
     if torch.cuda.get_device_capability() < (8, 0):
         return False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch 2.9 has two ways to ask
+        warnings.simplefilter("ignore")  # torch 2.9 has two interfaces for it
         part = torch.backends.cudnn if convolution else torch.backends.cuda.matmul
         return bool(part.allow_tf32)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tensors in what a program computes: found, brought to the host, written as numbers."""
+"""Tensors in a program's values: finding them, copying them to the host, writing numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compute_what_is_recorded() -> None:
     and compiled, by itself, with all that it is made of."""
     library = sys.modules.get("torch_xla")
     if library is not None and hasattr(library, "_XLAC"):
-        own = library._XLAC._xla_get_default_device()  # others may be other ranks'
+        own = library._XLAC._xla_get_default_device()  # others may belong to other ranks
         library._XLAC._xla_sync_live_tensors(own, [], False)
 
 
@@ -39,7 +39,7 @@ def for_json(number: float) -> float | str:
 
 
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU, in a type that a file can have."""
+    """A copy on the CPU, in a type that files support."""
     tensor = whole(tensor.detach())
     if tensor.is_sparse:
         tensor = tensor.to_dense()
@@ -66,7 +66,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The module in a wrapper for several devices, or of torch.compile."""
+    """The module inside of a wrapper for several devices, or of torch.compile."""
     while type(module).__name__ in _WRAPPERS:
         inner = getattr(module, "module", None) or getattr(module, "_orig_mod", None)
         if not isinstance(inner, torch.nn.Module):

@@ -52,23 +52,23 @@ class Watch(Events):
         super().__init__(store, root)
         self.steps = steps
         self.stop, self.stop_calls = stop, stop_calls
-        self.shortened = False  # it was ended by these
+        self.shortened = False  # why it ended
         self.begun: Counter[int] = Counter()  # steps, by optimizer
-        self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states behind the last of these
+        self.last: dict[str, list[tuple[str, torch.Tensor]]] = {}  # states after the last of these
         self.parted: dict[str, list[tuple[str, torch.Tensor]]] = {}  # before ranks did
         self.trains = self.closely = False
-        self.tracing: Any = None  # what is seen of the program that JAX traces: compiled.Traced
+        self.tracing: Any = None  # the trace of a program that JAX is tracing: compiled.Traced
         self.depth = 0
         self.calls: Counter[tuple[str, bool]] = Counter()
         self.trained: dict[int, tuple[str, nn.Module]] = {}
-        # By id: a class may hash by what it has not set yet, as torchmetrics' does.
+        # By id: a class may hash by attributes that aren't set yet, as torchmetrics' does.
         self.modules: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.names: dict[int, tuple[str, nn.Module]] = {}
         self.taken: Counter[str] = Counter()
         self.started: set[int] = set()
         self.windows = padding.Windows()
         self.paused = False
-        self.devices: set[str] = set()  # types of those where tensors were
+        self.devices: set[str] = set()  # device types of tensors
 
     # ---- what happens ----------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Watch(Events):
         Optimizer.__init__ = init  # type: ignore[method-assign]
 
     def _optimizer(self, optimizer: Optimizer) -> None:
-        """Keep what it trains, to read it at the end."""
+        """Remember the parameters it trains, to read them at the end."""
         self.trains = True
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         holding = [
@@ -120,7 +120,7 @@ class Watch(Events):
                 self.trained[id(unwrapped(module))] = (self.name(module), unwrapped(module))
 
     def modules_called(self, training: bool = True) -> None:
-        """Watch the calls of modules; else only of those that evaluate."""
+        """Watch all calls of modules, or only those that evaluate."""
         called = nn.Module.__call__
         watch = self
 
@@ -148,11 +148,11 @@ class Watch(Events):
         nn.Module.__call__ = call  # type: ignore[method-assign]
 
     def _wants(self, module: nn.Module) -> bool:
-        """Whether this call of a module is among the first, of those for training or the others."""
+        """Whether this call of a module is one of the first, in training or in evaluation."""
         key = (self.name(module), module.training)
         self.calls[key] += 1
         if self.stop_calls is not None and not self.trains and self.calls[key] > self.stop_calls:
-            if any(True for _ in module.parameters()):  # others may make the data
+            if any(True for _ in module.parameters()):  # others may produce the data
                 self._finish_early()
         return self.calls[key] <= self.steps
 
@@ -164,7 +164,7 @@ class Watch(Events):
         engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
         def run(roots: Any, *args: Any, **kwargs: Any) -> Any:
-            # only `backward` accumulates; torch.autograd.grad asks for gradients
+            # only `backward` accumulates; torch.autograd.grad returns gradients
             if kwargs.get("accumulate_grad") and not self.paused:
                 self._losses([root for root in roots if isinstance(root, torch.Tensor)])
             return engine(roots, *args, **kwargs)
@@ -216,13 +216,13 @@ class Watch(Events):
                 self._buffers()
 
     def begin(self, optimizers: list[Optimizer]) -> None:
-        """These begin a step, which may be one more than is wanted."""
+        """These optimizers begin a step, which may be one more than needed."""
         if any(self.begun[id(optimizer)] == self.stop for optimizer in optimizers):
             self._finish_early()
         self.begun.update(map(id, optimizers))
 
     def gradients(self, optimizer: Optimizer) -> None:
-        """The norms of what an optimizer is about to use, or has used."""
+        """The norms of gradients that an optimizer is about to use, or has used."""
         with self.at_rest():
             used = list(self.parameters(optimizer))
             found = norms(used, self.trained.values())
@@ -235,7 +235,7 @@ class Watch(Events):
             self.stepped(1)
 
     def stepped(self, number: int) -> None:
-        """So many steps of optimizers are over."""
+        """So many optimizer steps are complete."""
         self.step += number
         if number and self.stop is not None and self.stop in self.begun.values():
             with self.at_rest():
@@ -273,7 +273,7 @@ class Watch(Events):
         return [(path, self.on_host(v)) for path, v in found if isinstance(v, torch.Tensor)]
 
     def _buffers(self) -> None:
-        """What modules that are trained have counted and averaged until here."""
+        """Statistics that trained modules have collected so far."""
         for name, module in self.trained.values():
             found = [(sharded.plain(path), on_host(b)) for path, b in module.named_buffers()
                      if b.numel() <= _SMALL]  # fmt: skip
@@ -281,13 +281,15 @@ class Watch(Events):
                 self.keep("buffers", name, found)
 
     def leave_group(self) -> None:
-        """Ranks part: what each has a part of can be read as a whole for the last time."""
+        """Ranks leave their group: the last moment at which divided parameters can be read as a
+        whole."""
         with self.at_rest():
             found = [(n, m) for n, m in self.trained.values() if sharded.has_parts(m)]
             self.parted = {name: self._state(module) for name, module in found}
 
     def finish(self) -> None:
-        """The states of what was trained; behind the last step where that was ended in the next."""
+        """The final states of trained objects; after the last step, if the next one was ended
+        early."""
         kept = self.parted | (self.last if self.shortened else {})
         with self.at_rest():
             for name, module in self.trained.values():
@@ -303,7 +305,7 @@ class Watch(Events):
             self.keep(kind, name, padding.compared(kind, found), **about)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the CPU; where it was is noted."""
+        """A copy on the CPU; its device is noted."""
         self.devices.add(tensor.device.type)
         return on_host(tensor)
 
@@ -323,16 +325,16 @@ class Watch(Events):
         return any(isinstance(module, CONVOLUTIONS) for module in list(self.modules.values()))
 
     def leave(self) -> None:
-        """In a child of the program's process: nothing of it is watched."""
+        """Stop watching, in a child of the program's process."""
         self.paused = True
 
     def restart(self, store: Store) -> None:
-        """In a child that is a rank: it is watched, by itself."""
+        """Start anew, in a child that is a rank."""
         self.left = self.store  # the parent's, whose buffers must not be written here
         self.store, self.events, self.paused = store, [], False
 
     def at_rest(self) -> _AtRest:
-        """While what is watched is read, nothing of that is watched."""
+        """Don't watch while the recorder itself reads values."""
         return _AtRest(self)
 
 
