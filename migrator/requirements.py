@@ -304,9 +304,10 @@ def _from_checkout(extra: str) -> list[str]:
     import tomllib
 
     try:
-        project = tomllib.loads(
-            (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-        )["project"]
+        text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+        tables = re.split(r"^(?=\[)", text, flags=re.MULTILINE)  # the tools' take longest
+        own = "".join(table for table in tables if table.startswith("[project"))
+        project = tomllib.loads(own)["project"]
         if project["name"] == DISTRIBUTION:
             return list(project["optional-dependencies"][extra])
     except (OSError, KeyError, tomllib.TOMLDecodeError):

@@ -29,6 +29,7 @@ _PLACES = re.compile(
 
 _OF_MPI = "mpi4py.MPI.COMM_WORLD"
 JOBS = ("submitit.AutoExecutor", "submitit.SlurmExecutor")  # of Slurm, a process for each GPU
+_OTHERS = frozenset((_OF_MPI, *JOBS))
 
 
 class Processes:
@@ -127,9 +128,9 @@ def asks_other_launcher(names: Names, node: ast.AST) -> bool:
 
     Or whether a name is mpi4py's communicator of all processes, or starts Slurm jobs.
     """
-    match node:
-        case ast.Constant(value=str(text)):
-            return _PLACES.fullmatch(text) is not None
-        case ast.Attribute() | ast.Name(ctx=ast.Load()):
-            return names.qualified(node) in (_OF_MPI, *JOBS)
+    if type(node) is ast.Constant:
+        text = node.value
+        return isinstance(text, str) and _PLACES.fullmatch(text) is not None
+    if type(node) is ast.Attribute or (type(node) is ast.Name and type(node.ctx) is ast.Load):
+        return names.qualified(node) in _OTHERS
     return False
