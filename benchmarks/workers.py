@@ -26,8 +26,9 @@ from migrator.registry import registry  # noqa: E402
 
 FILES = 1000
 RUN = """
-import json, os, sys, time
+import gc, json, os, sys, time
 from pathlib import Path
+from migrator.cli import COLLECTING
 from migrator.config import Config
 from migrator.runs import pool
 from migrator.runs.run import migrate_paths
@@ -46,6 +47,7 @@ pool._migrate_batch.__name__ = pool._migrate_batch.__qualname__ = "_migrate_batc
 pool._migrate.__name__ = pool._migrate.__qualname__ = "_migrate"
 for function in (pool._migrate_batch, pool._migrate):
     function.__module__ = pool.__name__
+gc.set_threshold(*COLLECTING)  # as the command does
 report = migrate_paths([sys.argv[1]], "torchax", config=Config(jobs=int(sys.argv[2])))
 print(json.dumps([time.process_time(), len(report.files), len(report.changed)]))
 """

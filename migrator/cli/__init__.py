@@ -123,7 +123,7 @@ def cli() -> None:
 
 
 # Trees are many objects that stay: to look at them every 700 objects takes a quarter of all time.
-_COLLECTING = (100_000, 20, 50)
+COLLECTING = (100_000, 20, 50)
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     if COMPLETING in os.environ:
         import_module("migrator.cli.completion")  # brings our shells
     spell_out()
-    gc.set_threshold(*_COLLECTING)
+    gc.set_threshold(*COLLECTING)
     run = run_of(sys.argv[1:])  # what the command may be known by, before click takes it apart
     try:
         cli.main(prog_name="tpu-migrate", standalone_mode=False, obj=run)
