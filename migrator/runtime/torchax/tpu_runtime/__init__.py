@@ -1,11 +1,11 @@
-"""What a script migrated from CUDA to TPU by torchax needs at run time.
+"""What a script migrated from CUDA to TPU with torchax needs at run time.
 
-Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
-``torch.device("jax")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
-makes torch compute there. The other names are those of ``torch.cuda``.
+Written next to migrated code by tpu-migrate, but independent of it. ``import tpu_runtime`` makes
+``torch.device("jax")`` valid; ``tpu_runtime.setup()``, called once in the entry script after its
+imports, makes torch compute there. The other names are those of ``torch.cuda``.
 
-A copy has what its program needs: a file with ``NEEDED_BY`` is for programs that have one of those
-words. If a name is missing here, run tpu-migrate again.
+A copy only has what its program needs: a file with ``NEEDED_BY`` is for programs that use one of
+those words. If a name is missing here, run tpu-migrate again.
 """
 
 from typing import NoReturn
@@ -201,7 +201,7 @@ __all__ = [
     "train_step",
 ]
 
-# What is installed, in this order.
+# The order of installation.
 _CONCERNS = (
     report,
     cache,
@@ -254,11 +254,11 @@ _is_set_up = False
 
 
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
-    """Make torch compute by torchax from here on. Call it once, after the script's imports.
+    """Make torch compute through torchax from here on. Call it once, after the script's imports.
 
-    The device is not used yet: it may belong to ranks that the program starts.
-    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1 for a
-    single device, unless TPU_RUNTIME_NUM_CORES says otherwise. Further calls change the precision.
+    The device is not used yet: it may belong to ranks that the program starts later.
+    ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1
+    for a single device, unless TPU_RUNTIME_NUM_CORES is set. Further calls change the precision.
     """
     global _is_set_up
     set_matmul_precision(precision)

@@ -1,4 +1,4 @@
-"""Which torch and torchax this package was made for; anything else stops at import, in one line."""
+"""The versions of torch and torchax that this package supports; others raise at import."""
 
 from importlib import metadata
 
@@ -10,7 +10,7 @@ OLDEST_TORCH, FIRST_BROKEN_TORCH = (2, 9), (2, 13)
 
 
 def check() -> None:
-    """Raise RuntimeError or ImportError, with what to install, unless the versions fit together."""
+    """Raise RuntimeError or ImportError that names what to install, unless the versions match."""
     install = "pip install 'torch==2.9.0' 'torchax==0.0.13' 'jax==0.10.2'"
     import torch
 
@@ -22,13 +22,13 @@ def check() -> None:
     drawn = np.random.get_state(legacy=False)
     try:
         import torchax
-    except Exception as error:  # a damaged torchax fails with AttributeError and others
+    except Exception as error:  # a damaged torchax raises AttributeError and others
         raise ImportError(
             f"tpu_runtime (torchax) cannot import torchax ({type(error).__name__}: {error}): "
             f"{install}"
         ) from error
     finally:
-        np.random.set_state(drawn)  # JAX 0.10 draws five of NumPy's numbers when it is imported
+        np.random.set_state(drawn)  # JAX 0.10 draws five NumPy random numbers at import
     try:
         recorded = metadata.version("torchax")
     except metadata.PackageNotFoundError:

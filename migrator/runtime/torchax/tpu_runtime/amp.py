@@ -1,7 +1,7 @@
 """Mixed precision, with the operator lists of CUDA's autocast and bfloat16.
 
 torchax 0.0.13: `torch.autocast` leaves float32; torchax's own misses convolutions (a bfloat16 input
-meets a float32 bias and raises), softmax, norms and exponentials, fails in `cat`, and on leaving
+meets a float32 bias and raises), softmax, norms and exponentials, fails in `cat`, and on exit
 rewinds the random numbers, so that every step draws the same dropout mask.
 """
 
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # https://docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast". An operator that is
-# reached inside another torch function is known by its ATen name.
+# called inside another torch function is listed by its ATen name.
 _LOWER = """
     __matmul__ __rmatmul__ addbmm addmm addmv addr baddbmm bmm chain_matmul multi_dot conv1d conv2d
     conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc einsum linear matmul mm mv
@@ -66,7 +66,7 @@ _float32_functions = _functions(_FLOAT32, _FLOAT32_ATEN)
 
 
 def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments in the dtype that autocast wants for ``function``; only device tensors."""
+    """The arguments in the dtype that autocast requires for ``function``; only device tensors."""
     if function in _lower_functions:
         dtype = env.param.autocast_dtype
     elif function in _float32_functions:
@@ -93,7 +93,7 @@ class autocast:
     Takes the arguments of ``torch.autocast`` (device type first) and of ``torch.cuda.amp.autocast``
     (enabled first). The device type is ignored, except that "cpu" means torch's own autocast.
     float16 becomes bfloat16, which the TPU computes in, and which is the default; ``cache_enabled``
-    changes nothing. A dtype that is no lower precision disables it, with a warning, as in torch.
+    changes nothing. A dtype that isn't lower precision disables it, with a warning, as in torch.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ def _is_on() -> bool:
 
 
 def _answers() -> None:
-    """Let torch's questions about autocast be answered for the device; who names none, as code for
-    GPUs, means it, too."""
+    """Answer torch's questions about autocast for the device; also if none is named, because code
+    for GPUs means it."""
     is_enabled, get_dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 
     @functools.wraps(is_enabled)
@@ -166,8 +166,8 @@ def _answers() -> None:
 
 
 def _as_in_the_first_pass(checkpoint: Callable[..., R]) -> Callable[..., R]:
-    """A function of `torch.utils.checkpoint`, which asks torch's own autocast what to do when it
-    computes again: it is off here."""
+    """A function of `torch.utils.checkpoint`, which asks torch's own autocast how to recompute:
+    that autocast is off here."""
 
     def with_autocast(function: Callable[..., Any], *args: Any, **kwargs: Any) -> R:
         first = autocast(enabled=_is_on())
@@ -185,9 +185,9 @@ def _keep_autocast(module: Any) -> None:
 
 
 def install(env: Environment) -> None:
-    """Cast arguments, by these lists alone.
+    """Cast arguments by these lists only.
 
-    torchax's policies for lists of tensors go: they fail, and JAX promotes by itself.
+    torchax's policies for lists of tensors are removed: they fail, and JAX promotes by itself.
     """
     patch(modes, cast_arguments=cast_arguments)
     _answers()

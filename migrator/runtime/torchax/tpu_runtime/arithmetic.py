@@ -1,7 +1,7 @@
-"""Sums and arithmetic that torchax 0.0.13 computes wrong for integers or numbers, or not at all.
+"""Sums and arithmetic that torchax 0.0.13 gets wrong for integers or numbers, or doesn't support.
 
-Each says what is wrong. Found by benchmarks/operator_audit.py. Arguments are in the dtype of the
-result here, see dtypes.py.
+Each docstring says what is wrong. Found by benchmarks/operator_audit.py. Arguments already have
+the dtype of the result here, see dtypes.py.
 """
 
 import math
@@ -26,7 +26,7 @@ def _is_exact(*values: Any) -> bool:
 
 
 def _power(x: Any, y: Any) -> Array:
-    """Powers of integers go by float32, wrong beyond 2**24."""
+    """Powers of integers go through float32, which is wrong beyond 2**24."""
     if not _is_exact(x, y):
         return jnp.power(x, float(y) if type(y) is int else y)
     if type(y) is int:
@@ -36,18 +36,18 @@ def _power(x: Any, y: Any) -> Array:
 
 
 def _divide(x: Any, y: Any, *, rounding_mode: str | None = None) -> Array:
-    """Quotients of integers toward zero go by float32, too."""
+    """Quotients of integers rounded toward zero also go through float32."""
     if rounding_mode == "floor":
         return jnp.floor_divide(x, y)
     if rounding_mode == "trunc" and _is_exact(x, y):
-        dtype = jnp.result_type(x, y)  # a number takes that of the tensor
+        dtype = jnp.result_type(x, y)  # a number takes the tensor's dtype
         return jax.lax.div(*jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype)))
     quotient = jnp.true_divide(x, y)
     return jnp.trunc(quotient) if rounding_mode == "trunc" else quotient
 
 
 def _over(reduce: Callable[..., Array]) -> Callable[..., Array]:
-    """`dtype=` is left out, or raises."""
+    """`dtype=` is ignored, or raises."""
 
     def reduced(x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
         if dtype is not None:
@@ -59,9 +59,9 @@ def _over(reduce: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _gamma(a: Any, x: Any, *, of: Callable[..., Array], small: float) -> Array:
-    """Wrong where ``a`` is 0 or infinite; torchax asks whether all elements at once are below 0.
+    """Wrong if ``a`` is 0 or infinite; torchax tests whether all elements at once are below 0.
 
-    ``small``: the limit for a small ``x``.
+    ``small``: the limit for small ``x``.
     """
     a, x = jnp.asarray(a), jnp.asarray(x)
     endless = jnp.isinf(a)
@@ -72,7 +72,7 @@ def _gamma(a: Any, x: Any, *, of: Callable[..., Array], small: float) -> Array:
 
 
 def _zeta(x: Any, q: Any) -> Array:
-    """Wrong at poles, and where ``x`` is infinite."""
+    """Wrong at poles, and for infinite ``x``."""
     x, q = jnp.asarray(x) * 1.0, jnp.asarray(q) * 1.0
     is_whole = q == jnp.floor(q)
     wrong = (x < 1) | ((q < 0) & ~is_whole & (x != jnp.floor(x)))
@@ -82,18 +82,18 @@ def _zeta(x: Any, q: Any) -> Array:
 
 
 def _times_log(x: Any, y: Any, *, log: Callable[..., Array]) -> Array:
-    """A number raises."""
+    """Raises for a number."""
     x, y = jnp.asarray(x), jnp.asarray(y)
     return jnp.where((x == 0) & ~jnp.isnan(y), 0.0, x * log(y))
 
 
 def _isin(x: Any, of: Any, *, assume_unique: bool = False, invert: bool = False) -> Array:
-    """A number raises."""
+    """Raises for a number."""
     return jnp.isin(jnp.asarray(x), jnp.asarray(of), invert=invert)
 
 
 def _clamp(x: Any, min: Any = None, max: Any = None) -> Array:
-    """NaN alone is no bound."""
+    """NaN alone doesn't count as a bound."""
     if any(isinstance(bound, float) and math.isnan(bound) for bound in (min, max)):
         if min is None or max is None:
             return x
@@ -101,17 +101,17 @@ def _clamp(x: Any, min: Any = None, max: Any = None) -> Array:
 
 
 def _complex(real: Array, imaginary: Array) -> Array:
-    """Not a number where the imaginary part is infinite."""
+    """Not a number if the imaginary part is infinite."""
     return jax.lax.complex(*jnp.broadcast_arrays(real, imaginary))
 
 
 def _of_arrays(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Polynomials take no number."""
+    """Polynomials don't accept a number."""
     return lambda x, n: function(jnp.asarray(x) * 1.0, jnp.asarray(n) * 1.0)
 
 
 def lerp(start: Array, end: Array, weight: Any) -> Array:
-    """Of what is transposed it raises, by an operator that torchax does not know."""
+    """Raises for transposed tensors, in an operator that torchax doesn't know."""
     if isinstance(weight, jax.Array):
         near, far = weight * (end - start) + start, (weight - 1) * (end - start) + end
         return jnp.where(jnp.abs(weight) >= 0.5, far, near)
@@ -126,9 +126,9 @@ def install(env: Environment) -> None:
     aten = torch.ops.aten
     for operator, function in (
         (aten.pow, _power),
-        (aten.fmod, jnp.fmod),  # by float32
+        (aten.fmod, jnp.fmod),  # through float32
         (aten.div, _divide),
-        (aten.atan2, jnp.arctan2),  # where the first is a number
+        (aten.atan2, jnp.arctan2),  # if the first is a number
         (aten.copysign, jnp.copysign),
         (aten.igamma, partial(_gamma, of=jax.scipy.special.gammainc, small=0)),
         (aten.igammac, partial(_gamma, of=jax.scipy.special.gammaincc, small=1)),

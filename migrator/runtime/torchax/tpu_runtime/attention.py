@@ -1,6 +1,6 @@
 """Attention and padded sequences.
 
-torchax 0.0.13: `scaled_dot_product_attention` raises for masks that need broadcasting, as (batch,
+torchax 0.0.13: `scaled_dot_product_attention` raises for masks that need broadcasting, like (batch,
 1, 1, length), and gives NaN for a query whose whole row is masked, where torch gives 0;
 `pack_padded_sequence` raises.
 """
@@ -39,7 +39,7 @@ def _safe_softmax(env: Environment, function: Function, args: Any, kwargs: Any) 
 
 
 def _packed_places(batch_sizes: torch.Tensor) -> Array:
-    """The rows of a (time, batch) sequence that a packed one has, in its order."""
+    """The positions in a (time, batch) sequence that a packed one contains, in its order."""
     count = int(batch_sizes[0])
     rows = [t * count + b for t, size in enumerate(batch_sizes.tolist()) for b in range(size)]
     return jnp.array(rows)
@@ -65,7 +65,7 @@ def _pack_backward(
 
 
 def install(env: Environment) -> None:
-    """Add the two operators of packed sequences."""
+    """Add the two operators for packed sequences."""
     aten = torch.ops.aten
     register(env, aten._pack_padded_sequence, _pack, of_arrays=False)
     register(env, aten._pack_padded_sequence_backward, _pack_backward, of_arrays=False)

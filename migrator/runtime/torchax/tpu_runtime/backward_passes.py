@@ -1,8 +1,8 @@
-"""Hooks and functions of the program's that a backward pass calls.
+"""The program's own hooks and functions that a backward pass calls.
 
-The function mode calls backward from outside of itself, so that `grad * mask.to("jax")` in a hook
-would reach torch, which knows no such device. Here they are inside of it, and the operators of the
-pass outside, as they are in a forward pass.
+The function mode is off while backward runs, so `grad * mask.to("jax")` in a hook would go to
+torch, which doesn't know that device. Here such functions run with the mode on, and the operators
+of the pass run with it off, as they do in a forward pass.
 """
 
 import functools
@@ -24,7 +24,7 @@ NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian lineariz
 
 
 class _InBackward(FunctionMode):
-    """The function mode, for what is the program's own."""
+    """The function mode, for the program's own code."""
 
 
 def _inside(env: Environment, run: Function) -> Function:
@@ -32,7 +32,7 @@ def _inside(env: Environment, run: Function) -> Function:
 
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
-        # A pass within a pass, as that of a reentrant checkpoint, has the mode already.
+        # A pass within a pass, like that of a reentrant checkpoint, has the mode already.
         is_inside = any(type(each) is _InBackward for each in _get_current_function_mode_stack())
         with nullcontext() if is_inside else mode:
             return run(*args, **kwargs)
@@ -52,7 +52,7 @@ def _outside(dispatch: Function) -> Function:
 
 
 def install(env: Environment) -> None:
-    """Put the mode around torch's engine."""
+    """Turn the mode on around calls from torch's engine."""
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]  # or a recorder's
     patch(torch.autograd, _engine_run_backward=_inside(env, engine))
     patch(DispatchMode, __torch_dispatch__=_outside(DispatchMode.__torch_dispatch__))

@@ -1,7 +1,7 @@
 """Backward passes that torchax lacks, as the transpose (jax.vjp) of the forward operator.
 
 torchax 0.0.13 has none for convolution, upsampling, grid_sample, replication padding, shrinking,
-masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. That of BatchNorm is in
+masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. BatchNorm's is in
 buffers.py, those of pools are in pooling.py.
 """
 
@@ -22,7 +22,7 @@ NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian lineariz
 
 
 def _register_missing(env: Environment, operator: Any, function: Function) -> None:
-    """Add a function of arrays, unless torchax has the operator by now."""
+    """Add a function of arrays, unless this torchax already has the operator."""
     known = {operator, *(getattr(operator, overload) for overload in operator.overloads())}
     if not any(form in env._ops or form in env._decomps for form in known):
         register(env, operator, function, of_arrays=True)
@@ -39,7 +39,7 @@ def _convolution_backward(
         )
 
     grad_x, grad_weight = pull_back(forward, (x, weight), gradient)
-    channel = gradient.ndim - weight.ndim + 1  # without a batch it is the first
+    channel = gradient.ndim - weight.ndim + 1  # without a batch it is the first dimension
     others = tuple(axis for axis in range(gradient.ndim) if axis != channel)
     return masked((grad_x, grad_weight, gradient.sum(others)), mask)
 
@@ -122,7 +122,7 @@ def _layer_norm_backward(
     gradient: Array, x: Array, shape: Any, mean: Array, rstd: Array, weight: Any, bias: Any,
     mask: Any,
 ) -> Any:  # fmt: skip
-    """torchax 0.0.13 calls a function of JAX that does not exist."""
+    """torchax 0.0.13 calls a function that doesn't exist in JAX."""
     wide = jnp.promote_types(x.dtype, jnp.float32)
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     outer = tuple(range(x.ndim - len(shape)))

@@ -1,7 +1,7 @@
-"""BatchNorm, whose running statistics are buffers that a training step must move.
+"""BatchNorm, whose running statistics are buffers that a training step has to update.
 
-torchax 0.0.13 computes new running statistics and throws them away, so that `model.eval()` after
-training normalises by mean 0 and variance 1, silently; it would also take the biased variance.
+torchax 0.0.13 computes new running statistics and discards them, so that `model.eval()` after
+training silently normalises by mean 0 and variance 1; it would also use the biased variance.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def _batch_norm(
     arrays = [t.jax() if is_device_tensor(t) else None for t in (x, weight, bias, means, variances)]
     if not training:
         return env.j2t_iso(_evaluate(*arrays, float(eps)))  # type: ignore[no-any-return]
-    # The momentum as an array: with momentum=None it is another number at each step.
+    # The momentum as an array: with momentum=None it is a different number in each step.
     *results, new_means, new_variances = _train(*arrays, jnp.asarray(momentum), float(eps))
     if means is not None:
         means._elem, variances._elem = new_means, new_variances

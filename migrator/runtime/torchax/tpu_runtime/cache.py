@@ -1,4 +1,4 @@
-"""JAX's persistent compilation cache: a second run finds the first run's compiled programs."""
+"""JAX's persistent compilation cache: a second run reuses the first run's compiled programs."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ import jax
 
 
 def install(env: object) -> None:
-    """Keep compiled programs between runs, in a folder of the user's cache.
+    """Keep compiled programs between runs, in the user's cache folder.
 
-    JAX_COMPILATION_CACHE_DIR and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS win where they are
-    set. Where the folder cannot be written (read-only home) nothing is kept, and nothing fails.
+    JAX_COMPILATION_CACHE_DIR and JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS take precedence if
+    they are set. If the folder can't be written (read-only home), nothing is kept or raised.
     """
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        # Eager code is many small programs; JAX's limit of one second would keep none of them.
+        # Eager code runs many small programs; JAX's limit of one second would keep none of them.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if getattr(jax.config, "jax_compilation_cache_dir", None):
         return
@@ -27,6 +27,6 @@ def _folder() -> Path | None:
         base = os.environ.get("XDG_CACHE_HOME")
         folder = (Path(base) if base else Path.home() / ".cache") / "tpu_runtime" / "jax"
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
     return folder if os.access(folder, os.W_OK) else None

@@ -1,4 +1,4 @@
-"""How the other files see torch calls: what is a device tensor, how to run natively, and the table
+"""How the other files treat torch calls: what a device tensor is, how to run natively, and a table
 of functions that are replaced because torchax gets them wrong."""
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torchax.view import View
 from .device import DEVICE_TYPE
 
 Function = Callable[..., Any]
-# Without torchax an attribute of a tensor takes 0.06 µs instead of 20.
+# Outside of torchax, reading an attribute of a tensor takes 0.06 µs instead of 20.
 natively: Any = torch._C.DisableTorchFunction
 # A replacement gets (env, function, args, kwargs); NotImplemented means "go on as usual".
 Replacement = Callable[[Environment, Function, tuple[Any, ...], dict[str, Any]], Any]
@@ -44,7 +44,7 @@ def is_device_tensor(value: object) -> bool:
 
 
 def holds_device_tensor(value: object) -> bool:
-    """Whether a device tensor is in ``value`` or in its lists, tuples and dicts."""
+    """Whether ``value`` is a device tensor, or its lists, tuples and dicts contain one."""
     if isinstance(value, (Tensor, View)):
         return True
     if isinstance(value, (tuple, list)):
@@ -55,7 +55,7 @@ def holds_device_tensor(value: object) -> bool:
 
 
 def needs_gradient(value: object) -> bool:
-    """Whether a gradient is asked for ``value``, or anything in its lists, tuples and dicts."""
+    """Whether a gradient is required for ``value``, or anything in its lists, tuples and dicts."""
     return torch.is_grad_enabled() and _requires_grad(value)
 
 
@@ -70,10 +70,10 @@ def _requires_grad(value: object) -> bool:
 
 
 def register(env: Environment, operator: Any, function: Function, *, of_arrays: bool) -> Operator:
-    """Compute an ATen operator by ``function``, which gets JAX arrays, or torch tensors.
+    """Compute an ATen operator with ``function``, which gets JAX arrays, or torch tensors.
 
-    ``operator`` is one overload, or a packet: then none of torchax's own overloads is left. The
-    operator in place is derived from it (views.py), and not taken apart as torch does it.
+    ``operator`` is one overload, or a packet, which removes all of torchax's own overloads. The
+    in-place operator is derived from it (views.py), and not decomposed as torch does it.
     """
     packet = getattr(operator, "overloadpacket", operator)
     if (in_place := getattr(torch.ops.aten, f"{packet.__name__}_", None)) is not None:
@@ -91,7 +91,7 @@ def register(env: Environment, operator: Any, function: Function, *, of_arrays: 
 
 
 def names_device(device: object) -> bool:
-    """Whether a ``device=`` argument means the TPU, as a number does.
+    """Whether a ``device=`` argument means the TPU; a number does.
 
     "cuda" does not, and fails in torch itself.
     """
@@ -106,7 +106,7 @@ def move(env: Environment, tensor: torch.Tensor) -> Tensor:
 
 
 def native(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call ``function`` as if torchax were not there."""
+    """Call ``function`` as if torchax weren't there."""
     guard = torch._C._DisableTorchDispatch()
     try:
         return function(*args, **kwargs)

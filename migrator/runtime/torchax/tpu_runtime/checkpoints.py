@@ -1,4 +1,4 @@
-"""Files of tensors: saved as CPU tensors, so that any machine reads them."""
+"""Files of tensors: saved as CPU tensors, so that they can be read on any machine."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ import torch
 def save(obj: object, f: Any, **kwargs: Any) -> None:
     """`torch.save`, with every device tensor in ``obj`` written as a CPU tensor.
 
-    After ``setup`` the same holds for `torch.save` itself, pickle and deepcopy.
+    After ``setup`` the same applies to `torch.save` itself, pickle and deepcopy.
     """
     torch.save(obj, f, **kwargs)

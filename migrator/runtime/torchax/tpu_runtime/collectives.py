@@ -1,11 +1,11 @@
-"""What ranks exchange: programs that all of them run at the same time, each with its own row.
+"""Exchanges between ranks: programs that all of them run at the same time, each with its own row.
 
-A rank's array is a row of one that lies on the devices of all ranks, without a copy; the exchange
-is XLA's. Values that only one rank gives away are sent as bits, so that they come as they were.
-Tensors of one type are put behind each other, as torch's buckets do: one exchange is one program.
+A rank's array is a row of an array that spans the devices of all ranks, without a copy; XLA does
+the exchange. Values that only one rank sends are sent as bits, so that they arrive unchanged.
+Tensors of one type are concatenated, like torch's buckets: one exchange is one program.
 
-JAX 0.10 on the CPU: in `lax.psum_scatter` between processes, a rank's part may end in what another
-rank has written there since, silently. There the whole is summed.
+JAX 0.10 on the CPU: in `lax.psum_scatter` between processes, a rank's part may silently end in
+what another rank has written there since. So the whole is summed there.
 """
 
 import functools
@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 Array = Any
 
 _AXIS = "rank"
-_BUCKET = 2**28  # bytes that are put behind each other
+_BUCKET = 2**28  # bytes that are concatenated
 _ROWS = PartitionSpec(_AXIS)
 _BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 _SUMMED = {"sum": lax.psum, "avg": lax.psum, "min": lax.pmin, "max": lax.pmax}
@@ -35,7 +35,7 @@ _JOINED: dict[str, Callable[..., Array]] = {
 
 
 class Exchange:
-    """The exchanges of some ranks, by their devices in the order of their ranks."""
+    """The exchanges of a set of ranks, given by their devices in rank order."""
 
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self.size = len(devices)
@@ -45,28 +45,28 @@ class Exchange:
         self._on_cpu = devices[0].platform == "cpu"
 
     def reduce(self, arrays: list[Array], operation: str) -> list[Array]:
-        """The sum, or another ``operation``, of what the ranks have, on each of them."""
+        """The sum, or another ``operation``, of all ranks' values, on each of them."""
         return self._in_buckets(arrays, _reduced, operation, self.size)
 
     def broadcast(self, arrays: list[Array], root: int) -> list[Array]:
-        """What ``root`` has, on each rank."""
+        """The value of ``root``, on each rank."""
         return self._in_buckets(arrays, _broadcast, root)
 
     def gather(self, arrays: list[Array]) -> list[Array]:
-        """What all ranks have, by rank in a new first dimension."""
+        """The values of all ranks, stacked by rank in a new first dimension."""
         return [self._run(array, _gathered) for array in arrays]
 
     def scatter(self, arrays: list[Array], root: int) -> list[Array]:
-        """Of what ``root`` has, the part along the first dimension that is this rank's."""
+        """This rank's part, along the first dimension, of the value of ``root``."""
         return [self._run(array, _scattered, root, self._on_cpu)[0] for array in arrays]
 
     def reduce_scatter(self, arrays: list[Array], operation: str) -> list[Array]:
-        """The same part of the sum, or another ``operation``, of what the ranks have."""
+        """This rank's part of the sum, or another ``operation``, of all ranks' values."""
         how = operation, self.size, self._on_cpu
         return [self._run(array, _reduced_part, *how)[0] for array in arrays]
 
     def transpose(self, arrays: list[Array]) -> list[Array]:
-        """Part by part along the first dimension: those that the ranks have for this one."""
+        """All-to-all along the first dimension: the parts that the ranks have for this one."""
         return [self._run(array, _transposed) for array in arrays]
 
     def _in_buckets(
@@ -93,7 +93,7 @@ class Exchange:
             )  # fmt: skip
             program = self._programs[body, how] = jax.jit(mapped)
         array = array if array.ndim else array[None]
-        if self._on_cpu:  # programs that run at once there wait for each other's threads
+        if self._on_cpu:  # concurrent programs there wait for each other's threads
             array.block_until_ready()
         shape = (self.size * array.shape[0], *array.shape[1:])
         row = jax.make_array_from_single_device_arrays(shape, self._rows, [array])
@@ -104,7 +104,7 @@ class Exchange:
 
 
 def _buckets(arrays: list[Array]) -> Iterator[list[int]]:
-    """Numbers of arrays of the same type, up to some size together."""
+    """Indices of arrays of the same type, grouped up to some size."""
     kinds: dict[Any, list[int]] = {}
     for i, array in enumerate(arrays):
         bucket = kinds.setdefault(array.dtype, [])
@@ -163,7 +163,7 @@ def _own(total: Array) -> Array:
 def _mean(total: Array, operation: str, size: int) -> Array:
     if operation != "avg":
         return total
-    if jnp.issubdtype(total.dtype, jnp.integer):  # as NCCL divides them
+    if jnp.issubdtype(total.dtype, jnp.integer):  # as NCCL divides integers
         return lax.div(total, jnp.asarray(size, total.dtype))
     return total / size
 
@@ -206,6 +206,6 @@ def _transposed(row: Array) -> Array:
 
 @functools.cache
 def of_devices(numbers: tuple[int, ...]) -> Exchange:
-    """The exchanges of the ranks that have these devices."""
+    """The exchanges of the ranks with these devices."""
     devices = {device.id: device for device in jax.devices()}
     return Exchange([devices[number] for number in numbers])

@@ -1,5 +1,5 @@
-"""A function that runs as one program where it can: which program fits a call, and when it is
-compiled."""
+"""A function that runs as one program if possible: which program fits a call, and when to compile
+one."""
 
 import os
 import sys
@@ -24,16 +24,16 @@ from .numbers import Varying
 from .programs import Program
 from .structures import Structure
 
-EAGER = "TPU_RUNTIME_EAGER"  # set: nothing is compiled as a whole, for debugging
-MANY = 8  # sets of values of one step, at which a value that changes every time is suspected
-MOST = 32  # programs of one step that are kept
-UNUSED = 3  # programs that ran once only, after which values have to come twice to be compiled
+EAGER = "TPU_RUNTIME_EAGER"  # if set, nothing is compiled as a whole, for debugging
+MANY = 8  # sets of values of one step, after which a value that changes every time is suspected
+MOST = 32  # programs kept for one step
+UNUSED = 3  # programs that only ran once, after which values must occur twice to be compiled
 
 
 class Compiled:
-    """A function that runs as one program where it can, as it is where it cannot."""
+    """A function that runs as one program if it can, and as it is otherwise."""
 
-    patient = True  # what is new runs as it is, and is compiled when it comes again
+    patient = True  # a new form runs as it is, and is compiled when it occurs again
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class Compiled:
         self.why_eager = ""
         self.compilations = 0
         self.record = report.record(self._place())
-        self.sets = 0  # of shapes and Python values that have come
-        self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is the last
+        self.sets = 0  # of shapes and Python values seen so far
+        self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is last
         self._by_key: dict[Any, list[Program]] = {}
         self._varying = Varying()
         # Keys of calls that ran as they are, and which parts of their results are tensors.
         self._seen: OrderedDict[Any, list[bool]] = OrderedDict()
 
     def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call ``function``, which is the one of the beginning or that one made anew."""
+        """Call ``function``: the original one, or the same one made anew."""
         if is_inside():
             return function(*args, **kwargs)
         self.record.calls += 1
@@ -118,7 +118,7 @@ class Compiled:
         return self.memory.function(*args, **kwargs)
 
     def _fit(self, program: Program, call: Call) -> "list[Structure] | str":
-        """What a program takes in this call, or the name of what is not as it was."""
+        """The program's inputs for this call, or the name of something that has changed."""
         known = None if call.numbers else steady.surroundings(program)
         if known is not None:
             steady.note_call(self, program, call, known)
@@ -131,7 +131,7 @@ class Compiled:
     # ---- which calls are compiled ---------------------------------------------------------------
 
     def _has_to_wait(self) -> bool:
-        """Whether what is new runs as it is, and is compiled when it comes again."""
+        """Whether a new form runs as it is, and is compiled when it occurs again."""
         unused = sum(program.calls < 2 for program in self.programs)
         if self.patient or self._varying.are_there:  # their results are compared
             return True
@@ -144,7 +144,7 @@ class Compiled:
             return self._compile_new(env, call)
 
     def _compile_new(self, env: Environment, call: Call) -> Program:
-        """What has not run yet, where that can be; else FirstTime."""
+        """Compile a function that has not run yet, if possible; otherwise FirstTime."""
         raise FirstTime
 
     def _sight(self, call: Call) -> Any:
@@ -153,14 +153,14 @@ class Compiled:
             return call.key, newest and newest.guards.signature()
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
-        """Operator by operator, watching who takes part."""
+        """Run operator by operator, and watch which models and optimizers take part."""
         on_device: set[bool] = set()
 
         def watcher(_: Tensor) -> None:
             on_device.add(True)
 
         memory, sight = self.memory, self._sight(call)
-        is_new = self.sets < UNUSED  # later ones hardly bring other code
+        is_new = self.sets < UNUSED  # later ones rarely bring other code
         views.watchers.append(watcher)
         try:
             with memory.trainers.observed(), memory.watch.running(is_new):
@@ -168,7 +168,7 @@ class Compiled:
         finally:
             views.watchers.remove(watcher)
         tensors = [isinstance(x, torch.Tensor) for x in pytree.tree_leaves(result)]
-        if on_device:  # else a program was told to run on the CPU
+        if on_device:  # otherwise a program was told to run on the CPU
             self._count(call, misfit)
             with natively():
                 if is_new:
@@ -191,10 +191,10 @@ class Compiled:
             if not self._by_key[oldest.key]:
                 del self._by_key[oldest.key]
 
-    # ---- what is said ---------------------------------------------------------------------------
+    # ---- messages -------------------------------------------------------------------------------
 
     def _count(self, call: Call, misfit: str) -> None:
-        """Warn, once, where what comes is new again and again; called before it is noted."""
+        """Warn, once, if every call has a new form; called before the new form is noted."""
         self.sets += 1
         if self.patient or self.sets != MANY:
             return
@@ -206,7 +206,7 @@ class Compiled:
         )
 
     def _differing_argument(self, call: Call) -> str:
-        """The name of an argument that is another than at the last call that was new."""
+        """The name of an argument that differs from the last call with a new form."""
         keys = [sight[0] for sight in self._seen] or [program.key for program in self.programs]
         code = getattr(self.memory.function, "__code__", None)
         if not keys or code is None:
@@ -220,7 +220,7 @@ class Compiled:
         return next((name for name, old, new in named if old != new), "")
 
     def _place(self) -> str:
-        """The name in the report."""
+        """The function's name in the report."""
         code = getattr(self.memory.function, "__code__", None)
         where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
         return f"{self.name}(){where}"

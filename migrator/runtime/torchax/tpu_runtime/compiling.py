@@ -1,4 +1,4 @@
-"""Compiling a function: it is traced until all that goes in and out is known."""
+"""Compiling a function: it is traced until all its inputs and outputs are known."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ TRACES = 6
 
 
 def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
-    """Trace until everything that goes in is known, and compile."""
+    """Trace until all inputs are known, and compile."""
     for optimizer in memory.trainers.optimizers.values():
         step_counts_on_device(optimizer)
     trace = Trace(memory, env, call, None)

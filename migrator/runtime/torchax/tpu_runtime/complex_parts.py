@@ -1,4 +1,4 @@
-"""What a write to a part of complex numbers, or to a view as others, makes of its base."""
+"""How a write to a part of complex numbers, or to a view with another dtype, changes its base."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 
 from .links import Array
 
-# Views of complex numbers hold other values than these: writes by places would lose a part.
+# Views of complex numbers have other values than these: writing by position would lose a part.
 OF_PARTS: dict[Any, Callable[[Array, Array], Array]] = {
     torch.ops.aten.view_as_real: lambda base, value: jax.lax.complex(value[..., 0], value[..., 1]),
     torch.ops.aten.view_as_complex: lambda base, value: jnp.stack([value.real, value.imag], -1),

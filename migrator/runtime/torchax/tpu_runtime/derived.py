@@ -1,4 +1,4 @@
-"""Operators that follow from others: `out=`, lists of tensors, and what torch can take apart.
+"""Operators that follow from others: `out=`, lists of tensors, and those that torch can decompose.
 
 torchax 0.0.13 has some of each and raises OperatorNotFound for the rest: `foreach=True`, amsgrad,
 Adamax, Adafactor and EMA by `torch.optim.swa_utils` fail. In-place forms are in views.py.
@@ -17,7 +17,7 @@ from .calls import Function, register
 
 NEEDED_BY = "<unusual>"
 
-# By the name after `_foreach_`, where it is not that of the operator for one tensor.
+# By the name after `_foreach_`, if it differs from the operator for one tensor.
 _SINGLE = {
     "maximum": "clamp_min",
     "minimum": "clamp_max",
@@ -25,12 +25,12 @@ _SINGLE = {
     "minimum_": "clamp_max_",
     "norm": "linalg_vector_norm",
 }
-# Numbers that come by position in a list, and by name for one tensor.
+# Numbers that are positional for a list, and named for one tensor.
 _BY_NAME = {"addcmul": "value", "addcdiv": "value"}
 
 
 def _for_each(overload: Any) -> Function:
-    """`_foreach_X(tensors, ...)` as one X after the other."""
+    """`_foreach_X(tensors, ...)` as one X after another."""
     name = overload.overloadpacket.__name__.removeprefix("_foreach_")
     one = _single_operator(name, overload)
     number_name = _BY_NAME.get(name.rstrip("_"))
@@ -66,7 +66,7 @@ def _single_operator(name: str, overload: Any) -> Any:
 def _item(value: Any, number: int) -> Any:
     if isinstance(value, (list, tuple)):
         return value[number]
-    # One tensor of numbers for all, as `_foreach_addcdiv_.Tensor` has it.
+    # One tensor with the numbers for all, as in `_foreach_addcdiv_.Tensor`.
     return value[number] if isinstance(value, torch.Tensor) and value.dim() == 1 else value
 
 
@@ -105,7 +105,7 @@ def _derive(function: Any) -> Function | None:
 
 
 def _finder(env: Environment, lookup: Callable[[Any], Operator]) -> Callable[[Any], Operator]:
-    """torchax's look-up, and what can be derived where it finds nothing."""
+    """torchax's look-up, and derived operators if it finds nothing."""
 
     def find(function: Any) -> Operator:
         if (

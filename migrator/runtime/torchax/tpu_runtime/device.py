@@ -1,7 +1,7 @@
-"""The device: how many there are, what they are called, and waiting for them.
+"""The device: how many there are, their names, and waiting for them.
 
-The names and the meaning of the arguments are those of ``torch.cuda``. torchax shows all of JAX's
-devices as the one torch device ``jax``; what is counted and named here are JAX's devices.
+The names and the arguments have the same meaning as in ``torch.cuda``. torchax shows all of JAX's
+devices as the one torch device ``jax``; the devices counted and named here are JAX's.
 """
 
 import os
@@ -15,18 +15,18 @@ DeviceLike = torch.device | str | int | None
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "jax"
 
-IN_USE = "bytes_in_use"  # the platform's word for memory that is taken
+IN_USE = "bytes_in_use"  # the platform's key for allocated memory
 
-count = jax.device_count  # ranks count in another way (ranks.py)
+count = jax.device_count  # ranks count differently (ranks.py)
 
-CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
+CORES = "TPU_RUNTIME_NUM_CORES"  # how many devices to use: 1, or all
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What is known of one device.
+    """The properties of one device.
 
-    ``total_memory`` is in bytes, 0 where the platform does not tell. ``major`` and ``minor`` are
+    ``total_memory`` is in bytes, 0 if the platform doesn't report it. ``major`` and ``minor`` are
     0: there is no CUDA compute capability. ``multi_processor_count`` counts TensorCores.
     """
 
@@ -39,14 +39,14 @@ class DeviceProperties:
 
 
 def chosen() -> torch.device:
-    """The device of migrated code."""
+    """The device that migrated code uses."""
     return torch.device(DEVICE_TYPE)
 
 
 def index_of(device: DeviceLike) -> int:
-    """The number of ``device`` among JAX's devices; None, "jax", "cuda" mean the current one.
+    """The index of ``device`` among JAX's devices; None, "jax", "cuda" mean the current one.
 
-    Raises ValueError for a device that is not an accelerator, or does not exist.
+    Raises ValueError for a device that isn't an accelerator, or doesn't exist.
     """
     if device is None:
         return current_device()
@@ -63,13 +63,13 @@ def index_of(device: DeviceLike) -> int:
 
 
 def jax_device(device: DeviceLike = None) -> jax.Device:
-    """The JAX device for ``device``; a rank has one, whatever its number."""
+    """The JAX device for ``device``; a rank has only one, whatever the index."""
     index, own = index_of(device), jax.local_devices()
     return own[index if len(own) > 1 else 0]
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
-    """JAX's figures in bytes, empty where it has none (on the CPU)."""
+    """JAX's figures in bytes, empty if it has none (on the CPU)."""
     return dict(jax_device(device).memory_stats() or {})
 
 
@@ -79,18 +79,18 @@ def is_available() -> bool:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: bfloat16 is the native type of a TPU."""
+    """True: bfloat16 is a TPU's native type."""
     return True
 
 
 def limit(number: int | None) -> None:
-    """Use so many devices (one, or all), unless TPU_RUNTIME_NUM_CORES says otherwise."""
+    """Use this many devices (one, or all), unless TPU_RUNTIME_NUM_CORES is set."""
     if number is not None:
         os.environ.setdefault(CORES, str(number))
 
 
 def device_count() -> int:
-    """The number of devices that the program uses: all of this host's, or one if the user says so.
+    """The number of devices that the program uses: all on this host, or one if the user says so.
 
     Raises ValueError for any other number in TPU_RUNTIME_NUM_CORES.
     """
@@ -101,7 +101,7 @@ def device_count() -> int:
 
 
 def current_device() -> int:
-    """Always 0: what is put on ``jax`` goes to JAX's first device unless it is sharded."""
+    """Always 0: tensors on ``jax`` are on JAX's first device unless they are sharded."""
     return 0
 
 
@@ -125,17 +125,17 @@ def _describe(device: DeviceLike) -> DeviceProperties:
     )
 
 
-describe = _describe  # ranks do it in another way (ranks.py)
+describe = _describe  # ranks do it differently (ranks.py)
 
 
 def before_waiting() -> None:
-    """Start what has not been started: holding.py puts its own in place of this."""
+    """Start pending work; replaced by holding.py."""
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Wait until every array that is alive has been computed.
+    """Wait until every live array has been computed.
 
-    ``jax.effects_barrier`` does not wait for computations, so the arrays themselves are waited for.
+    ``jax.effects_barrier`` doesn't wait for computations, so this waits for the arrays themselves.
     """
     index_of(device)
     before_waiting()
@@ -143,5 +143,5 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def multiply_by(precision: str) -> None:
-    """Multiply float32 by as many bfloat16 passes as XLA's word says."""
+    """Multiply float32 with the number of bfloat16 passes that XLA's word means."""
     jax.config.update("jax_default_matmul_precision", precision)

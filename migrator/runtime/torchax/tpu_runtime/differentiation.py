@@ -1,8 +1,8 @@
-"""Gradients of a compiled module: its backward pass is a program of its own.
+"""Gradients of a compiled module: its backward pass is a separate program.
 
-Forward and backward pass are traced as one, where the gradients of the results are inputs that are
-known later. What does not depend on them is the forward program; the rest is the backward program,
-which gets what the forward one keeps for it. Changes of layout are made again instead of kept.
+Forward and backward pass are traced as one, with the gradients of the results as inputs that are
+known later. What doesn't depend on them is the forward program; the rest is the backward program,
+which gets the values that the forward program saves for it. Layout changes are repeated, not saved.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,13 +30,13 @@ class Backward:
 
     memory: Memory
     attached: list[int]  # which results have a graph
-    used: list[int]  # which of them may have a gradient
+    used: list[int]  # which of them may get a gradient
     forms: list[tuple[Any, Any]]  # the shapes and dtypes of those
     targets: list[Any]  # where the graph ends: tensors, or numbers of inputs
     leads: list[set[int]]  # which of the targets each of the attached results leads to
-    reached: list[int]  # which of the targets have a gradient
+    reached: list[int]  # which of the targets get a gradient
     requiring: list[bool]  # which inputs require one
-    # Takes which gradients are asked for, what was kept, inputs of the forward pass, and gradients
+    # Takes which gradients are required, saved values, inputs of the forward pass, and gradients
     # of its results.
     program: Any = None
     reads: list[int] = field(default_factory=list)  # which of the inputs, flattened
@@ -46,7 +46,7 @@ class Backward:
 
 
 def _graphs(leads: list[set[int]]) -> list[tuple[list[int], list[int]]]:
-    """The graphs that share no target: which of the attached results and of the targets are its."""
+    """The graphs that share no target: the attached results and the targets of each."""
     found: list[tuple[set[int], set[int]]] = []
     for n, targets in enumerate(leads):
         joined = [graph for graph in found if graph[1] & targets]
@@ -59,9 +59,9 @@ def _graphs(leads: list[set[int]]) -> list[tuple[list[int], list[int]]]:
 def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[Any, Any, Any]:
     """The forward program, the backward program, and which inputs it reads.
 
-    ``traced`` has the gradients of the results, of these ``forms``, as its last inputs; its outputs
-    are a tuple, the last item of which are the ``n_gradients`` that depend on them. In its place
-    the forward program gives what the backward program goes on with.
+    ``traced`` has the gradients of the results, in these ``forms``, as its last inputs; its outputs
+    are a tuple, the last item of which are the ``n_gradients`` that depend on them. Instead of
+    that item the forward program returns the values that the backward program needs.
     """
     whole = traced.jaxpr
     tree = jax.tree.structure(traced.out_info)
@@ -72,7 +72,7 @@ def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[
         lambda primitive, *_, **__: primitive.name not in _MADE_AGAIN,
     )  # fmt: skip
     assert unknown == is_gradient
-    # Its outputs are the gradients and whatever else is at hand there.
+    # Its outputs are the gradients and any other values available there.
     later = later.replace(outvars=later.outvars[-n_gradients:], debug_info=later.debug_info)
     later, used = dce_jaxpr(later, True)
     kept = [n_out + i for i in range(n_kept) if used[i]]
@@ -106,8 +106,8 @@ def attach(
 ) -> None:
     """Give the new tensors of a module's run the graphs that lead to its targets.
 
-    Each is one of its own, as in torch: going back through one leaves the others as they are, and
-    does not come to their parameters, whose hooks would run.
+    Each has its own graph, as in torch: backward through one doesn't affect the others, and
+    doesn't reach their parameters, whose hooks would run.
     """
     for results, its_targets in backward.graphs:
         run = Pass(env, backward, results, its_targets, targets, values, run_again)
@@ -121,7 +121,7 @@ def attach(
 
 
 class Pass:
-    """A graph of one run of a module: what its backward pass needs, until it has been."""
+    """The graph of one run of a module: what its backward pass needs, until it has run."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Pass:
         self._left: Any = [tensors[n] for n in targets], values, run_again
 
     def gradients(self, of_results: Sequence[Any]) -> list[Any]:
-        """Those of the targets; in a graph of their own, if they are to be differentiated."""
+        """The targets' gradients; with a graph of their own, if they are to be differentiated."""
         if self._left is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved "
@@ -168,7 +168,7 @@ class Pass:
         asked = [i for i, target in enumerate(backward.reached) if target in self._targets]
         found = dict.fromkeys(self._targets)
         for i, array in zip(asked, backward.program(tuple(asked), *values, arrays), strict=True):
-            # None is not zero: an optimizer leaves alone what has no gradient.
+            # None isn't zero: an optimizer skips parameters without a gradient.
             if any(backward.reached[i] in backward.leads[n] for n in given):
                 found[backward.reached[i]] = Tensor(array, self.env)
         return [*found.values()]

@@ -25,7 +25,7 @@ NEEDED_BY = "DistributedDataParallel"
 
 
 class Averaging(averaging.Averaging):
-    """By the process group; a module that is compiled may reach parameters without a gradient."""
+    """Uses the process group; a compiled module may reach parameters without a gradient."""
 
     def __init__(
         self, module: nn.Module, trained: list[nn.Parameter], group: ProcessGroup,
@@ -33,7 +33,7 @@ class Averaging(averaging.Averaging):
     ) -> None:  # fmt: skip
         super().__init__(module, trained, finds_unused)
         self._group, self.alone = group, group.size() == 1
-        self._arrives: dict[int, bool] = {}  # of those on their way, which are gradients
+        self._arrives: dict[int, bool] = {}  # of those under way, which are gradients
         self._accumulators: dict[int, torch.autograd.graph.Node] = {}  # their hooks live with them
         for i, parameter in enumerate(trained):
             self._watch(i, parameter)
@@ -41,15 +41,15 @@ class Averaging(averaging.Averaging):
             parameter.register_post_accumulate_grad_hook(note)
 
     def _watch(self, number: int, parameter: Tensor) -> None:
-        """See whether a gradient arrives: a parameter's own hooks also run where none does."""
+        """Watch whether a gradient arrives: a parameter's own hooks also run if none does."""
         node = torch.autograd.graph.get_gradient_edge(parameter).node
         node.register_prehook(functools.partial(_see, self._arrives, number))
         self._accumulators[number] = node
 
     def note(self, number: int, parameter: Tensor) -> None:
-        """A backward pass has come to this parameter, with a gradient or without."""
+        """A backward pass has reached this parameter, with a gradient or without."""
         arrives = self._arrives.pop(number, None)
-        if arrives is None:  # its contents were replaced, and what was watched with them
+        if arrives is None:  # its contents were replaced, and the watching hooks with them
             self._watch(number, parameter)
             arrives = parameter.grad is not None
         if arrives:
@@ -78,7 +78,7 @@ class DistributedDataParallel(Replicated):
     and in buckets, which XLA does not need; their options are taken and not used.
 
     Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
-    gradient, unless ``find_unused_parameters``; and NotImplementedError for hooks of its own.
+    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no
     """
 
     averaging, say = Averaging, staticmethod(mesh.say)
@@ -90,7 +90,7 @@ class DistributedDataParallel(Replicated):
         return self.process_group
 
     def run(self, function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Any:
-        """What a function that uses the module gives, as a forward pass."""
+        """The results of a function that uses the module, run as a forward pass."""
         exchanges = torch.is_grad_enabled() or self._sends_buffers
         if exchanges and self._group.size() > 1 and not trace_state_clean():
             raise NotCompilable("it exchanges gradients with other ranks")
@@ -120,11 +120,11 @@ def _note(of: "weakref.ref[Averaging]", number: int, parameter: Tensor) -> None:
 
 
 def join() -> None:
-    """Let the ranks that a launcher has started be one group, where they are none."""
+    """Let the ranks that a launcher has started form one group, if they haven't yet."""
     if not dist.is_initialized():
         dist.init_process_group(DEVICE_TYPE)
 
 
 def install(env: Environment) -> None:
-    """Gradients of ranks are averaged behind each backward pass."""
+    """Average the gradients of ranks after each backward pass."""
     averaging.install()

@@ -1,9 +1,9 @@
-"""Results have the dtypes of torch, and what torch refuses is refused.
+"""Results have torch's dtypes, and what torch refuses is refused.
 
-torchax 0.0.13 leaves dtypes to JAX, whose rules are others: `mask + mask` is int32, a sum of uint8
-uint32, `any()` of uint8 bool, the square of bools a float, a half plus a float64 number of no
-dimensions float32. Torch itself says what comes of an operator, by tensors without memory, once for
-each combination of dtypes.
+torchax 0.0.13 leaves dtypes to JAX, whose rules differ: `mask + mask` is int32, a sum of uint8
+is uint32, `any()` of uint8 is bool, the square of bools is a float, a half plus a float64 number
+without dimensions is float32. Torch itself tells an operator's dtypes, by tensors without memory,
+once for each combination of dtypes.
 """
 
 import functools
@@ -18,18 +18,18 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import is_device_tensor, native, natively
 
-_KINDS = "b", "iu", "f", "c"  # of numpy, each contained in the next
+_KINDS = "b", "iu", "f", "c"  # NumPy's, each contained in the next
 _UNTAGGED = ("floor_divide", "floor_divide_")
-_CHOICES = ("where", "masked_fill")  # whose bools choose
-_PARTS = ("complex", "polar")  # of real numbers
+_CHOICES = ("where", "masked_fill")  # whose bools select
+_PARTS = ("complex", "polar")  # take real numbers
 
 
 @dataclass(frozen=True)
 class Types:
-    """Of a call, in JAX's dtypes: None where nothing is known or to be done."""
+    """The dtypes of a call, as JAX's: None if unknown or unchanged."""
 
     results: tuple[Any, ...] = ()
-    inputs: Any = None  # what arguments are converted to before, as torch does
+    inputs: Any = None  # what arguments are converted to first, as in torch
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Types:
 
 
 def _kind(value: Any) -> Any:
-    """What dtypes depend on."""
+    """The part of an argument that dtypes depend on."""
     if isinstance(value, torch.Tensor):
         elem = value.__dict__.get("_elem") if type(value) is Tensor else None
         return (value.dtype, value.dim() == 0) if elem is None else (elem.dtype, elem.ndim == 0)
@@ -85,13 +85,13 @@ def _asked(function: Any, operator: _Operator, args: Any, kwargs: Any) -> Types:
             return NOTHING
         except Exception as refusal:
             if not operator.by_element:
-                return NOTHING  # of what depends on values
-            try:  # devices that compute may do more, such as shift bools
+                return NOTHING  # it depends on values
+            try:  # real devices may support more, such as shifting bools
                 made = native(_instead, ("cpu", function, args, kwargs), {})
             except Exception:
                 raise refusal from None
     results = tuple(map(_jax_dtype, pytree.tree_leaves(made)))
-    if not operator.by_element:  # of statistics and the like devices of torch have their own
+    if not operator.by_element:  # for statistics and the like torch's devices have their own rules
         results = tuple(None if t is not None and t.kind in "fV" else t for t in results)
     inputs = results[0] if operator.promotes and results else None
     if inputs is None or not any(_widens(operator, value, inputs) for value in args):
@@ -100,7 +100,7 @@ def _asked(function: Any, operator: _Operator, args: Any, kwargs: Any) -> Types:
 
 
 def _instead(device: str, function: Any, args: Any, kwargs: Any) -> Any:
-    """The call with tensors without memory; or with small ones, of the CPU."""
+    """The call with tensors without memory; or with small ones on the CPU."""
 
     def instead(value: torch.Tensor) -> torch.Tensor:
         shape = value.shape if device == "meta" else (min(size, 2) for size in value.shape)
@@ -132,7 +132,7 @@ def _widens(operator: _Operator, value: Any, wanted: Any) -> bool:
 
 
 def promoted(function: Any, args: tuple[Any, ...], types: Types, env: Environment) -> Any:
-    """The arguments in the dtype in which torch computes."""
+    """The arguments in the dtype that torch computes in."""
     operator = _operator(function)
     return tuple(
         Tensor(value._elem.astype(types.inputs), env)

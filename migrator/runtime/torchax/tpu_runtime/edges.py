@@ -1,7 +1,7 @@
-"""Tensors without elements or without dimensions, bools, and other dtypes of the same bytes, where
-torchax 0.0.13 raises; a loss that torch 2.9 takes apart wrongly.
+"""Tensors without elements or dimensions, bools, and views as dtypes of the same size, where
+torchax 0.0.13 raises; a loss that torch 2.9 decomposes wrongly.
 
-Each says where. Found by benchmarks/operator_audit.py.
+Each docstring says for which arguments. Found by benchmarks/operator_audit.py.
 """
 
 import math
@@ -24,7 +24,7 @@ _PARTS = (torch.int32, torch.uint32, torch.int16, torch.uint16, torch.int8, torc
 
 
 def _unfold(stock: Function) -> Function:
-    """Of no elements."""
+    """No elements."""
 
     def unfold(x: Array, dimension: int, size: int, step: int) -> Array:
         if x.size or size > x.shape[dimension]:
@@ -38,14 +38,14 @@ def _unfold(stock: Function) -> Function:
 
 
 def _sign(x: Array) -> Array:
-    """Of bools; NaN has none, which is the gradient of `abs` there."""
+    """Bools; the sign of NaN is 0, which is the gradient of `abs` there."""
     if x.dtype == jnp.bool_:
         return x
     return jnp.sign(x) if jnp.iscomplexobj(x) else jnp.where(jnp.isnan(x), 0, jnp.sign(x))
 
 
 def _at_places(stock: Function) -> Function:
-    """Numbers, bools, no places, and a place without dimensions, which meant all of them."""
+    """Numbers, bools, no indices, and an index without dimensions, which meant all of them."""
 
     def scatter(x: Array, dim: int, index: Array, source: Any, *args: Any, **rest: Any) -> Array:
         if not index.size:
@@ -63,7 +63,7 @@ def _at_places(stock: Function) -> Function:
 
 
 def _index_fill(x: Array, dim: int, index: Array, value: Any) -> Array:
-    """With a number that is a tensor of the CPU."""
+    """A number that is a CPU tensor."""
     if not x.ndim:
         return jnp.where(index.size > 0, jnp.asarray(value, x.dtype), x)
     places = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
@@ -83,7 +83,7 @@ def _put_at(stock: Function) -> Function:
 
 def _unfold_backward(gradient: Array, shape: Sequence[int], dim: int, size: int,
                      step: int) -> Array:  # fmt: skip
-    """Of no elements."""
+    """No elements."""
     if not shape:
         return gradient.sum()
     result = jnp.zeros(shape, gradient.dtype)
@@ -95,7 +95,7 @@ def _unfold_backward(gradient: Array, shape: Sequence[int], dim: int, size: int,
 
 
 def _var(stock: Function) -> Function:
-    """Along the dimension of a number, which has none."""
+    """Along a dimension of a tensor that has none."""
 
     def var(x: Array, dim: Any = None, **rest: Any) -> Array:
         return stock(x, dim if x.ndim else None, **rest)
@@ -104,7 +104,7 @@ def _var(stock: Function) -> Function:
 
 
 def _median(stock: Function) -> Function:
-    """Of no elements it is NaN."""
+    """NaN if there are no elements."""
 
     def median(x: Array, *args: Any, **kwargs: Any) -> Any:
         if x.size or args or kwargs:
@@ -115,12 +115,12 @@ def _median(stock: Function) -> Function:
 
 
 def _nan_to_num(x: Array, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Array:
-    """Of complex numbers: of both parts."""
+    """Complex numbers: both parts."""
     return jnp.nan_to_num(x, nan=nan or 0.0, posinf=posinf, neginf=neginf)
 
 
 def _group_norm(stock: Function) -> Function:
-    """Of no elements its gradient."""
+    """The gradient if there are no elements."""
 
     def group_norm(x: Array, weight: Any, bias: Any, n: int, c: int, size: int, group: int,
                    eps: float) -> Any:  # fmt: skip
@@ -133,7 +133,7 @@ def _group_norm(stock: Function) -> Function:
 
 
 def _as_dtype(x: Array, dtype: torch.dtype) -> Array:
-    """`x.view(dtype)`, of another width, too."""
+    """`x.view(dtype)`, also with another width."""
     if dtype in _WIDE or (x.dtype == jnp.int32 and dtype in _PARTS):
         raise RuntimeError("64-bit numbers have 4 bytes on this device: view a CPU copy")
     wanted = jnp.dtype(mappings.t2j_dtype(dtype))
@@ -158,7 +158,7 @@ def _as_dtype(x: Array, dtype: torch.dtype) -> Array:
 
 
 def _places(repeats: Array, output_size: int | None = None) -> Array:
-    """With `output_size=`, which a compiled step needs: there is no other way to know the shape."""
+    """With `output_size=`, which a compiled step needs: otherwise the shape is unknown."""
     places = jnp.arange(repeats.shape[0], dtype=repeats.dtype)
     if output_size is not None and not isinstance(repeats, jax.core.Tracer):
         if int(repeats.sum()) != output_size:
@@ -167,7 +167,7 @@ def _places(repeats: Array, output_size: int | None = None) -> Array:
 
 
 def _multilabel_margin(x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
-    """torch's decomposition counts the places behind the last label, too."""
+    """torch's decomposition also counts the indices after the last label."""
     rows, labels = jnp.atleast_2d(x), jnp.atleast_2d(target)
     listed = jnp.cumprod(labels != -1, 1, dtype="int32") == 1
     labels = jnp.where(listed, labels, 0)
@@ -180,7 +180,7 @@ def _multilabel_margin(x: Array, target: Array, reduction: int) -> tuple[Array, 
 
 
 def install(env: Environment) -> None:
-    """Replace the operators, or put something around torchax's own."""
+    """Replace the operators, or wrap torchax's own."""
     aten = torch.ops.aten
     for operator, around in (
         (aten.unfold, _unfold),
@@ -204,4 +204,4 @@ def install(env: Environment) -> None:
         (aten.multilabel_margin_loss_forward.default, _multilabel_margin),
     ):
         register(env, operator, function, of_arrays=True)
-    env._ops.pop(torch.Tensor.repeat_interleave, None)  # has any output_size
+    env._ops.pop(torch.Tensor.repeat_interleave, None)  # accepts any output_size

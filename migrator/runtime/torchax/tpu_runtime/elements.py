@@ -1,4 +1,4 @@
-"""Which elements of its base a view consists of."""
+"""Which elements of its base a view contains."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from .views import identity, positions, watchers
 
 
 def _elements(tensor: Any) -> Array:
-    """Which elements of its base a view consists of."""
+    """Which elements of its base a view contains."""
     link = tensor.__dict__.get("_link")
     return positions(tensor.jax()) if link is None else link.replay(_elements(link.parent))
 
 
 def overlap(tensor: Any, other: Any) -> bool:
-    """Whether two views of one tensor have elements in common."""
+    """Whether two views of one tensor share elements."""
     before, watchers[:] = watchers[:], []
     try:
         with jax.ensure_compile_time_eval():
@@ -26,7 +26,7 @@ def overlap(tensor: Any, other: Any) -> bool:
 
 
 def is_whole(tensor: Any) -> bool:
-    """Whether all elements of its base are its elements, in their order."""
+    """Whether it contains all elements of its base, in their order."""
     while (link := tensor.__dict__.get("_link")) is not None:
         if link.replay is not identity:
             return False

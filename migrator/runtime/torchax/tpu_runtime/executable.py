@@ -1,4 +1,4 @@
-"""The programs of a trace: each runs by itself, or waits for others to run together with it."""
+"""The programs of a trace: each runs alone, or is deferred to run together with others."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from .together import Operation
 
 
 class Executable:
-    """A program that is compiled when it first runs by itself; what it is given may be held."""
+    """A program that is compiled when it first runs alone; its inputs may be held back."""
 
     def __init__(self, traced: Any, name: str, donated: int) -> None:
         self._traced, self._name, self._donated = traced, name, donated
@@ -44,7 +44,7 @@ class Later:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._jitted = jax.jit(function, static_argnums=0)
-        self._operations: dict[tuple[int, ...], Operation] = {}  # by the gradients asked for
+        self._operations: dict[tuple[int, ...], Operation] = {}  # by the required gradients
 
     def __call__(self, asked: tuple[int, ...], *given: Any) -> Any:
         arrays, given_as = jax.tree.flatten(given)

@@ -1,8 +1,8 @@
-"""Operators that torchax cannot compute, or computes wrong, are computed by CPU torch.
+"""Operators that torchax doesn't support or gets wrong are computed by torch on the CPU.
 
-torchax 0.0.13 raises OperatorNotFound for some, and gives wrong numbers for others, silently. Here
-the arguments are copied to the CPU and the results back, with one warning for each operator: right,
-and slow. In a compiled function there are no values to copy: there it raises, by name.
+torchax 0.0.13 raises OperatorNotFound for some, and silently gives wrong numbers for others. Here
+the arguments are copied to the CPU and the results back, with one warning for each operator: right
+but slow. A compiled function has no values to copy: there it raises and names the operator.
 """
 
 import warnings
@@ -28,15 +28,15 @@ from .gradients import to_other_device
 
 NEEDED_BY = "<unusual>"
 
-# What torchax 0.0.13 has and gets wrong (found by benchmarks/operator_audit.py), and nothing here
-# does better on the device.
+# Operators that torchax 0.0.13 gets wrong (found by benchmarks/operator_audit.py), and that this
+# package doesn't improve on the device.
 _WRONG = (
-    "_embedding_bag",  # sums over bags that overlap, or of another mode
+    "_embedding_bag",  # sums over overlapping bags, or of another mode
     "_embedding_bag_forward_only",
-    "polygamma",  # off beside its poles, and for negative arguments
-    "special_spherical_bessel_j0",  # leaves the device's mode
+    "polygamma",  # inexact near its poles, and for negative arguments
+    "special_spherical_bessel_j0",  # turns the device's mode off
 )
-# What neither computes: an operator, and what to do instead.
+# Operators that neither supports, and what to do instead.
 _REFUSED = {
     "_sparse_coo_tensor_with_dims_and_tensors": "there are no sparse tensors; use sparse=False",
     "hash_tensor": "there are no 64-bit unsigned integers on this device: hash a CPU copy",
@@ -44,7 +44,7 @@ _REFUSED = {
 
 
 def _pairs(argument: Any, copy: Any) -> Iterator[tuple[Any, Any]]:
-    """The device tensors of an argument, which may be a list of some, with their copies."""
+    """The device tensors of an argument, which may be a list, with their copies."""
     several = isinstance(argument, (tuple, list))
     for each, its in zip(argument, copy, strict=True) if several else ((argument, copy),):
         if is_device_tensor(each):
@@ -52,7 +52,7 @@ def _pairs(argument: Any, copy: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def computed_on_cpu(env: Environment, overload: Any) -> Function:
-    """``overload`` as a function of device tensors that CPU torch computes."""
+    """``overload`` as a function of device tensors, computed by torch on the CPU."""
     name = str(overload).removesuffix(".default")
     written = [
         argument.alias_info is not None and argument.alias_info.is_write
@@ -69,7 +69,7 @@ def computed_on_cpu(env: Environment, overload: Any) -> Function:
                     "computed on the CPU"
                 )
             tensor = value.torch()
-            # With 64 bits off an index is int32 on the device; torch wants int64.
+            # With 64 bits off, an index is int32 on the device; torch requires int64.
             return tensor.long() if tensor.dtype == torch.int32 else tensor
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
@@ -96,7 +96,7 @@ def computed_on_cpu(env: Environment, overload: Any) -> Function:
 
 
 def find(env: Environment, function: Any) -> Operator:
-    """The operator that computes ``function`` on the CPU; OperatorNotFound where there is none."""
+    """The operator that computes ``function`` on the CPU; OperatorNotFound if there is none."""
     is_cpu_operator = (
         isinstance(function, torch._ops.OpOverload)
         and function.namespace in ("aten", "torchvision")
@@ -113,7 +113,7 @@ def find(env: Environment, function: Any) -> Operator:
 
 @replaces(F.ctc_loss)
 def _ctc_loss(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """The loss of the values' CPU copies; the lengths may be on either device, as on CUDA."""
+    """The loss of CPU copies of the values; the lengths may be on either device, as on CUDA."""
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
 
@@ -132,7 +132,7 @@ def _refusal(name: str, advice: str) -> Function:
 
 
 def _sampled(env: Environment) -> Function:
-    """Samples of volumes, which torchax gets wrong where they are reflected at the edges."""
+    """Samples of volumes, which torchax gets wrong if they are reflected at the edges."""
     on_cpu = computed_on_cpu(env, torch.ops.aten.grid_sampler_3d.default)
     stock = env._decomps[torch.ops.aten.grid_sampler_3d.default].func
 
@@ -144,7 +144,7 @@ def _sampled(env: Environment) -> Function:
 
 
 def install(env: Environment) -> None:
-    """Take the wrong operators from torchax."""
+    """Remove the wrong operators from torchax."""
     register(env, torch.ops.aten.grid_sampler_3d.default, _sampled(env), of_arrays=False)
     for name in _WRONG:
         packet = getattr(torch.ops.aten, name)

@@ -1,9 +1,9 @@
-"""Attention to many keys, by a TPU kernel that never has all scores in memory.
+"""Attention to many keys, by a TPU kernel that never holds all scores in memory.
 
 The kernel is JAX's splash attention (https://github.com/jax-ml/jax). It is for TPUs; elsewhere, and
-where it does not fit, attention is written out (scaled_dot_product.py). TPU_RUNTIME_FLASH=off never
-takes it; TPU_RUNTIME_FLASH=interpret takes it on any device, for any number of keys, by Pallas's
-interpreter: slow, to compare numbers.
+if it doesn't fit, attention is written out (scaled_dot_product.py). TPU_RUNTIME_FLASH=off never
+uses it; TPU_RUNTIME_FLASH=interpret uses it on any device, for any number of keys, in Pallas's
+interpreter: slow, for comparing numbers.
 """
 
 import functools
@@ -29,10 +29,10 @@ NEEDED_BY = (
 )
 
 VARIABLE = "TPU_RUNTIME_FLASH"
-# From here on the scores are what takes time and memory: MaxDiffusion's flash_min_seq_length.
+# From this size on the scores dominate time and memory: MaxDiffusion's flash_min_seq_length.
 SHORTEST = 4096
 _BLOCK = 512  # queries, and keys, at a time: MaxText's sa_block_q and sa_block_kv
-_LANES = 128  # of a TPU's registers: a block is a multiple of them
+_LANES = 128  # of a TPU's registers: a block is a multiple of this
 
 _mode = os.environ.get(VARIABLE, "")
 
@@ -48,7 +48,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`F.scaled_dot_product_attention`, by the kernel where it fits."""
+    """`F.scaled_dot_product_attention`, by the kernel if it fits."""
 
     def written_out(*tensors: Any) -> torch.Tensor:
         return scaled_dot_product(*tensors, dropout_p, is_causal, scale, enable_gqa)
@@ -92,7 +92,7 @@ def _fits(
     is_causal: bool,
     enable_gqa: bool,
 ) -> bool:
-    """Whether the kernel can do it, and is worth it. It has no gradient here."""
+    """Whether the kernel supports the call and is worth it. It has no gradient here."""
     tensors = query, key, value
     if _mode == "off" or needs_gradient((tensors, mask)) or not all(map(is_device_tensor, tensors)):
         return False
@@ -111,7 +111,7 @@ def _fits(
 
 
 def _hides_keys(mask: torch.Tensor, batch: int, keys: int) -> bool:
-    """Whether it says the same for all heads and queries: (batch, 1, 1, keys), True: attend."""
+    """Whether it is the same for all heads and queries: (batch, 1, 1, keys), True: attend."""
     shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     fits = len(shape) == 4 and shape[0] in (1, batch) and shape[1:] == (1, 1, keys)
     return is_device_tensor(mask) and mask.dtype == torch.bool and fits
@@ -153,11 +153,11 @@ def _attend(
         result = run(query, key, value, segments)[:, :, :queries]
     if visible is None:
         return result
-    return jnp.where(visible.any(-1)[:, None, None, None], result, 0)  # 0 for those that see none
+    return jnp.where(visible.any(-1)[:, None, None, None], result, 0)  # 0 if no key is visible
 
 
 def _padded(array: Array, axis: int) -> Array:
-    """With zeros at the end, so that blocks divide it."""
+    """Padded with zeros at the end, to a multiple of the block."""
     missing = -array.shape[axis] % _block(array.shape[axis])
     widths = [(0, missing if i == axis else 0) for i in range(array.ndim)]
     return jnp.pad(array, widths) if missing else array
@@ -168,16 +168,16 @@ def _block(tokens: int) -> int:
 
 
 def _precision(dtype: Any) -> str:
-    """Of the kernel's products: of bfloat16 one pass, as flash attention on GPUs.
+    """The kernel's precision of products: one pass for bfloat16, like flash attention on GPUs.
 
-    A TPU's kernels know this and the highest.
+    A TPU's kernels only support this and the highest.
     """
     asked = jax.config.jax_default_matmul_precision
     return "default" if dtype == jnp.bfloat16 or asked in (None, "default") else "highest"
 
 
 def _divided(attend: Any, devices: Any, batch: int, heads: int) -> Any:
-    """Each device has its heads, or its samples: XLA cannot divide a kernel by itself."""
+    """Each device has its heads, or its samples: XLA can't partition a kernel by itself."""
     of_heads = of_samples = PartitionSpec()
     if mesh.divides(mesh.MODEL) and heads % devices.size == 0:
         of_heads = PartitionSpec(None, mesh.MODEL)
@@ -190,7 +190,7 @@ def _divided(attend: Any, devices: Any, batch: int, heads: int) -> Any:
 
 
 def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
-    """For (heads, tokens, dim) of one sample."""
+    """The kernel for one sample: (heads, tokens, dim)."""
     heads, queries, _ = query
     keys = key[1]
     kind = splash_attention.CausalMask if causal else splash_attention.FullMask
@@ -209,5 +209,5 @@ def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> 
 
 
 def install(env: Environment) -> None:
-    """Take the kernel where it fits."""
+    """Use the kernel if it fits."""
     replaces(*FUNCTIONS)(_attention)

@@ -1,4 +1,4 @@
-"""Accelerate, what is built on it (Trainer, TRL), and Lightning: device, ranks, and bfloat16."""
+"""Accelerate, libraries built on it (Trainer, TRL), and Lightning: device, ranks, and bfloat16."""
 
 import contextlib
 import functools
@@ -27,7 +27,7 @@ NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_f
 
 
 class _Autocast(torch.autocast):
-    """`torch.autocast`, which leaves float32 on the device: there it is that of the runtime."""
+    """`torch.autocast`, which leaves float32 on the device: there the runtime's own is used."""
 
     def __new__(cls, device_type: str, *args: Any, **kwargs: Any) -> Any:
         if device_type == DEVICE_TYPE:
@@ -36,10 +36,10 @@ class _Autocast(torch.autocast):
 
 
 def _choose(state: Any) -> None:
-    """Let accelerate take the device, and make a group of the ranks that a launcher has started.
+    """Let accelerate choose the device, and form a group of the ranks that a launcher has started.
 
-    accelerate 1.15 does so for accelerators that it knows, and for the CPU: so ranks are the CPU's,
-    with another device and group. Without it each of them would train by itself.
+    accelerate 1.15 does so for accelerators that it knows, and for the CPU: so ranks are set up as
+    for the CPU, with another device and group. Without this each rank would train separately.
     """
     partial, several = state.PartialState, state.DistributedType.MULTI_CPU
     prepare, set_device = partial._prepare_backend, partial.set_device
@@ -51,7 +51,7 @@ def _choose(state: Any) -> None:
         return DEVICE_TYPE, several
 
     def device(self: Any) -> None:
-        if self.device is None and not self._cpu:  # what the user has named stays
+        if self.device is None and not self._cpu:  # the user's explicit choice stays
             self.device = torch.device(DEVICE_TYPE)
         set_device(self)
 
@@ -59,9 +59,9 @@ def _choose(state: Any) -> None:
 
 
 def _follow(arguments: Any) -> None:
-    """Let transformers 5.24 take accelerate's device, and believe that it has bfloat16.
+    """Let transformers 5.24 use accelerate's device, and know that it supports bfloat16.
 
-    It asks torch for GPUs, and else takes the CPU.
+    It asks torch for GPUs, and otherwise uses the CPU.
     """
     arguments.is_torch_bf16_gpu_available = lambda: True
     chosen = vars(arguments.TrainingArguments)["_setup_devices"]
@@ -75,7 +75,7 @@ def _follow(arguments: Any) -> None:
 
 
 def _generation(env: Environment) -> generation.Target:
-    """How tokens go to the device and logits come back, without what `.to` has to look at."""
+    """How tokens go to the device and logits come back, without the checks of `.to`."""
 
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
         with natively():
@@ -87,7 +87,7 @@ def _generation(env: Environment) -> generation.Target:
 
     @contextlib.contextmanager
     def in_thread() -> Iterator[None]:
-        """In a thread of its own, beside which a streamer is read, torchax is off."""
+        """Turn torchax on in a thread of its own, where it is off: a streamer is read meanwhile."""
         with contextlib.ExitStack() as stack:
             if _get_current_function_mode() is None:
                 stack.enter_context(env._dispatch_mode)
@@ -103,7 +103,7 @@ def _generation(env: Environment) -> generation.Target:
 
 
 def install(env: Environment) -> None:
-    """Show them the device, of which they know nothing."""
+    """Teach them about the device, which they don't know."""
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)

@@ -1,4 +1,4 @@
-"""The state that an optimizer of torch's makes at its first step, made before it."""
+"""The state that a torch optimizer creates in its first step, created before that step."""
 
 import inspect
 from collections.abc import Iterable, Iterator
@@ -17,13 +17,13 @@ _OTHERWISE = ("capturable", "fused", "differentiable")
 
 
 class FreshState:
-    """What was made, to be taken back."""
+    """The created state, to be removed again."""
 
     def __init__(self) -> None:
         self._made: list[tuple[Optimizer, Any]] = []
 
     def make(self, optimizers: Iterable[Optimizer]) -> None:
-        """For all parameters that may get a gradient; FirstTime where it isn't known how."""
+        """Create it for all parameters that may get a gradient; FirstTime if it isn't known how."""
         for optimizer in optimizers:
             with natively():
                 missing = [
@@ -39,7 +39,7 @@ class FreshState:
                     raise FirstTime from error
 
     def drop_unused(self, touched: set[int]) -> None:
-        """Take back what the step did not touch: a parameter without a gradient has no state."""
+        """Remove state that the step didn't touch: a parameter without a gradient has no state."""
         unused = [
             (optimizer, p) for optimizer, p in self._made
             if not any(id(value) in touched for value in optimizer.state[p].values())
@@ -58,8 +58,8 @@ def _take_back(pairs: list[tuple[Optimizer, Any]]) -> None:
 
 
 def is_known(optimizer: Optimizer) -> bool:
-    """Whether all that its step does is torch's own code."""
-    # A class that wraps another optimizer, as Lookahead, may not have called Optimizer.__init__.
+    """Whether its step only runs torch's own code."""
+    # A class that wraps another optimizer, like Lookahead, may not have called Optimizer.__init__.
     if not type(optimizer).__module__.startswith("torch.optim."):
         return False
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
@@ -72,7 +72,7 @@ def _check(optimizer: Optimizer, parameters: list[Any]) -> None:
     for group in optimizer.param_groups:
         if any(group.get(name) for name in _OTHERWISE):
             raise FirstTime
-        # Its first momentum is the gradient itself: with dampening, other than from zero on.
+        # The first momentum is the gradient itself: with dampening, zero is another start.
         if isinstance(optimizer, SGD) and group["momentum"] and group["dampening"]:
             raise FirstTime
     if not all(map(is_device_tensor, parameters)):
@@ -80,7 +80,7 @@ def _check(optimizer: Optimizer, parameters: list[Any]) -> None:
 
 
 def _make(optimizer: Optimizer, parameters: list[Any]) -> None:
-    """One program for all: each shape would be a program of its own."""
+    """One program for all: otherwise each shape would be a separate program."""
     tensors: list[Tensor] = []
 
     def fresh_state() -> list[Any]:
@@ -109,7 +109,7 @@ def _fill(optimizer: Any, group: dict[str, Any]) -> None:
 
 @contextmanager
 def _gradients(parameters: list[Any]) -> Iterator[None]:
-    """Something for gradients: who has none gets no state."""
+    """Placeholders for gradients: a parameter without one gets no state."""
     with natively():
         before = [(p, p.grad) for p in parameters]
         for p, gradient in before:

@@ -1,4 +1,4 @@
-"""Functional collectives of tensors of the device; torchax 0.0.13 has some, for `jax.shard_map`."""
+"""Functional collectives of device tensors; torchax 0.0.13 has some, for `jax.shard_map`."""
 
 import torch
 from torchax.tensor import Environment
@@ -11,7 +11,7 @@ NEEDED_BY = "_functional_collectives"
 
 
 def install(env: Environment) -> None:
-    """Replace torchax's; torch's own gradients are made of them."""
+    """Replace torchax's; torch's own gradients are built from them."""
     for name, function in OPERATORS.items():
         register(env, getattr(torch.ops._c10d_functional, name), function, of_arrays=False)
     give_results_at_once(DEVICE_TYPE)

@@ -1,4 +1,4 @@
-"""What is known of a function that is compiled, and one call of it."""
+"""What is known of a compiled function, and one call of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,24 +23,24 @@ Function = Callable[..., Any]
 
 @dataclass(eq=False)
 class Memory:
-    """What is known of a function; it outlives it, as `def train(...)` makes its step anew."""
+    """What is known of a function; it outlives it, as `def train(...)` creates its step anew."""
 
     function: Function
     name: str
-    differentiable: bool = False  # its results go on with a graph
-    waits: bool = False  # in the loop of a framework: if what it is given is held
-    begins: bool = False  # and if not
-    refused: str = ""  # why it is not compiled any more
-    used: set[int] = field(default_factory=set)  # results that gradients have come for
+    differentiable: bool = False  # its results have a graph
+    waits: bool = False  # in a framework's loop: held back if its inputs are
+    begins: bool = False  # and also if they aren't
+    refused: str = ""  # why it is no longer compiled
+    used: set[int] = field(default_factory=set)  # results that got gradients
     trainers: Trainers = field(default_factory=Trainers)
     watch: Watch = field(default_factory=Watch)
     scopes: list[Scope] = field(default_factory=list)
-    replaced: set[tuple[int, Any]] = field(default_factory=set)  # places where tensors come and go
+    replaced: set[tuple[int, Any]] = field(default_factory=set)  # places whose tensors are replaced
     names: Names = NONE  # that the code uses
-    owned: set[int] = field(default_factory=set)  # ids of the tensors that belong to somebody
+    owned: set[int] = field(default_factory=set)  # ids of the tensors that have an owner
 
     def guards(self, arguments: Structure | None = None) -> Guards:
-        """Those of the present."""
+        """The current guards."""
         known = {id(scope.function) for scope in self.scopes}
         self.scopes += [Scope(f) for f in self.watch.functions if id(f) not in known]
         self.watch.functions.clear()
@@ -55,7 +55,7 @@ class Memory:
         return guards
 
     def use(self, function: Function) -> None:
-        """Go on with the same function, perhaps made anew: other variables around its code."""
+        """Continue with the same function, maybe created anew: other variables around its code."""
         self.function = function
         if isinstance(function, MethodType):
             self.watch.owner, function = function.__self__, function.__func__
@@ -77,19 +77,19 @@ class Call:
         kwargs: Any,
         numbers: Sequence[Number] = (),
     ) -> None:
-        self.numbers = numbers  # that stand for integers which change
+        self.numbers = numbers  # that stand for changing integers
         self.given = (args, kwargs)
         self.mode = mode_of(env)
         self.look(memory, (args, kwargs))
 
     def look(self, memory: Memory, arguments: Any) -> None:
-        """Take the arguments apart; what counts in them changes as more of the code is known."""
+        """Take the arguments apart; the relevant parts change as more of the code is known."""
         self.structure = Structure(arguments, memory.names, memory.owned)
         self.key = self.structure.key, self.mode
 
 
 def mode_of(env: Environment) -> tuple[Any, ...]:
-    """What a program depends on beside what it is given and what is around it."""
+    """What a program depends on besides its inputs and its surroundings."""
     return (
         env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
         jax.config.jax_default_matmul_precision,
@@ -102,7 +102,7 @@ def unique(structures: list[Structure]) -> list[torch.Tensor]:
 
 
 def sharing(structures: list[Structure]) -> Any:
-    """Which of the tensors are one, or views of one."""
+    """Which of the tensors are the same, or views of the same."""
     tensors = [t for structure in structures for t in structure.tensors]
     roots = [root(t) for t in tensors]
     if len(set(roots)) == len(roots):

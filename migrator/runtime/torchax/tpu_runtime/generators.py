@@ -1,7 +1,7 @@
 """Random numbers from an explicit generator.
 
-torchax 0.0.13 takes only the seed of `generator=`, so every call gives the same numbers, silently.
-A generator lives on the CPU here: its numbers are drawn there and moved. They are those of the
+torchax 0.0.13 only uses the seed of `generator=`, so every call silently gives the same numbers.
+A generator is on the CPU here: its numbers are drawn there and moved. They are those of the
 CPU, not those of a CUDA generator.
 """
 
@@ -27,7 +27,7 @@ class _AnyGenerator(type):
 
 
 class Generator(_CpuGenerator, metaclass=_AnyGenerator):
-    """`torch.Generator`, on the CPU where the device is asked for: torchax 0.0.13 has none."""
+    """`torch.Generator`, on the CPU if the device is requested: torchax 0.0.13 has none."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return _CpuGenerator("cpu" if names_device(device) else device)
@@ -60,7 +60,7 @@ def _draw(env: Environment, function: Any, args: tuple[Any, ...], kwargs: dict[s
 
 @replaces(torch.normal)
 def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`torch.normal` on the device; torchax 0.0.13 raises, or forgets mean and deviation."""
+    """`torch.normal` on the device; torchax 0.0.13 raises, or ignores mean and deviation."""
     drawn = _draw(env, function, args, kwargs)
     if drawn is not NotImplemented:
         return drawn
@@ -80,9 +80,9 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
 
 @replaces(torch.rand_like, torch.randn_like, torch.randint_like)
 def _like(env: Environment, function: Function, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Those of another device are drawn there.
+    """Those for another device are drawn there.
 
-    torchax 0.0.13 gives tensors of the CPU for `rand_like`, of float32 for `randn_like`.
+    torchax 0.0.13 gives CPU tensors for `rand_like`, and float32 for `randn_like`.
     """
     tensor: Any = args[0] if args else kwargs["input"]
     if not is_device_tensor(tensor):
@@ -133,7 +133,7 @@ def _all_forms(packet: Any) -> set[Any]:
 
 
 class _Distribution(NamedTuple):
-    """How JAX fills a tensor: from a key, a shape, a type and the numbers of the distribution."""
+    """How JAX fills a tensor: from a key, a shape, a dtype and the distribution's parameters."""
 
     defaults: tuple[tuple[str, float], ...]
     draw: Callable[..., Any]
@@ -160,7 +160,7 @@ _BY_KEY = {
 
 
 def _numbers(args: Any, kwargs: Any, defaults: Any) -> list[float] | None:
-    """Numbers given by position, by name, or not at all; None where one is a tensor."""
+    """Numbers given by position, by name, or not at all; None if one is a tensor."""
     numbers = [
         args[n] if len(args) > n else kwargs.get(name, default)
         for n, (name, default) in enumerate(defaults)
@@ -169,7 +169,7 @@ def _numbers(args: Any, kwargs: Any, defaults: Any) -> list[float] | None:
 
 
 def install(env: Environment) -> None:
-    """Replace the filling operators; let `torch.Generator(device=...)` give a CPU generator."""
+    """Replace operators that fill tensors; `torch.Generator(device=...)` gives a CPU generator."""
     for name in _FILLING.split():
         packet = getattr(torch.ops.aten, name)
         for key in [key for key in env._ops if key in _all_forms(packet)]:

@@ -1,9 +1,9 @@
-"""Gradients that torchax loses on the way: shortcuts, direct calls of operators, other devices.
+"""Gradients that torchax loses: in shortcuts, direct calls of operators, and moves between devices.
 
 torchax 0.0.13 computes 30 torch functions (linear, einsum, pad, max_pool2d, interpolate, cdist,
-repeat_interleave, diag, linalg.solve, ...) by JAX in one piece, below torch's autograd, and calls
-of `torch.ops.aten...` as well: the result requires no gradient, silently. Where a gradient is asked
-for, torch's own implementation takes such a call apart into operators that have one.
+repeat_interleave, diag, linalg.solve, ...) with JAX in one piece, below torch's autograd, and also
+calls of `torch.ops.aten...`: the result silently requires no gradient. If a gradient is required,
+torch's own implementation splits such a call into operators that have one.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _shortcuts: set[Function] = set()
 
 
 def bypasses_autograd(function: Function, args: object, kwargs: object) -> bool:
-    """Whether torchax would compute this call without the gradient that is asked for."""
+    """Whether torchax would compute this call without the required gradient."""
     return is_shortcut(function) and (needs_gradient(args) or needs_gradient(kwargs))
 
 
@@ -48,9 +48,9 @@ def _cross(tensor: Any, env: Environment) -> torch.Tensor:
 
 
 def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
-    """A device tensor as a CPU tensor and the other way round, with the gradient if one is asked.
+    """A device tensor as a CPU tensor or the other way round, with its gradient if required.
 
-    torchax 0.0.13 cuts the gradient off, silently, in both directions.
+    torchax 0.0.13 silently cuts the gradient off, in both directions.
     """
     if needs_gradient(tensor):
         with env:
@@ -59,11 +59,11 @@ def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def install(env: Environment) -> None:
-    """Note which torch functions torchax takes a shortcut for."""
+    """Record which torch functions torchax has a shortcut for."""
     operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
     _shortcuts.update(function for function in env._ops if not isinstance(function, operators))
     # torch.sparse.mm makes a sparse result by its own rules; there are no sparse device tensors.
     _shortcuts.discard(torch.sparse.mm)
-    # Not as_strided, which JAX arrays have no use for, but the view operators themselves lead from
+    # Not as_strided, which is useless for JAX arrays: the view operators themselves lead from
     # the gradient of a base to that of its view.
     torch._C._set_view_replay_enabled(True)

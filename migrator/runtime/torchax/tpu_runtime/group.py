@@ -1,4 +1,4 @@
-"""What both process groups of the back end ``jax`` are: ranks' own, and that of a world of one."""
+"""What both process groups of the back end ``jax`` share: that of ranks, and the world of one."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Tensors = list[torch.Tensor]
 class NamedGroup(dist.ProcessGroup):
     """A process group that torch can find by its name."""
 
-    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of what it exchanges
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of tensors that it exchanges
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)
@@ -31,14 +31,14 @@ class NamedGroup(dist.ProcessGroup):
 
 
 def done(result: Any) -> Any:
-    """What torch waits for, of an exchange that is over."""
+    """The object that torch waits for, for a completed exchange."""
     future: Any = torch.futures.Future()
     future.set_result(result)
     return torch._C._distributed_c10d._create_work_from_future(future)
 
 
 def check_ranks(number: int | None) -> None:
-    """Raise ValueError where a program counts on another number of ranks than there are devices."""
+    """Raise ValueError if a program expects a number of ranks other than the number of devices."""
     devices = device_count()
     if number not in (None, -1, devices):
         raise ValueError(

@@ -1,9 +1,9 @@
-"""What a program depends on in Python, beside the arguments of the call.
+"""The Python state that a program depends on, besides the call's arguments.
 
-Watching whose code runs tells the variables that it names: those around its functions, the
-attributes of the objects that its methods belong to, and of the modules that take part. Numbers and
-objects that stay the same are guarded: a program fits as long as they are what they were. Tensors
-that stand in a variable or an attribute come in by their place, as arguments do.
+Watching whose code runs tells which variables it uses: those around its functions, the attributes
+of its methods' objects, and those of the modules that take part. Numbers and objects that stay the
+same are guarded: a program fits as long as they don't change. Tensors in a variable or an attribute
+are inputs identified by their place, like arguments.
 """
 
 import copy
@@ -28,12 +28,12 @@ _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
 KEPT = "_tpu_runtime_parts"  # the attribute where parts.py keeps what it knows of its owner
 _INTERNAL = frozenset({*vars(torch.nn.Module()), KEPT}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_LARGE = 1 << 16  # elements of an array of numpy, from which on it stands for itself
+_LARGE = 1 << 16  # elements of a NumPy array, from which on it counts by identity
 _DEPTH = 3
 
 
 class Guards:
-    """The surroundings of a program: what must be as it is now, and where its tensors stand."""
+    """The surroundings of a program: what must not change, and where its tensors are."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Guards:
         arguments: Structure | None = None,
     ) -> None:
         self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
-        self.values: list[tuple[Any, Any, Any]] = []  # holder, name, what must be there
+        self.values: list[tuple[Any, Any, Any]] = []  # holder, name, required value
         self.labels: list[str] = []
         self.names_held: list[tuple[Any, list[Any]]] = []  # names that a holder must have
-        self.sizes: list[tuple[Any, int]] = []  # their number, where each of them is guarded
+        self.sizes: list[tuple[Any, int]] = []  # their number, if each of them is guarded
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
-        self.fixed: dict[int, torch.Tensor] = {}  # tensors that are found where they were
+        self.fixed: dict[int, torch.Tensor] = {}  # tensors that must be at the same place
         self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
         self.holders: dict[int, tuple[Any, list[Any] | None, str]] = {}  # what a step may change
-        self.inner: dict[int, tuple[Any, Any, Any] | None] = {}  # holders in what may come anew
+        self.inner: dict[int, tuple[Any, Any, Any] | None] = {}  # holders that may be created anew
         self._done: set[tuple[int, Any]] = set()
         codes = list(watch.codes) + [scope.function.__code__ for scope in scopes]
         self.names = union(map(names_of, codes))
@@ -162,7 +162,7 @@ class Guards:
         self._add_all(scope, scope, "", depth)
 
     def _is_kept_on_cpu(self, holder: Any, name: Any, value: Any) -> bool:
-        """A CPU tensor may serve as numbers; it is no input until another one takes its place."""
+        """A CPU tensor may be a constant; it is no input until another one takes its place."""
         return (
             isinstance(value, torch.Tensor)
             and not is_device_tensor(value)
@@ -213,7 +213,7 @@ class Guards:
         self.labels.append(f"{label}{name}")
 
     def _fix_all(self, held: Iterable[Any]) -> None:
-        """What belongs to those that stand for themselves, such as a model that is an average."""
+        """Guard parts of objects that count by identity, like a model that is an average."""
         for value in held:
             self._fix([value])
             for module in value.modules() if isinstance(value, torch.nn.Module) else ():
@@ -229,7 +229,7 @@ class Guards:
                 continue
             self.fixed[id(tensor)] = tensor
             if isinstance(tensor, Tensor):
-                # `p.data = x` and `model.half()` exchange all that a tensor consists of.
+                # `p.data = x` and `model.half()` exchange the whole contents of a tensor.
                 link = tensor.__dict__.setdefault("_link", None)
                 self._value(tensor.__dict__, "_link", link, "a parameter's ")
                 if link is not None:
@@ -243,7 +243,7 @@ class Guards:
             self.holders[id(holder)] = holder, names, label
 
     def keep_holder(self, holder: Any) -> bool:
-        """Guard the identity of what a step puts something into; False where that cannot be."""
+        """Guard the identity of an object that a step stores into; False if that is impossible."""
         outer = self.inner.get(id(holder), ())
         if outer:
             self._value(*outer, "")
@@ -252,7 +252,7 @@ class Guards:
     # ---- at every call --------------------------------------------------------------------------
 
     def changed(self) -> str:
-        """The name of what is not as it was, "" where all is."""
+        """The name of what has changed, "" if nothing has."""
         place = -1
         try:
             for place, (holder, name, expected) in enumerate(self.values):
@@ -272,7 +272,7 @@ class Guards:
         return ""
 
     def structures(self) -> list[Structure] | str:
-        """What stands at the places, or the name of one where something else stands."""
+        """The values at the places, or the name of a place that holds something else."""
         found = []
         for holder, name, key, label in self.places:
             try:
@@ -285,7 +285,7 @@ class Guards:
         return found
 
     def signature(self) -> tuple[Any, ...]:
-        """The present values, for counting how often they were there."""
+        """The present values, for counting how often they occur."""
         values = [held(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")]
         inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
         return tuple(v if is_value(v) else Identity(v) for v in values), tuple(inputs)

@@ -1,7 +1,7 @@
 """Arrays that are held back, in the loops of frameworks: together.py computes them.
 
-Arrays never change, and a write gives a tensor another one. So it makes no difference when one is
-computed, as long as whoever asks for its values gets them.
+Arrays never change, and a write gives a tensor a new one. So it doesn't matter when an array is
+computed, as long as every read of its values gets them.
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ import jax
 
 Array = Any  # a jax.Array, or Held
 
-is_on = False  # whether anything is held back: holding.py begins with it
+is_on = False  # whether anything is held back: set by holding.py
 
 
 class Held:
-    """An array that is not computed yet, or was not when it was made."""
+    """An array that isn't computed yet, or wasn't when this was created."""
 
     __slots__ = ("__weakref__", "aval", "node", "number", "value")
 
     def __init__(self, aval: Any, node: Any, number: int) -> None:
-        self.aval, self.node, self.number = aval, node, number  # of what gives it, which result
+        self.aval, self.node, self.number = aval, node, number  # number: which result of node
         self.value: Any = None
 
     shape = property(lambda self: self.aval.shape)
@@ -38,7 +38,7 @@ def settled(array: Array) -> Array:
 
 
 def computed(array: Array) -> Any:
-    """The array itself, which is computed now if it is held."""
+    """The array itself, computed now if it is held."""
     if type(array) is not Held:
         return array
     if array.value is None:
@@ -49,7 +49,7 @@ def computed(array: Array) -> Any:
 
 
 def stored(tensor: Any) -> Array:
-    """The array of a device tensor that is no view."""
+    """The array of a device tensor that isn't a view."""
     array = tensor.__dict__["_elem"]
     if type(array) is Held and array.value is not None:
         array = tensor.__dict__["_elem"] = array.value
@@ -57,7 +57,7 @@ def stored(tensor: Any) -> Array:
 
 
 def form(array: Array) -> Any:
-    """What a trace takes in the place of an array that is held."""
+    """What a trace uses in place of a held array."""
     if type(array) is not Held:
         return array
     return jax.ShapeDtypeStruct(array.shape, array.dtype, weak_type=array.aval.weak_type)

@@ -1,7 +1,7 @@
-"""What is followed while results are held back: operators, random numbers, and who asks for values.
+"""How operators, random numbers, and reads of values work while results are held back.
 
-An operator that is given something held is traced, once for each form of its arguments, and held,
-too. Whatever cannot be traced, or draws random numbers, takes the values: they are computed then.
+An operator with a held argument is traced, once for each form of its arguments, and also held.
+If it can't be traced, or draws random numbers, it needs the values: they are computed then.
 """
 
 import functools
@@ -33,7 +33,7 @@ _MOST = 4096  # forms of operators that are known
 
 
 class _Refused(Exception):
-    """It is not followed."""
+    """The operator can't be traced."""
 
 
 class _Followed:
@@ -57,7 +57,7 @@ class _Followed:
         given = [Tensor(array, self._env) for array in arrays]
         places = {id(tensor): place for place, tensor in enumerate(given)}
         results, self._form = pytree.tree_flatten(self._call(given))
-        self._old = [places.get(id(result)) for result in results]  # results that were given
+        self._old = [places.get(id(result)) for result in results]  # results that are arguments
         new = [result for result in results if id(result) not in places]
         if any(type(x) is not Tensor or x.__dict__.get("_link") is not None for x in new):
             raise _Refused
@@ -65,7 +65,7 @@ class _Followed:
         return [*(x._elem for x in new), *(given[n]._elem for n in self._written)]
 
     def hold(self, given: list[Tensor]) -> Any:
-        """The results for other arguments; what is written is put in place."""
+        """The results for other arguments; writes are applied."""
         arrays = iter(together.hold(self._operation, list(map(views.peek, given))))
         made = [Tensor(next(arrays), self._env) if n is None else given[n] for n in self._old]
         for n in self._written:
@@ -81,13 +81,13 @@ _WITH_NUMBER = {
     aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor,
 }  # fmt: skip
 _CHANGES = object()
-_numbers: dict[Any, Any] = {}  # by operator and form, the number that it was given, or _CHANGES
+_numbers: dict[Any, Any] = {}  # by operator and form: the number it was given, or _CHANGES
 
 
 def _with_input(env: Environment, function: Any, args: Any) -> Any:
-    """The arguments; a number that was another one before, as a tensor.
+    """The arguments, in which a number that differs from the last call becomes a tensor.
 
-    So it is an input of the program, as a loss times a weight of the step.
+    So it is an input of the program, like a loss times a step's weight.
     """
     if function not in _WITH_NUMBER or type(args[1]) is not float:
         return args
@@ -111,7 +111,7 @@ def _scalar(number: str, dtype: Any) -> jax.Array:
 
 
 def _take_apart(value: Any, tensors: list[Any]) -> Any:
-    """What the trace of an operator depends on in an argument, and the tensors in it."""
+    """What an operator's trace depends on in an argument, and the tensors in it."""
     if isinstance(value, Tensor):
         aval = views.peek(value).aval
         tensors.append(value)
@@ -119,7 +119,7 @@ def _take_apart(value: Any, tensors: list[Any]) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value), tuple([_take_apart(item, tensors) for item in value])
     if isinstance(value, (float, complex)):
-        return repr(value)  # -0.0 is another number than 0.0
+        return repr(value)  # -0.0 isn't the same number as 0.0
     if isinstance(value, _STATIC):
         return type(value), value
     raise _Refused
@@ -135,7 +135,7 @@ def _with(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator gives that is given something held; NotImplemented where it needs values."""
+    """The result of an operator with a held argument; NotImplemented if it needs values."""
     if is_inside() or not together.is_waiting() or not trace_state_clean():
         return NotImplemented
     if not _is_any((*args, *kwargs.values())):
@@ -175,7 +175,7 @@ def _follow(
 
 
 def _is_any(values: Any) -> bool:
-    """Whether something held is among them, or in their lists."""
+    """Whether some of them, or of the items of their lists, are held."""
     return any(
         _is_any(value) if isinstance(value, (tuple, list))
         else isinstance(value, Tensor) and held.is_any([views.peek(value)])
@@ -184,7 +184,7 @@ def _is_any(values: Any) -> bool:
 
 
 def _is_divided(function: Any, args: Any, kwargs: Any) -> bool:
-    """Whether torch takes a function apart into operators, which torchax has in one piece."""
+    """Whether torch splits a function into operators that torchax has in one piece."""
     return gradients.is_shortcut(function) and _is_any((*args, *kwargs.values()))
 
 

@@ -1,7 +1,7 @@
-"""Image files to tensors, by PIL.
+"""Load image files as tensors, with PIL.
 
 torchax 0.0.13: once it is enabled, `import torchvision` raises, and `torchvision.io.decode_image`
-ends the process (segmentation fault). After `setup` it works; this needs no torchvision.
+crashes the process (segmentation fault). After `setup` it works; this needs no torchvision.
 """
 
 import io
@@ -21,13 +21,13 @@ def decode_image(
     mode: Any = "UNCHANGED",
     apply_exif_orientation: bool = False,
 ) -> torch.Tensor:
-    """What `torchvision.io.decode_image` gives: a CPU tensor, uint8, (channels, height, width).
+    """The result of `torchvision.io.decode_image`: a CPU tensor, uint8, (channels, height, width).
 
     ``source`` is a path, or a 1-dim uint8 tensor of the encoded bytes. ``mode`` is a
     `torchvision.io.ImageReadMode` or its name: UNCHANGED, GRAY, GRAY_ALPHA, RGB, RGB_ALPHA.
-    UNCHANGED gives 1 channel for gray, 2 for gray and alpha, 3 for RGB, 4 for RGBA, and, as
-    torchvision does, 1 of the indices for palettes. JPEG may differ from torchvision's by rounding.
-    Raises RuntimeError for other files than PNG, JPEG, WebP, and for 16-bit PNG; ValueError for an
+    UNCHANGED gives 1 channel for gray, 2 for gray and alpha, 3 for RGB, 4 for RGBA, and, like
+    torchvision, 1 with the indices for palettes. JPEG may differ from torchvision's by rounding.
+    Raises RuntimeError for files other than PNG, JPEG, WebP, and for 16-bit PNG; ValueError for an
     unknown mode.
     """
     from PIL import Image, ImageOps

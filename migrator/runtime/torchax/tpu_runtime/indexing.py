@@ -1,7 +1,7 @@
-"""Indexing: `x[key]` and `x[key] = value` as torch means them.
+"""Indexing: `x[key]` and `x[key] = value` with torch's meaning.
 
-torchax 0.0.13 loses the gradient in both, takes no CPU tensor and no list as an index, and gives
-for slices an object of its own that is no tensor.
+torchax 0.0.13 loses the gradient in both, accepts no CPU tensor and no list as an index, and
+returns an object of its own that is no tensor for slices.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ NEEDED_BY = "<unusual>"
 
 
 def _key(env: Environment, key: Any) -> Any:
-    """An index as JAX wants it: device arrays instead of tensors and lists."""
+    """An index for JAX: device arrays instead of tensors and lists."""
     if isinstance(key, tuple):
         return tuple(_key(env, item) for item in key)
     if isinstance(key, list):
@@ -42,7 +42,7 @@ def _is_basic(key: Any) -> bool:
 
 
 def _tensors(env: Environment, key: Any) -> Any:
-    """An index with every tensor on the device, for torch's own indexing."""
+    """An index with all its tensors on the device, for torch's own indexing."""
     if isinstance(key, tuple):
         return tuple(_tensors(env, item) for item in key)
     if isinstance(key, list) or (isinstance(key, torch.Tensor) and not is_device_tensor(key)):
@@ -51,7 +51,7 @@ def _tensors(env: Environment, key: Any) -> Any:
 
 
 def _plain(key: Any) -> Any:
-    """Slices of 0-dim tensors (`x[: n]`) with numbers instead, other sequences as lists."""
+    """Slices by 0-dim tensors (`x[: n]`) with numbers instead, other sequences as lists."""
     if isinstance(key, tuple):
         return tuple(_plain(item) for item in key)
     if isinstance(key, range):
@@ -64,7 +64,7 @@ def _plain(key: Any) -> Any:
 def of_base(
     tensor: Any, size: Any, strides: Any, offset: int | None = None
 ) -> tuple[Any, Any, Any, int]:
-    """The arguments of `as_strided`, which counts places in memory: those of the base's array."""
+    """The arguments of `as_strided`, which counts positions in memory: in the base's array."""
     if offset is None:
         offset = torch.Tensor.storage_offset(tensor)
     dtype = tensor.dtype
@@ -74,7 +74,7 @@ def of_base(
 
 
 def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) -> Tensor:
-    """Elements that lie as asked for, by which autograd finds the gradients of parts of a tensor.
+    """A tensor with the requested strides; autograd relies on them for gradients of parts.
 
     torchax 0.0.13 ignores the strides.
     """
@@ -96,7 +96,7 @@ def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> An
         return native(function, (tensor, _on_cpu(key)), {})
     is_basic, may_need = _is_basic(key), tensor.is_floating_point() or tensor.is_complex()
     if needs_gradient(tensor) or (is_basic and may_need and not _is_whole(tensor)):
-        # By ATen: torchax's own indexing drops the gradient.
+        # Through ATen: torchax's own indexing drops the gradient.
         with env._dispatch_mode:
             return function(tensor, _tensors(env, key))
     if not is_basic:
@@ -111,12 +111,12 @@ def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> An
     )
     if not may_need:
         return result
-    with _Gives(result):  # autograd is told: what needs a gradient may be written to it
+    with _Gives(result):  # tell autograd: a tensor that needs a gradient may be written to it
         return torch.as_strided(tensor, shape.size(), shape.stride(), shape.storage_offset())
 
 
 class _Gives(TorchDispatchMode):
-    """The next operator gives what is known already."""
+    """The next operator returns a known result."""
 
     def __init__(self, result: Tensor) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _Gives(TorchDispatchMode):
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether autograd's base of ``tensor`` lies in memory as its gradient does."""
+    """Whether autograd's base of ``tensor`` has the memory layout of its gradient."""
     with torch._C.DisableTorchFunction():
         base = tensor._base if tensor._is_view() else tensor
         return base.storage_offset() == 0 and base.is_contiguous()  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ def _on_cpu(key: Any) -> Any:
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
-    """`self[key] = value`; ``value`` may be a number, a tensor of either device, or an array."""
+    """`self[key] = value`; ``value`` may be a number, a tensor on either device, or an array."""
     env = self._env
     key = _plain(key)
     if isinstance(value, torch.Tensor):
@@ -162,18 +162,18 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         place = place[0]
     if isinstance(array, jax.Array):
         array = array.astype(elem.dtype)
-        while array.ndim and array.shape[0] == 1:  # JAX wants no more dimensions than are there
+        while array.ndim and array.shape[0] == 1:  # JAX allows no extra dimensions
             array = array[0]
     if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
         made = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
-        self._elem = made.astype(elem.dtype)  # `counts[mask] = 0.5` leaves integers what they are
+        self._elem = made.astype(elem.dtype)  # `counts[mask] = 0.5` keeps the integer dtype
     else:
         self._elem = elem.at[place].set(array)
     count_write(self)
 
 
 def install(env: Environment) -> None:
-    """Replace writes by index; reading is in the table of replaced functions."""
+    """Replace writes by index; reads are in the table of replaced functions."""
     register(env, torch.ops.aten.new_empty_strided, _new_empty_strided, of_arrays=False)
     patch(Tensor, __setitem__=_setitem)
     patch(modes, of_base=of_base)

@@ -1,10 +1,10 @@
-"""Whether code does nothing but compute, so that it may be traced before it has run once.
+"""Whether code only computes, so that it may be traced before it has run once.
 
-Of a step that has run it is known whose code that was and what it may change in Python (guards.py):
-a trace undoes it. Of a new step nothing is known. So each function of the program's own is looked
-at when it is called for the first time, and code that may leave something behind is not begun:
-it stores into an object, a variable of others, a list that it has not made. Tensors may be written
-to, which a trace undoes.
+For a step that has run, it is known whose code ran and what it may change in Python (guards.py):
+a trace undoes that. For a new step nothing is known. So each function of the program's own is
+inspected at its first call, and code that may have a lasting effect is not started: it stores into
+an object, a variable of an outer scope, or a list that it didn't create. Writes to tensors are
+allowed, because a trace undoes them.
 """
 
 import dis
@@ -65,7 +65,7 @@ _STANDARD = contextmanager.__code__.co_filename.removesuffix("contextlib.py")
 
 @cache
 def only_computes(code: CodeType) -> bool:
-    """Whether nothing is different once ``code`` has run, but for tensors and its own variables."""
+    """Whether running ``code`` changes nothing but tensors and its own variables."""
     instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "NOP")]
     own = _made_here(code, instructions)
     before = [None, *instructions]
@@ -88,7 +88,7 @@ def only_computes(code: CodeType) -> bool:
 
 
 def _made_here(code: CodeType, instructions: list[dis.Instruction]) -> set[Any]:
-    """The local variables that hold nothing but lists and dicts which this code makes."""
+    """The local variables that only hold lists and dicts that this code creates."""
     arguments = code.co_argcount + code.co_kwonlyargcount
     arguments += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
     made, others = set(), set(code.co_varnames[:arguments])
@@ -110,11 +110,11 @@ def _is_list(instruction: Any) -> bool:
 
 
 class Inspection:
-    """Looks at all code that begins while a function runs."""
+    """Inspects all code that starts while a function runs."""
 
     def __init__(self) -> None:
-        self.codes: set[CodeType] = set()  # the program's own that ran
-        self.refused = ""  # what was not begun
+        self.codes: set[CodeType] = set()  # the program's own code that ran
+        self.refused = ""  # the code that was not started
         self._passed: dict[int, CodeType] = {}
         self._writes = _Writes(self)
         there = [o for o in gc.get_objects() if issubclass(type(o), _OF_INTEREST)]
@@ -125,10 +125,10 @@ class Inspection:
 
     @staticmethod
     def is_possible() -> bool:
-        return sys.gettrace() is None  # a debugger is at work
+        return sys.gettrace() is None  # otherwise a debugger is active
 
     def __enter__(self) -> None:
-        """Raise Suspect where code begins that may do more than compute."""
+        """Raise Suspect if code starts that may do more than compute."""
         self._writes.__enter__()
         sys.settrace(self._begins)
 
@@ -138,7 +138,7 @@ class Inspection:
 
     @contextmanager
     def paused(self, optimizer: Optimizer) -> Iterator[None]:
-        """An optimizer's step runs: where its code is known, looking at it doubles the time."""
+        """During an optimizer's step: inspecting its known code would double the time."""
         if not is_known(optimizer):
             yield
             return
@@ -160,7 +160,7 @@ class Inspection:
         caller = frame.f_back.f_code.co_filename if frame.f_back is not None else ""
         if not is_library(code.co_filename) and not is_generated(frame.f_globals):
             if caller == _MONITORING:
-                return  # no part of the step: it is told that something is traced
+                return  # no part of the step: a listener to tracing
             if id(code) in self._kept or not only_computes(code):
                 self.refuse(code.co_name)
             self.codes.add(code)
@@ -172,7 +172,7 @@ class Inspection:
 
 
 class _Writes(TorchFunctionMode):
-    """Raises Suspect where a tensor of the CPU is written to, which a trace does not undo."""
+    """Raises Suspect if a CPU tensor is written to, which a trace doesn't undo."""
 
     def __init__(self, inspection: Inspection) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class _Writes(TorchFunctionMode):
 
 @cache
 def _is_harmless(filename: str) -> bool:
-    """Whether the program may call what is in this file of a library."""
+    """Whether the program may call code in this file of a library."""
     if filename.startswith(_STANDARD) and "-packages" not in filename:
         return filename.removeprefix(_STANDARD) in _PURE_MODULES
     return not filename.startswith((*_WITH_STATE, "<frozen"))

@@ -1,20 +1,20 @@
-"""Whether a compiled function runs, and how its trace ends where it cannot be compiled."""
+"""Whether a compiled function runs, and how its trace ends if it can't be compiled."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 
-_inside = threading.local()  # .running: in a function that is compiled, or its trace
+_inside = threading.local()  # .running: in a compiled function, or its trace
 
 
 def is_inside() -> bool:
-    """Whether a function runs that is compiled, or is being traced: all in it is part of it."""
+    """Whether a compiled function runs or is being traced: everything in it is part of it."""
     return getattr(_inside, "running", False)
 
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
-    """Run a function that is compiled."""
+    """Run a compiled function."""
     before, _inside.running = is_inside(), True
     try:
         yield
@@ -27,9 +27,9 @@ class NotCompilable(Exception):
 
 
 class FirstTime(Exception):
-    """A module or an optimizer takes part for the first time, or makes state: run it as it is."""
+    """A module or an optimizer takes part for the first time, or creates state: run it as it is."""
 
 
 class Suspect(BaseException):
-    """Ends a trace before code begins that may do more; the program does not catch it as its own
+    """Ends a trace before code starts that may do more; the program doesn't catch it as its own
     error."""

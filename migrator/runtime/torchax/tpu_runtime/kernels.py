@@ -1,7 +1,7 @@
 """Compiled functions of JAX arrays, as the operators of this package use them.
 
-Eager JAX computes a function of ten steps by ten programs, and `jax.vjp` traces its function anew
-at each call, which takes milliseconds. A kernel is compiled once for each combination of shapes and
+Eager JAX runs a function of ten operations as ten programs, and `jax.vjp` traces its function in
+each call, which takes milliseconds. A kernel is compiled once for each combination of shapes and
 other arguments.
 """
 
@@ -15,11 +15,11 @@ Array = Any  # a jax.Array, or a tracer of one
 
 
 class _Rest:
-    """All that is no array in a call, as a key: what a kernel is compiled for."""
+    """Everything in a call that isn't an array, as a key that a kernel is compiled for."""
 
     def __init__(self, tree: Any, values: tuple[Any, ...]) -> None:
         self.tree, self.values = tree, values
-        # 1, 1.0 and True are equal, and not the same argument.
+        # 1, 1.0 and True are equal, but different arguments.
         self.key = (tree, values, tuple(type(value) for value in values))
 
     def __hash__(self) -> int:
@@ -29,7 +29,7 @@ class _Rest:
         return isinstance(other, _Rest) and self.key == other.key
 
 
-_ARRAY = object()  # stands where an array was
+_ARRAY = object()  # replaces an array
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,11 +53,11 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def pull_back(function: Callable[..., Array], inputs: tuple[Array, ...], gradient: Array) -> Any:
-    """The gradients of ``inputs`` of ``function`` for the ``gradient`` of its result."""
+    """The gradients of ``function`` by its ``inputs``, for the ``gradient`` of its result."""
     result, back = jax.vjp(function, *inputs)
     return back(gradient.astype(result.dtype))
 
 
 def masked(gradients: Any, mask: Any) -> tuple[Array | None, ...]:
-    """Only the gradients that are asked for."""
+    """Only the required gradients."""
     return tuple(g if asked else None for g, asked in zip(gradients, mask, strict=True))

@@ -1,7 +1,7 @@
-"""Factorisations as torch's gradients want them.
+"""Factorisations in the form that torch's gradients need.
 
-torchax 0.0.13 computes det, slogdet, solve and LU without what their gradients need (the factors),
-so that they have none: here they return all of it.
+torchax 0.0.13 computes det, slogdet, solve and LU without the factors that their gradients need,
+so they have none: here the factors are returned as well.
 """
 
 import math
@@ -25,7 +25,7 @@ NEEDED_BY = (
 
 @kernel
 def _factor(matrix: Array, transposed: bool) -> tuple[Array, Array]:
-    """The LU factors in one matrix, and the pivots, which count from 1 as in LAPACK."""
+    """The LU factors in one matrix, and the pivots, counted from 1 as in LAPACK."""
     if matrix.size == 0:
         return matrix, jnp.zeros(matrix.shape[:-1], "int32")
     factors, pivots, _ = jax.lax.linalg.lu(jnp.swapaxes(matrix, -1, -2) if transposed else matrix)
@@ -33,7 +33,7 @@ def _factor(matrix: Array, transposed: bool) -> tuple[Array, Array]:
 
 
 def _factors(matrix: Tensor) -> tuple[Array, Array]:
-    """Torch's formulas expect the factors of the transpose where the matrix is contiguous."""
+    """Torch's formulas expect the factors of the transpose if the matrix is contiguous."""
     array = matrix.jax()
     contiguous = torch.Tensor.is_contiguous(matrix)
     return _factor(array, contiguous and not jnp.iscomplexobj(array))  # type: ignore[no-any-return]
@@ -111,7 +111,7 @@ def _lu_solve(
 
 @kernel
 def _eigh(matrix: Array, uplo: str, compute_v: bool) -> tuple[Array, Array]:
-    """torchax takes the mean of both triangles; torch one of them."""
+    """torchax uses the mean of both triangles; torch uses one of them."""
     lower = matrix if uplo.upper() == "L" else jnp.conj(jnp.swapaxes(matrix, -1, -2))
     below = jnp.tril(lower, -1)
     diagonal = jnp.tril(lower) - below
@@ -135,7 +135,7 @@ def _pseudo_inverse(matrix: Array, rtol: Any, hermitian: bool) -> Array:
 def _pinv(
     matrix: Array, *, atol: Array | None = None, rtol: Array | None = None, hermitian: bool = False
 ) -> Array:
-    """torchax takes both triangles where torch takes the lower one, and ignores the tolerances."""
+    """torchax uses both triangles where torch uses the lower one, and ignores the tolerances."""
     if rtol is None:
         rtol = jnp.asarray(max(matrix.shape[-2:]) * float(np.finfo(matrix.dtype).eps))
     if atol is not None:

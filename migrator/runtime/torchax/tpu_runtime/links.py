@@ -1,6 +1,6 @@
-"""Links: how a view gets its values from its base, also where that becomes another tensor.
+"""Links: how a view gets its values from its base, also if the base is replaced by another tensor.
 
-`base.t_()` and `base.data = x` leave the memory of older views as it is. A hidden tensor then takes
+`base.t_()` and `base.data = x` don't change the memory of older views. A hidden tensor then takes
 the base's place for them.
 """
 
@@ -16,9 +16,9 @@ Array = Any  # a jax.Array, or a tracer of one
 
 
 class Place:
-    """What a tensor and its views hold together."""
+    """What a tensor and its views share."""
 
-    former: Tensor | None = None  # whose views they are since the tensor has become another one
+    former: Tensor | None = None  # their base since the tensor was replaced
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Link:
     held: Tensor
     replay: Callable[[Array], Array]  # the parent's array -> the alias's
     write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
-    seen: Array  # the parent's array that the alias's present one was computed from
-    counted: bool = True  # whether autograd hears of a write, and can tell that it came too late
-    origin: Any = None  # a weak reference to whose alias it is, where that is not its parent
+    seen: Array  # the parent's array from which the alias's current one was computed
+    counted: bool = True  # whether autograd is told of a write, so that it can detect late writes
+    origin: Any = None  # weak reference to the tensor it aliases, if that isn't its parent
     place: Place = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class Link:
 
 
 def leave(tensor: Tensor) -> Tensor | None:
-    """Give a tensor's views, if it has any, another one that is as this one has been so far."""
+    """Give a tensor's views, if any, another base with the tensor's values so far."""
     state, array = tensor.__dict__, tensor._elem
     place = state.get("_place")
     if place is None or sys.getrefcount(place) == 3 or isinstance(array, jax.core.Tracer):

@@ -1,4 +1,4 @@
-"""Loaders that move their batches to the device, as those of torch_xla do."""
+"""Loaders that move their batches to the device, like those of torch_xla."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +12,9 @@ from .parallel import DistributedSampler
 
 
 class DeviceLoader:
-    """The batches of ``loader`` on the device: what torch_xla's MpDeviceLoader gives.
+    """The batches of ``loader`` on the device, like torch_xla's MpDeviceLoader.
 
-    Those of a DistributedSampler are for all devices, which are used from here on: each has a part
+    With a DistributedSampler they are for all devices, which are used from here on: each has a part
     of the batch, as a rank had.
     """
 

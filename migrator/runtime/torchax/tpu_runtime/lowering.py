@@ -1,7 +1,7 @@
-"""What a TPU would be given, written out: not all of a program is the same on all platforms.
+"""Programs lowered for a TPU: parts of a program differ between platforms.
 
-With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is lowered for a TPU,
-too, which needs none, and written there as StableHLO.
+With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is also lowered for a
+TPU, which needs no TPU, and written there as StableHLO.
 """
 
 import itertools
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 def compiled(traced: Any, name: str) -> Any:
-    """The executable of a program that has been traced."""
+    """The executable of a traced program."""
     if folder := os.environ.get(VARIABLE):
         number, plain = next(_numbers), re.sub(r"\W", "_", name)
         _write(traced, Path(folder) / f"{number:04}_jit_{plain}_compile.mlir")
@@ -25,7 +25,7 @@ def compiled(traced: Any, name: str) -> Any:
 def _write(traced: Any, path: Path) -> None:
     try:
         text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
-    except Exception as error:  # an operator that JAX has not for TPUs: for whoever reads it
+    except Exception as error:  # an operator that JAX lacks for TPUs: for whoever reads the file
         first = (str(error).strip().splitlines() or [""])[0]
         text = f"// cannot be lowered for a TPU: {type(error).__name__}: {first}\n"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """All devices at once: one process and a mesh; its axis divides batches, or a model's weights.
 
-JAX computes with whole arrays wherever their parts lie, so a placement never changes what is
-computed, but for rounding. The mesh is used from the first model on that is told to
-(parallel.py, sharding.py): compiled programs then get their state on all devices, and their
-arguments split along the first dimension, or whole where weights are divided. XLA adds what the
-devices have to exchange.
+JAX computes with whole arrays wherever their parts are, so a placement never changes the results,
+except for rounding. The mesh is used from the first model on that asks for it (parallel.py,
+sharding.py): compiled programs then get their state on all devices, and their arguments split
+along the first dimension, or whole if weights are divided. XLA adds the necessary exchanges
+between devices.
 """
 
 import functools
@@ -30,12 +30,12 @@ _told: set[str] = set()
 def start(axis: str) -> int:
     """Use all devices from here on; returns their number.
 
-    Where they divide weights, batches are whole on each. Raises RuntimeError for the other way.
+    If they divide weights, each gets whole batches. Raises RuntimeError for the other way.
     """
     global _mesh
     count = device_count()
     if _mesh is None and count > 1:
-        # Explicit axes, JAX's default, have shardings as types, which torchax's operators lack.
+        # Explicit axes, JAX's default, put shardings into types, which torchax's operators lack.
         _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
     if _mesh is not None and not divides(axis) and axis != DATA:
         raise RuntimeError("a program divides its batches or its weights, not both")
@@ -48,7 +48,7 @@ def in_use() -> Mesh | None:
 
 
 def divides(axis: str) -> bool:
-    """Whether the devices divide batches, or weights."""
+    """Whether the devices divide batches rather than weights."""
     return _mesh is not None and _mesh.axis_names == (axis,)
 
 
@@ -63,14 +63,14 @@ def _is_placed(array: Array) -> bool:
 
 
 def everywhere(array: Array) -> Array:
-    """What belongs to a model: as it is on the mesh, or the whole of it on every device."""
+    """A model's tensor: as it is if it is on the mesh, otherwise whole on every device."""
     if _mesh is None or _is_placed(array):
         return array
     return jax.device_put(array, NamedSharding(_mesh, PartitionSpec()))
 
 
 def split(array: Array) -> Array:
-    """What a model is given: a part for each device where the first dimension divides."""
+    """A model's input: a part for each device if the first dimension can be divided."""
     if _mesh is None or _is_placed(array):
         return array
     if not divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
@@ -79,7 +79,7 @@ def split(array: Array) -> Array:
 
 
 def note_batch(tensor: torch.Tensor) -> None:
-    """Say once how large the batches are."""
+    """Print once how large the batches are."""
     traced = isinstance(tensor.__dict__.get("_elem"), jax.core.Tracer)
     if _mesh is None or traced or tensor.dim() == 0:
         return
@@ -91,7 +91,7 @@ def note_batch(tensor: torch.Tensor) -> None:
 
 
 def shard(array: Array) -> Array:
-    """A part of a parameter for each device, along its longest dimension that divides."""
+    """A part of a parameter for each device, along its longest divisible dimension."""
     if _mesh is None or not divides(DATA) or _is_placed(array):
         return everywhere(array)
     dividing = [n for n in array.shape if n and n % _mesh.size == 0]
@@ -104,14 +104,14 @@ def shard(array: Array) -> Array:
 def place(tensors: Iterable[Any], how: Callable[[Array], Array] = everywhere) -> None:
     """Put tensors of a model onto the mesh."""
     for tensor in filter(is_device_tensor, tensors):
-        array = tensor._elem  # a parameter that was an alias is none from here on
+        array = tensor._elem  # a parameter that was an alias stops being one
         whole = tensor.__dict__.get("_link") is None
         if whole and isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
             tensor.__dict__["_elem"] = how(array)
 
 
 def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
-    """An optimizer keeps of a parameter what has its shape where the parameter lies."""
+    """Put optimizer state with a parameter's shape where the parameter is."""
     for optimizer in optimizers:
         for parameter, inner in optimizer.state.items():
             array = parameter._elem if is_device_tensor(parameter) else None
@@ -122,12 +122,12 @@ def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
 
 
 def shardings(given: Any) -> list[Any]:
-    """Where the arrays among the inputs of a program lie."""
+    """The placement of the arrays among a program's inputs."""
     return [getattr(x, "sharding", None) for x in jax.tree.leaves(given)]
 
 
 def as_before(given: Any, known: list[Any]) -> Any:
-    """The inputs of a program where it has been compiled for them to be."""
+    """A program's inputs, placed as when it was compiled."""
     leaves, tree = jax.tree.flatten(given)
     moved = [
         array if sharding is None or array.sharding == sharding
@@ -138,9 +138,9 @@ def as_before(given: Any, known: list[Any]) -> Any:
 
 
 def gather(array: Array, sharding: Any) -> Array:
-    """In a trace, where batches are split: the whole of a parameter.
+    """In a trace with split batches: the whole of a parameter.
 
-    Else XLA may gather the batch instead, and split the model.
+    Otherwise XLA may gather the batch instead, and split the model.
     """
     if _mesh is None or not divides(DATA) or not any(sharding.spec):
         return array
@@ -148,7 +148,7 @@ def gather(array: Array, sharding: Any) -> Array:
 
 
 def stay(array: Array, sharding: Any) -> Array:
-    """In a trace: what takes the place of another array lies where that lay."""
+    """In a trace: give a replacement for an array the same placement."""
     if sharding is None:
         return array
     return jax.lax.with_sharding_constraint(array, sharding)

@@ -30,13 +30,13 @@ from .views import alias, layout_of
 
 NEEDED_BY = "<unusual>"
 
-# As torch has them, before a program puts others in their places.
+# Torch's own, saved before a program replaces them.
 _OF_TORCH = [(owner, dict(vars(owner))) for owner in (torch.Tensor, torch.nn.functional, torch)]
 
 
 @functools.lru_cache(1000)
 def _of_torch(function: Any) -> Any:
-    """Torch's own function, of which torch names what a program has put in its place."""
+    """Torch's own function, which torch calls by a name that a program may have replaced."""
     for owner, functions in _OF_TORCH:
         name = next((name for name, other in vars(owner).items() if other is function), "")
         if name:
@@ -55,9 +55,9 @@ def _with_own_functions(handle: Function) -> Function:
 
 @replaces(torch.Tensor.resize_, torch.Tensor.resize_as_)
 def _resize(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """In place, also by numbers one by one; torchax gives another tensor.
+    """Resize in place, also by separate numbers; torchax returns another tensor.
 
-    Within its memory the tensor becomes another view of that. What is new is zero.
+    Within its memory the tensor becomes another view of it. New elements are zero.
     """
     tensor, *size = args
     if not is_device_tensor(tensor) or not size:
@@ -80,13 +80,13 @@ def _resize(env: Environment, function: Function, args: Args, kwargs: Kwargs) ->
             strides = native(torch.empty, (shape,), {"device": "meta"}).stride()
             tensor.data = torch.as_strided(tensor.detach(), shape, strides, offset)
     if not is_of_another:
-        tensor.__dict__["_resized"] = True  # what it is a view of is its own
+        tensor.__dict__["_resized"] = True  # its base is its own
     return tensor
 
 
 @replaces(torch.full, torch.full_like, torch.Tensor.fill_, torch.Tensor.new_full)
 def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """JAX cuts a number that is too large, silently."""
+    """JAX silently cuts a number that is too large."""
     if names_device(kwargs.get("device")) or holds_device_tensor(args):
         for value in (*args[1:], *kwargs.values()):
             if type(value) is int:
@@ -96,7 +96,7 @@ def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> A
 
 @replaces(torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.Tensor.cumprod)
 def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """torchax 0.0.13 sums small integers in their own type: uint8 wraps at 256."""
+    """torchax 0.0.13 sums small integers in their own dtype: uint8 wraps at 256."""
     tensor = args[0] if args else kwargs["input"]
     exact = tensor.is_floating_point() or tensor.is_complex()
     if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
@@ -117,7 +117,7 @@ def _new_tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs
 
 @replaces(torch.Tensor.new)
 def _new_legacy(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`x.new([1.0, 2.0])`; torchax 0.0.13 gives a tensor of another device, without values."""
+    """`x.new([1.0, 2.0])`; torchax 0.0.13 gives a tensor on another device, without values."""
     tensor, *data = args
     if not is_device_tensor(tensor) or kwargs or len(data) != 1:
         return NotImplemented
@@ -174,10 +174,10 @@ def _type_as_method(self: Tensor, other: torch.Tensor) -> Any:
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
-    """As torch's: a Parameter's copy has no attributes and no gradient, that of a tensor has both.
+    """As in torch: a Parameter's copy has no attributes and no gradient, a tensor's has both.
 
-    A view's copy is one of its base's copy. torchax 0.0.13 tries to copy its whole environment and
-    raises.
+    The copy of a view is a view of its base's copy. torchax 0.0.13 tries to copy its whole
+    environment and raises.
     """
     if id(self) in memo:
         return memo[id(self)]
@@ -206,7 +206,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
 
 
 def _copy(self: Tensor) -> Any:
-    """`copy.copy`: another tensor of the same values, with what a program has put on it."""
+    """`copy.copy`: another tensor with the same values and the program's own attributes."""
     result: Any = self.data.requires_grad_(self.requires_grad)
     if isinstance(self, torch.nn.Parameter):
         result._is_param, result.__class__ = True, type(self)
@@ -215,12 +215,12 @@ def _copy(self: Tensor) -> Any:
 
 
 def _reduce(self: Tensor, protocol: Any) -> Any:
-    """Pickle as a CPU tensor: such a file is read anywhere. torchax 0.0.13 raises."""
+    """Pickle as a CPU tensor: such a file can be read anywhere. torchax 0.0.13 raises."""
     return on_cpu(self).__reduce_ex__(protocol)
 
 
 def _as_subclass(self: Tensor, cls: type) -> torch.Tensor:
-    """A plain tensor, as where one of a class is moved to the device."""
+    """A plain tensor, also when a subclass is moved to the device."""
     if not issubclass(torch.Tensor, cls):
         warn_of_class(cls)
     return self.view_as(self)
@@ -231,7 +231,7 @@ def install(env: Environment) -> None:
     handle = FunctionMode.__torch_function__
     patch(FunctionMode, __torch_function__=_with_own_functions(handle))
     for operator, function in (
-        (torch.ops.aten._is_all_true, jnp.all),  # torch.distributions checks its arguments so
+        (torch.ops.aten._is_all_true, jnp.all),  # torch.distributions checks its arguments with it
         (torch.ops.aten._is_any_true, jnp.any),
     ):
         env._ops.setdefault(

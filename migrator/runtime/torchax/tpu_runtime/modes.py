@@ -1,4 +1,4 @@
-"""What happens to every torch call: CPU code runs natively, device code by torchax.
+"""What happens in every torch call: CPU code runs natively, device code through torchax.
 
 torchax 0.0.13 takes over all calls once it is enabled. CPU code then goes wrong: factories that
 name no device give device tensors, CPU `one_hot`, `where`, `quantile`, `normal` and DataLoader
@@ -31,8 +31,8 @@ from .calls import (
 from .device import DEVICE_TYPE
 from .tensors import check_range
 
-# torchax makes these on the device. All other factories are computed on the CPU and moved, since
-# torchax's own have wrong types: `torch.tensor([1, 2.5])` gave [1, 2], an int array float32.
+# torchax creates these on the device. All other factories are computed on the CPU and moved, since
+# torchax's own give wrong dtypes: `torch.tensor([1, 2.5])` gave [1, 2], an int array float32.
 _FACTORIES_ON_DEVICE = {
     torch.zeros,
     torch.ones,
@@ -43,59 +43,59 @@ _FACTORIES_ON_DEVICE = {
     torch.randint,
     torch.randperm,
 }
-# The values of these follow from their arguments: where a program is traced, a constant of it.
+# The values of these follow from their arguments: in a traced program they are constants.
 _CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 # Backward may reach device tensors that are not among its arguments.
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
 
 def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments as autocast wants them: amp.py puts its own in place of this."""
+    """The arguments as autocast requires them: replaced by amp.py."""
     return args, kwargs
 
 
 def write_result(env: Environment, function: Any, args: Any, kwargs: Any) -> Any:
-    """What a call with `out=` gives: outputs.py puts its own in place of this."""
+    """The result of a call with `out=`: replaced by outputs.py."""
     return NotImplemented
 
 
 def of_base(tensor: Any, *layout: Any) -> tuple[Any, ...]:
-    """The arguments of `as_strided` for what ``tensor`` is a view of: indexing.py puts its own."""
+    """The arguments of `as_strided` for the base of ``tensor``: replaced by indexing.py."""
     return tensor, *layout
 
 
 def link(env: Environment, function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """What a view operator gives: views.py puts its own in place of this."""
+    """The result of a view operator: replaced by views.py."""
     return result
 
 
 def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """What an operator gives that runs later: holding.py puts its own in place of this."""
+    """The result of an operator that runs later: replaced by holding.py."""
     return NotImplemented
 
 
 def is_divided(function: Any, args: Any, kwargs: Any) -> bool:
-    """Whether torch takes a call apart for `hold`: holding.py puts its own in place of this."""
+    """Whether torch decomposes a call for `hold`: replaced by holding.py."""
     return False
 
 
 def is_watched() -> bool:
-    """Whether somebody else looks at the operators: FlopCounterMode, or a mode of the program's."""
+    """Whether another mode sees the operators: FlopCounterMode, or one of the program's own."""
     mode = _get_current_dispatch_mode()
     return mode is not None and not isinstance(mode, XLADispatchMode)
 
 
 def of(env: Environment) -> Any:
-    """The modes of the device, from within one of them; whoever watches stays in front."""
+    """The device's modes, from within one of them; a mode that observes stays in front."""
     return contextlib.nullcontext() if is_watched() else env
 
 
 def check(function: Any, args: Any) -> None:
-    """Refuse what this copy of the runtime has no files for: usual.py puts its own in place."""
+    """Refuse what this copy of the runtime has no files for: replaced by usual.py."""
 
 
 def _check_devices(values: Any) -> None:
-    """Raise what torch does where a tensor beside one of the device is not there."""
+    """Raise torch's error if another tensor isn't on the device as well."""
     for value in pytree.tree_leaves(values):
         if isinstance(value, torch.Tensor) and not is_device_tensor(value):
             raise RuntimeError(
@@ -105,7 +105,7 @@ def _check_devices(values: Any) -> None:
 
 
 def _arrays(stock: Function) -> Function:
-    """The arrays of tensors, for which torchax 0.0.13 raises AssertionError."""
+    """The arrays of tensors; torchax 0.0.13 raises AssertionError for some."""
 
     def t2j_iso(env: Environment, values: Any) -> Any:
         try:
@@ -132,14 +132,14 @@ class FunctionMode(XLAFunctionMode):
             torch_device.CURRENT_DEVICE is not None
             and kwargs.get("device") is None
             and func in torch_device._device_constructors()
-        ):  # `with torch.device(...)` and set_default_device stand below this mode
+        ):  # `with torch.device(...)` and set_default_device are below this mode
             kwargs = {**kwargs, "device": torch_device.CURRENT_DEVICE}
         device = kwargs.get("device")
         on_device = holds_device_tensor(args) or holds_device_tensor(kwargs)
         wants_device = names_device(device)
         if wants_device and isinstance(device, int):
             kwargs = {**kwargs, "device": DEVICE_TYPE}
-        if func is torch._C._nn._parse_to:  # module.to(device="jax") only asks what is meant
+        if func is torch._C._nn._parse_to:  # module.to(device="jax") only parses its arguments
             return native(func, args, kwargs)
         if func in _NEVER_NATIVE:
             check(func, args)
@@ -209,7 +209,7 @@ class DispatchMode(XLADispatchMode):
         return result
 
     def compute(self, func: Any, types: object, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """What an operator gives; views are not linked yet."""
+        """The result of an operator; views are not linked yet."""
         if self.env.param.autocast_dtype is not None:
             args, kwargs = cast_arguments(self.env, func, args, kwargs)
         wanted = dtypes.of(func, args, kwargs)
@@ -220,7 +220,7 @@ class DispatchMode(XLADispatchMode):
 
 
 def install(env: Environment) -> None:
-    """Put the two modes in place of torchax's own, whether or not those are enabled already."""
+    """Replace torchax's own modes with these two, whether or not those are enabled already."""
     was_enabled = env.enabled
     if was_enabled:
         env.disable_torch_modes()
@@ -233,10 +233,10 @@ def install(env: Environment) -> None:
 
 
 def _to_cpu(array: Any, use_dlpack: bool = False) -> torch.Tensor:
-    """A JAX array as a CPU tensor of its own.
+    """A JAX array as a separate CPU tensor.
 
     torchax 0.0.13 shares the memory: `y = x.cpu(); y += 1` changes x on JAX's CPU back end, and
-    what a later `x.cpu()` gives on a TPU.
+    the result of a later `x.cpu()` on a TPU.
     """
     import ml_dtypes
     import numpy as np

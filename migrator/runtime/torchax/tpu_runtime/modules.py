@@ -1,4 +1,4 @@
-"""Data loaders and inference: what wraps tensors and goes wrong with torchax's."""
+"""Data loaders and inference mode, which fail with torchax's tensors."""
 
 import warnings
 from collections import Counter
@@ -18,7 +18,7 @@ MANY = 100  # calls of a module
 class inference_mode(torch.no_grad):
     """`torch.inference_mode` as `no_grad`.
 
-    torchax 0.0.13 cannot run in inference mode: operators reach it in another form and raise.
+    torchax 0.0.13 doesn't work in inference mode: operators arrive in another form and raise.
     """
 
     def __new__(cls, mode: Any = True) -> Any:
@@ -38,7 +38,7 @@ class inference_mode(torch.no_grad):
 
 
 def _tell_of_many_calls() -> None:
-    """Say that a model could run faster, in a copy that compiles none."""
+    """Tell the user that a model could run faster, in a copy that compiles nothing."""
     calls: Counter[int] = Counter()
 
     def note(module: torch.nn.Module, _: object) -> None:
@@ -58,7 +58,7 @@ def _tell_of_many_calls() -> None:
 def install(env: Environment) -> None:
     """Replace inference mode, and never pin memory.
 
-    Pinning raises, for there is no CUDA; it only makes copies to a GPU faster.
+    Pinning raises, because there is no CUDA; it only makes copies to a GPU faster.
     """
     if find_spec(f"{__package__}.parts") is None:
         _tell_of_many_calls()

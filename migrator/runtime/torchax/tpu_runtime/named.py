@@ -1,4 +1,4 @@
-"""The models and optimizers that a function names, by which it is told who will take part."""
+"""The models and optimizers that a function names, from which it is known which take part."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,12 +13,12 @@ from .structures import is_plain
 from .variables import Scope
 from .watch import is_library
 
-_DEPTH = 4  # of functions and objects in others
-_LONG = 1024  # a longer list holds data
+_DEPTH = 4  # of nested functions and objects
+_LONG = 1024  # a longer list contains data
 
 
 def members_of(function: Any) -> list[Any]:
-    """Modules and optimizers around the function, and around those that it names."""
+    """Modules and optimizers around the function, and around functions that it names."""
     found: dict[int, Any] = {}
     seen: dict[int, Any] = {}
 

@@ -1,4 +1,4 @@
-"""The names that code uses, by how it uses them.
+"""The names that code uses, by kind of use.
 
 `optimizer.step()` has nothing to do with a number that is called `step`.
 """
@@ -13,20 +13,20 @@ from typing import Any
 
 _GLOBAL = (
     "LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME",
-    "LOAD_FROM_DICT_OR_GLOBALS",  # from Python 3.12 on
+    "LOAD_FROM_DICT_OR_GLOBALS",  # since Python 3.12
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Names:
-    """Those of some code: of variables and attributes, and of what it only calls as methods."""
+    """Names in some code: of variables and attributes, and of methods that it only calls."""
 
     variables: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
 
     def matter(self, name: Any, value: object) -> bool:
-        """Whether the code may use a variable or attribute of this name that has this value."""
+        """Whether the code may use a variable or attribute with this name and value."""
         if name in self.attributes or name in self.variables:
             return True
         return name in self.called and callable(value)
@@ -37,7 +37,7 @@ NONE = Names()
 
 @cache
 def names_of(code: CodeType) -> Names:
-    """The names in ``code``, without that of the functions in it."""
+    """The names in ``code``, without those in nested functions."""
     variables, attributes, called = set(), set(), set()
     for instruction in dis.get_instructions(code):
         kind, name = instruction.opname, instruction.argval
@@ -51,12 +51,12 @@ def names_of(code: CodeType) -> Names:
 
 
 def _is_call(argument: int | None) -> bool:
-    """Whether LOAD_ATTR stands for LOAD_METHOD, as from Python 3.12 on."""
+    """Whether LOAD_ATTR stands for LOAD_METHOD, as since Python 3.12."""
     return sys.version_info >= (3, 12) and bool((argument or 0) & 1)
 
 
 def union(names: Iterable[Names]) -> Names:
-    """All of them together."""
+    """The union of them."""
     some = list(names)
     return Names(
         frozenset().union(*(n.variables for n in some)),

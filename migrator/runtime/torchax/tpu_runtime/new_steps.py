@@ -1,8 +1,8 @@
 """Compiling a step of training that has not run yet.
 
-It is compiled at its first call where it is sure that nothing is missed: its models and optimizers
-are those that it names, an optimizer's state is made beforehand, and all of its code does nothing
-but compute (innocent.py). Else it runs once as it is written, and is compiled when it is called
+It is compiled at its first call if it is certain that nothing is missed: its models and optimizers
+are those that it names, an optimizer's state is created beforehand, and all of its code only
+computes (innocent.py). Otherwise it runs once as it is written, and is compiled when it is called
 again.
 """
 
@@ -24,7 +24,7 @@ from .trainers import Trainers, step_counts_on_device
 
 
 def compile_new(memory: Memory, env: Environment, call: Call) -> Program:
-    """The same for a function that has not run yet: FirstTime where it has to run once before."""
+    """Compile a function that has not run yet: FirstTime if it has to run once before."""
     fresh, named = FreshState(), memory.trainers.take(members_of(memory.function))
     try:
         return _compile_new(memory, env, call, fresh, named)
@@ -56,11 +56,11 @@ def _compile_new(
         except FirstTime:
             if trainers.size == known:
                 raise
-            continue  # now it is known that somebody takes part who isn't named
+            continue  # now a participant that isn't named is known
         finally:
             inspection.tensors.clear()  # a tensor with a weak reference cannot be swapped
         if inspection.refused or trace.stores or trace.leaves_gradients():
-            raise FirstTime  # else the next call finds other things than this one
+            raise FirstTime  # otherwise the next call finds a different state
         memory.watch.learn(inspection.codes)
         fresh.drop_unused(trace.touched)
         trainers.leave_out(named - trainers.took_part())
@@ -69,18 +69,18 @@ def _compile_new(
 
 
 def _are_on_device(trainers: Trainers) -> bool:
-    """Whether nothing of theirs is on the CPU, where a trace is no trace."""
+    """Whether none of their tensors is on the CPU, which a trace can't follow."""
     buffers = [b for m in trainers.modules.values() for b in m._buffers.values() if b is not None]
     tensors: list[Any] = [*trainers.parameters(), *buffers]
     if not tensors or not all(map(is_device_tensor, tensors)):
         return False
     for tensor in tensors:
-        tensor.jax()  # gives up the base that it was made of, while nobody else holds that
+        tensor.jax()  # drops its base, if nothing else holds that
     return True
 
 
 def _drops_gradients_first(function: Any) -> bool:
-    """Whether `zero_grad` comes before `backward`: gradients are there at all calls but one."""
+    """Whether `zero_grad` comes before `backward`: all calls but the first have gradients."""
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     if "zero_grad" not in names:
         return False

@@ -1,9 +1,9 @@
 """Python numbers that change from call to call: the number of an epoch, a weight that is adapted.
 
-A float among the arguments becomes a tensor of one element. An integer may be compared
-(``if epoch > warm_up``): what comes out of the comparisons chooses the program, not the number.
-Where code asks for more, each value has a program of its own. Arrays of integers, with which
-tensors are indexed, become tensors, too.
+A float argument becomes a tensor of one element. An integer may be compared (``if epoch >
+warm_up``): the results of the comparisons choose the program, not the number. If code does
+anything else with it, each value has its own program. Integer arrays that index tensors become
+tensors as well.
 """
 
 import operator
@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torchax.tensor import Environment, Tensor
 
-Comparison = tuple[Callable[[Any, Any], Any], Any, Any]  # with what, and the result
+Comparison = tuple[Callable[[Any, Any], Any], Any, Any]  # operator, other operand, result
 
 
 _INDICES = (np.int64, np.int32, np.bool_)
 
 
 class Used(Exception):
-    """More is asked of a number than how it compares."""
+    """A number is used for something other than a comparison."""
 
 
 def _comparing(how: Callable[[Any, Any], Any]) -> Any:
@@ -43,7 +43,7 @@ def _refuse(*_: Any) -> NoReturn:
 
 
 class Number:
-    """An integer of which nothing is known but how it compares."""
+    """An integer of which only the results of comparisons are known."""
 
     __slots__ = ("_log", "_value")
 
@@ -56,7 +56,7 @@ class Number:
         return int
 
     def fits(self, comparisons: list[Comparison]) -> bool:
-        """Whether another number compared as this one does."""
+        """Whether another number gives the same results of comparisons."""
         return all(how(self._value, other) == result for how, other, result in comparisons)
 
     def taken(self) -> list[Comparison]:
@@ -79,7 +79,7 @@ class Number:
 
 
 class Varying:
-    """Which arguments of a function are numbers that change."""
+    """Which arguments of a function are changing numbers."""
 
     def __init__(self) -> None:
         self._last: dict[Any, Any] = {}
@@ -91,7 +91,7 @@ class Varying:
         return bool(self._found)
 
     def note(self, args: Any, kwargs: Any) -> None:
-        """Look for numbers that are others than at the call before."""
+        """Look for numbers that differ from the call before."""
         for place, value in (*enumerate(args), *kwargs.items()):
             if place in self._by_value:
                 continue
@@ -103,7 +103,7 @@ class Varying:
                 self._last[place] = value
 
     def stand_ins(self, env: Environment, args: Any, kwargs: Any) -> tuple[Any, Any, list[Number]]:
-        """The arguments with tensors and ``Number`` for those that change."""
+        """The arguments, with tensors and ``Number`` in place of the changing numbers."""
         numbers: list[Number] = []
         if not self._found:
             return args, kwargs, numbers
@@ -112,7 +112,7 @@ class Varying:
             if place not in self._found:
                 return value
             if type(value) is float:
-                return Tensor(jnp.asarray(value), env)  # weak, as a Python number is
+                return Tensor(jnp.asarray(value), env)  # weakly typed, like a Python number
             if type(value) is int:
                 numbers.append(Number(value))
                 return numbers[-1]
@@ -124,7 +124,7 @@ class Varying:
         return given, {name: stand_in(name, value) for name, value in kwargs.items()}, numbers
 
     def give_up(self) -> bool:
-        """Go by their values; False where there are none."""
+        """Use their values again; False if there are none."""
         found, self._found = self._found, set()
         self._by_value |= found
         return bool(found)

@@ -1,11 +1,11 @@
 """`torch.distributed` for one process that drives all devices: a world of one.
 
-What ranks exchange is here already: sums and means over the whole batch are those over all ranks.
-So each collective leaves a tensor as it is, on the device and on the CPU.
+The data that ranks would exchange is here already: sums and means over the whole batch are those
+over all ranks. So each collective leaves a tensor as it is, on the device and on the CPU.
 
     torch.distributed.init_process_group("jax", init_method="jax://")
 
-With `jax://alone`, a program that any number of ranks may run has one, whatever the devices.
+With `jax://alone`, a program that supports any number of ranks has one, whatever the devices.
 """
 
 import os
@@ -83,15 +83,15 @@ def _check_root(opts: Any) -> None:
 
 
 def is_used() -> bool:
-    """Whether the program has chosen this way."""
+    """Whether the program has chosen this mode."""
     return _is_used
 
 
 def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator[Any]:
-    """Nobody to meet.
+    """The rendezvous of a single process.
 
-    Raises RuntimeError where a launcher has started several processes, and ValueError for another
-    ``world_size`` than the number of devices, or 1 if alone: the program is set up for other sizes.
+    Raises RuntimeError if a launcher has started several processes, and ValueError for a
+    ``world_size`` other than the number of devices, or 1 if alone: the program expects other sizes.
     """
     global _is_used
     if _STARTED > 1:
@@ -113,5 +113,5 @@ def _rendezvous(url: str, timeout: object = None, **options: object) -> Iterator
 
 
 def install(env: Environment) -> None:
-    """Tell torch of the address."""
+    """Register the address with torch."""
     dist.register_rendezvous_handler(DEVICE_TYPE, _rendezvous)

@@ -1,6 +1,6 @@
-"""Single operators that torchax 0.0.13 computes wrong, or not for all arguments.
+"""Single operators that torchax 0.0.13 gets wrong, or doesn't support for all arguments.
 
-Each says what is wrong. Found by benchmarks/operator_audit.py.
+Each docstring says what is wrong. Found by benchmarks/operator_audit.py.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def _full_like(
 
 
 def _zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **rest: Any) -> Array:
-    """Torch's gradient that is 0 everywhere; missing."""
+    """Torch's gradient that is 0 everywhere; torchax lacks it."""
     return jnp.zeros(size, mappings.t2j_dtype(dtype or torch.get_default_dtype()))
 
 
@@ -43,7 +43,7 @@ def _constant_pad(x: Array, pad: Sequence[int], value: Any = 0) -> Array:
 
 @kernel
 def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None) -> Array:
-    """The same."""
+    """The same as `_constant_pad`."""
     if mode == "constant":
         return _constant_pad(x, pad, 0 if value is None else value)
     return jtorch.pad(x, pad, mode)
@@ -51,7 +51,7 @@ def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None
 
 @kernel
 def _put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
-    """The gradient of `take`: a place named twice got one of two values. Bools are added, too."""
+    """The gradient of `take`: an index that occurs twice got one of two values. Also adds bools."""
     if accumulate and x.dtype == jnp.bool_:
         return _put(x.astype("int32"), index, source, True) != 0
     places, values = index.reshape(-1), source.reshape(-1).astype(x.dtype)
@@ -71,7 +71,7 @@ def _slice_scatter(
 
 
 def _index_copy(stock: Function) -> Function:
-    """One place is written where it is, as a cache wants it; by index it is a copy of all."""
+    """A single index is written in place, as a cache needs it; general indexing copies it all."""
 
     def index_copy(x: Array, dim: int, index: Array, source: Array) -> Array:
         if not x.ndim or index.size != 1:
@@ -97,7 +97,7 @@ def _diagonal_scatter(
 def _vector_norm(
     x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Array:
-    """A tensor without dimensions gave an integer, and a gradient none."""
+    """A tensor without dimensions gave an integer, and no gradient."""
     x = x.astype(dtype) if dtype is not None else x
     axes = dim if isinstance(dim, int) else tuple(dim or ())
     axis = None if axes == () or x.ndim == 0 else axes
@@ -122,7 +122,7 @@ def _norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, *, d
 
 @kernel
 def _digamma(x: Array) -> Array:
-    """Off by some 1e-3 beside its poles at 0, -1, -2, ...: there pi*x loses what matters of x."""
+    """Off by about 1e-3 near its poles at 0, -1, -2, ...: there pi*x loses relevant digits of x."""
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     reflected = jax.lax.digamma(1 - x) - jnp.pi / jnp.tan(jnp.pi * (x - jnp.round(x)))
     below = jnp.where((x == jnp.round(x)) & (x < 0), jnp.nan, reflected)
@@ -157,7 +157,7 @@ def _bucketize(values: Any, edges: Array, *, out_int32: bool = False, right: boo
 
 @replaces(torch.take_along_dim, torch.Tensor.take_along_dim)
 def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """With 64 bits off an index is int32 on the device, and torch wants int64."""
+    """With 64 bits off, an index is int32 on the device, and torch requires int64."""
     if not holds_device_tensor((args, kwargs)) or "out" in kwargs:
         return NotImplemented
     tensor, index, dim = [*args, kwargs.get("indices"), kwargs.get("dim")][:3]
@@ -180,7 +180,7 @@ def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any
 
 @kernel
 def _nanmedian(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
-    """The places are those of another order where there are NaNs: the gradient goes astray."""
+    """With NaNs, the indices were those of another order: the gradient went to wrong places."""
     if x.ndim == 0:
         return x, jnp.zeros((), "int32")
     order = jnp.argsort(jnp.where(jnp.isnan(x), jnp.inf, x), axis=dim)
@@ -194,7 +194,7 @@ def _nanmedian(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]
 
 @replaces(torch.tensor_split, torch.Tensor.tensor_split)
 def _tensor_split(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """The places to split at may be in a tensor, which torch wants on the CPU."""
+    """The indices to split at may be in a tensor, which torch requires on the CPU."""
     places = args[1] if len(args) > 1 else kwargs.get("tensor_indices_or_sections")
     if not is_device_tensor(places):
         return NotImplemented
@@ -204,27 +204,27 @@ def _tensor_split(env: Environment, function: Function, args: Any, kwargs: Any) 
 
 
 def _split_with_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
-    """Sizes that are not those of the whole are taken, silently."""
+    """Sizes that don't add up to the whole are silently accepted."""
     if sum(sizes) != x.shape[dim]:
         raise RuntimeError(f"split sizes {list(sizes)} do not sum to {x.shape[dim]}")
     return jnp.split(x, list(itertools.accumulate(sizes))[:-1], dim)
 
 
 def _split(x: Array, size: int, dim: int = 0) -> list[Array]:
-    """Of no elements raises."""
+    """Raises for no elements."""
     starts = range(0, max(x.shape[dim], 1), max(size, 1))
     return _split_with_sizes(x, [min(size, x.shape[dim] - start) for start in starts], dim)
 
 
 @kernel
 def _unbind(x: Array, dim: int = 0) -> list[Array]:
-    """As a decomposition it needs torch's dispatch, which is off where a stale view is read."""
+    """Its decomposition needs torch's dispatch, which is off while a stale view is read."""
     return [jax.lax.index_in_dim(x, n, dim, keepdims=False) for n in range(x.shape[dim])]
 
 
 @kernel
 def _renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) -> Array:
-    """The rows that are looked up, those that are longer than `max_norm` shortened to that."""
+    """The rows that are looked up, those longer than `max_norm` shortened to it."""
     indices = indices.reshape(-1)
     rows = weight[indices]
     norm = jnp.linalg.norm(rows, ord=norm_type, axis=1, keepdims=True)
@@ -233,7 +233,7 @@ def _renorm(weight: Array, indices: Array, max_norm: float, norm_type: float) ->
 
 
 def _shortened(env: Environment) -> Function:
-    """`nn.Embedding(max_norm=…)`: torchax returns the shortened rows, and writes them nowhere."""
+    """`nn.Embedding(max_norm=…)`: torchax returns the shortened rows, but doesn't store them."""
 
     def embedding_renorm_(weight: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
         rows = _renorm(weight.jax(), indices.jax(), float(max_norm), float(norm_type))

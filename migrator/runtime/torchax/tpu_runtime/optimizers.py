@@ -1,8 +1,8 @@
 """torch.optim on the device.
 
-`foreach=True` works by derived.py. `fused=True` and `capturable=True` ask for CUDA kernels and CUDA
-graphs: torchax 0.0.13 has neither and raises OperatorNotFound. The numbers are the same without
-them, so a step drops them, with one warning.
+`foreach=True` works through derived.py. `fused=True` and `capturable=True` need CUDA kernels and
+CUDA graphs: torchax 0.0.13 has neither and raises OperatorNotFound. The results are the same
+without them, so a step drops them, with one warning.
 """
 
 import functools
@@ -22,7 +22,7 @@ NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian lineariz
 
 
 def _follow_parameters(optimizer: Optimizer) -> None:
-    """State that was made (Adagrad) or loaded before the model was moved goes where it is now."""
+    """Move state to its parameter's device: it may be older (Adagrad) or loaded before the move."""
     for parameter, state in optimizer.state.items():
         if not is_device_tensor(parameter):
             continue
@@ -44,8 +44,8 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def _grouping(group: Callable[..., Any]) -> Callable[..., Any]:
-    """Tensors by device and type; C++ takes device tensors for meta tensors, and
-    `clip_grad_norm_` then moves its factor there, where it has no value."""
+    """Group tensors by device and dtype; C++ takes device tensors for meta tensors, and
+    `clip_grad_norm_` would then move its factor to meta, where it has no value."""
 
     @functools.wraps(group)
     def by_device(tensors: Any, with_indices: bool = False) -> Any:
@@ -62,7 +62,7 @@ def _grouping(group: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install(env: Environment) -> None:
-    """Look at each optimizer before its step, and at how its tensors are grouped."""
+    """Check each optimizer before its step, and replace how tensors are grouped."""
     grouping = _grouping(torch._C._group_tensors_by_device_and_dtype)
     patch(torch._C, _group_tensors_by_device_and_dtype=grouping)
     register_optimizer_step_pre_hook(_before_step)

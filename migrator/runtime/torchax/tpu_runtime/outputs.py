@@ -1,6 +1,6 @@
 """`torch.add(x, y, out=z)` as a write of `x + y` to z.
 
-torchax 0.0.13 has few of these, and gives z the shape and the dtype of the result.
+torchax 0.0.13 supports few of these, and gives z the shape and the dtype of the result.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ NEEDED_BY = "out"
 def write_result(
     env: Environment, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """What a call with `out=` gives; NotImplemented where it writes to no device tensor."""
+    """The result of a call with `out=`; NotImplemented if it writes to no device tensor."""
     out = kwargs.get("out")
     outputs = out if isinstance(out, (tuple, list)) else (out,)
     if not all(map(is_device_tensor, outputs)):
@@ -44,5 +44,5 @@ def write_result(
 
 
 def install(env: Environment) -> None:
-    """Let calls with `out=` come here."""
+    """Send calls with `out=` here."""
     patch(modes, write_result=write_result)

@@ -1,8 +1,8 @@
 """Models and data for several devices that one process drives: DataParallel, and more on request.
 
-One process drives all devices (mesh.py). Data are those of all ranks of the original together:
-the k-th batch holds the k-th batch of every rank. What counts ranks or devices in a program's
-configuration keeps its meaning: a batch size is that of one rank.
+One process drives all devices (mesh.py). Data are those of all ranks of the original together: the
+k-th batch holds the k-th batch of every rank. Numbers per rank or device in a program's
+configuration keep their meaning: a batch size is that of one rank.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ NEEDED_BY = "DataParallel DistributedDataParallel FullyShardedDataParallel Distr
 
 
 class DataParallel(torch.nn.DataParallel):
-    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` say.
+    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` says.
 
     Statistics of BatchNorm are those of the whole batch; in the original, those of one part.
     """
@@ -47,11 +47,11 @@ class DataParallel(torch.nn.DataParallel):
 class FullyShardedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """`torch.distributed.fsdp.FullyShardedDataParallel` for one process that drives all devices.
 
-    Each device has a part of each parameter, so of gradients and of what the optimizer keeps. XLA
+    Each device has a part of each parameter, and so of gradients and optimizer state. XLA
     gathers a parameter where it is used; which modules are gathered together (the wrapping policy)
-    is its own decision. Gradients are those of the mean over the whole batch: what the ranks
-    average. Statistics of BatchNorm are those of the whole batch, as with SyncBatchNorm; what else
-    is said of ranks (buckets, unused parameters, when to average) does not matter.
+    is its own decision. Gradients are those of the mean over the whole batch, like the average over
+    ranks. Statistics of BatchNorm are those of the whole batch, as with SyncBatchNorm; other
+    options for ranks (buckets, unused parameters, when to average) have no effect.
     """
 
     def __init__(self, module: torch.nn.Module, **options: object) -> None:
@@ -70,7 +70,7 @@ class FullyShardedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients accumulate in any case; here nothing is sent before they are used."""
+        """Gradients accumulate in any case; nothing is sent here before they are used."""
         yield
 
     @contextlib.contextmanager
@@ -79,7 +79,7 @@ class FullyShardedDataParallel(torch.nn.parallel.DistributedDataParallel):
         yield
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-        """That of all parts together, returned as a tensor."""
+        """Clip by the norm of all parts together, which is returned as a tensor."""
         return torch.nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
 
 
@@ -89,7 +89,7 @@ def _forward(
 ) -> Any:  # fmt: skip
     """Put parameters onto the mesh, split the batch, and run; a program places its inputs itself.
 
-    A batch on the CPU goes to the model's device, as torch's classes send it.
+    A batch on the CPU is moved to the model's device, as in torch's classes.
     """
     first = next(module.parameters(), None)
     if first is not None and is_device_tensor(first):
@@ -112,10 +112,10 @@ def _there(tensor: torch.Tensor) -> torch.Tensor:
 class DistributedSampler(stock.DistributedSampler[Any]):
     """`torch.utils.data.DistributedSampler`: the samples of all ranks, in turn.
 
-    There are as many ranks as devices, so that shuffling, padding and dropping are those of the
+    There are as many ranks as devices, so that shuffling, padding and dropping match the
     original. A loader takes the batches of all ranks at once: ``batch_size`` is that of one.
 
-    Raises ValueError for another ``num_replicas``: the program is set up for other sizes then.
+    Raises ValueError for another ``num_replicas``: the program expects other sizes then.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class DistributedSampler(stock.DistributedSampler[Any]):
     ) -> None:  # fmt: skip
         check_ranks(num_replicas)
         super().__init__(dataset, device_count(), 0, shuffle, seed, drop_last)
-        # One rank has them all.
+        # One rank has all samples.
         self.num_samples, self.num_replicas = self.total_size, 1
 
 
 def _batches(stock: Callable[..., None]) -> Callable[..., None]:
-    """What a loader makes of its sampler."""
+    """The batches that a loader gets from its sampler."""
 
     def __init__(self: Any, sampler: Any, batch_size: int, *args: Any, **kwargs: Any) -> None:
         ranks = device_count() if isinstance(sampler, DistributedSampler) else 1
@@ -139,5 +139,5 @@ def _batches(stock: Callable[..., None]) -> Callable[..., None]:
 
 
 def install(env: Environment) -> None:
-    """Batches of a DistributedSampler are those of all ranks."""
+    """Let batches of a DistributedSampler be those of all ranks."""
     patch(BatchSampler, __init__=_batches(BatchSampler.__init__))

@@ -1,10 +1,10 @@
 """Tensors stay the same objects when a module moves to the device or back.
 
-torch exchanges the values inside a parameter, `parameter.data = moved`, so that its attributes,
-hooks and class stay, as do tied weights and whoever else holds it, such as an optimizer that was
-made before. torchax 0.0.13 cannot do that across devices: a module gets new parameters there,
-silently, and the old ones are trained no more. Here `.data` takes a tensor of the other device,
-too; all else is torch's own code.
+torch replaces the values inside a parameter, `parameter.data = moved`, so that its attributes,
+hooks and class stay, and so do tied weights and other references, like an optimizer that was
+created before. torchax 0.0.13 can't do that across devices: a module silently gets new parameters
+there, and the old ones are no longer trained. Here `.data` also accepts a tensor on the other
+device; everything else is torch's own code.
 """
 
 import functools
@@ -18,18 +18,18 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import is_device_tensor, patch, replaces
 
-# What is not the user's in the `__dict__` of a device tensor. The last one is torch's mark of a
-# Parameter of another class.
+# Entries of a device tensor's `__dict__` that aren't the user's. The last one is torch's mark of
+# a Parameter of another class.
 _OWN = ("_elem", "_env", "_link", "_place", "_is_param")
 
 
 def attributes(tensor: torch.Tensor) -> dict[str, Any]:
-    """The attributes that a user has given to a tensor."""
+    """The attributes that a user has added to a tensor."""
     return {name: value for name, value in tensor.__dict__.items() if name not in _OWN}
 
 
 def class_on_cpu(tensor: torch.Tensor) -> type:
-    """The class of a tensor, or of what a device tensor is on the CPU."""
+    """The class of a tensor, or the CPU class that a device tensor corresponds to."""
     kind = type(tensor)
     if kind is Tensor:
         return Parameter if isinstance(tensor, Parameter) else torch.Tensor
@@ -37,7 +37,7 @@ def class_on_cpu(tensor: torch.Tensor) -> type:
 
 
 class OnCpu(dict[int, Any]):
-    """The memo of a deepcopy that puts the tensors of its copy on the CPU."""
+    """The memo of a deepcopy that puts the copied tensors on the CPU."""
 
 
 def on_cpu(tensor: Tensor) -> Any:
@@ -50,7 +50,7 @@ def on_cpu(tensor: Tensor) -> Any:
 
 @functools.cache
 def on_device(kind: type) -> type:
-    """The class that takes the place of ``kind`` on the device: torchax's, or both."""
+    """The class that replaces ``kind`` on the device: torchax's, or both."""
     if kind in (torch.Tensor, Parameter):
         return Tensor
     is_lazy = issubclass(kind, UninitializedTensorMixin)
@@ -76,7 +76,7 @@ def _refuse_backward(gradients: object) -> NoReturn:
 
 
 def become(old: Any, new: torch.Tensor) -> None:
-    """Give the object ``old`` the values of ``new``; its attributes and hooks stay, and its class.
+    """Give the object ``old`` the values of ``new``; its attributes, hooks and class stay.
 
     A gradient moves with it.
     """
@@ -85,11 +85,11 @@ def become(old: Any, new: torch.Tensor) -> None:
         kind = class_on_cpu(old)
         kind = on_device(kind) if is_device_tensor(new) else kind
         contents: Any = new.detach().requires_grad_(old.requires_grad)
-        if not old.is_leaf:  # a weight that is computed anew at each call
+        if not old.is_leaf:  # a weight that is computed anew in each call
             if contents.requires_grad:
                 contents.register_hook(_refuse_backward)
         elif old.requires_grad:
-            # A graph that is still alive would add its gradient to the old contents, unseen.
+            # A graph that is still alive would silently add its gradient to the old contents.
             node = torch.autograd.graph.get_gradient_edge(old).node
             node.register_prehook(_refuse_backward)
             del node
@@ -111,7 +111,7 @@ def become(old: Any, new: torch.Tensor) -> None:
 
 @replaces(torch.Tensor.data.__set__)  # type: ignore[attr-defined]
 def _set_data(env: Environment, function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-    """`tensor.data = value`, where the tensor is on the CPU."""
+    """`tensor.data = value`, for a tensor on the CPU."""
     tensor, value = args
     if not is_device_tensor(value):
         return NotImplemented
@@ -130,7 +130,7 @@ def _compatible(stock: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def install(env: Environment) -> None:
-    """Let a module move its parameters as on CUDA."""
+    """Let a module move its parameters like on CUDA."""
     patch(
         torch,
         _has_compatible_shallow_copy_type=_compatible(torch._has_compatible_shallow_copy_type),

@@ -2,11 +2,11 @@
 
 The outermost call of a module on the device runs as it is the first time, and as one program from
 the second time on with the same shapes: by the machinery of train_step, so new weights, another
-mode, statistics, random numbers and hooks are seen. Evaluation, sampling and generation call it
-without gradients; with gradients its backward pass is a second program (differentiation.py). So
-do `optimizer.step()` and `clip_grad_norm_`. In the loop of a framework those of a step are held
-back, and become one program (together.py). What cannot be compiled runs as it is, which is said
-once for each class; the modules in it are then tried.
+mode, statistics, random numbers and hooks take effect. Evaluation, sampling and generation call it
+without gradients; with gradients its backward pass is a second program (differentiation.py). The
+same holds for `optimizer.step()` and `clip_grad_norm_`. In a framework's loop those of a step are
+held back, and become one program (together.py). What can't be compiled runs as it is, with one
+warning for each class; the modules in it are then tried.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _told: set[tuple[type, str]] = set()
 
 
 class Part(Compiled):
-    """A method of a module or an optimizer; ``manner`` says how it runs."""
+    """A method of a module or an optimizer; ``manner`` is how it runs."""
 
     trusting = False  # whether code of transformers is compiled before it has run once
 
@@ -57,7 +57,7 @@ class Part(Compiled):
         )  # fmt: skip
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
-        """Note which of its results have gradients then, to compile a backward pass of those."""
+        """Record which of its results have gradients then, to compile a backward pass for those."""
         result = super()._first(env, call, args, kwargs, misfit)
         if self.memory.differentiable:
             tensors = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
@@ -67,7 +67,7 @@ class Part(Compiled):
         return result
 
     def _compile_new(self, env: Environment, call: Call) -> Program:
-        """Another form of a call whose code has run, or needs not, for `hurried`."""
+        """For `hurried`: compile another form of a call whose code has run, or doesn't need to."""
         if self.patient or not (self.sets or self.trusting):
             raise FirstTime
         if self.sets:
@@ -96,7 +96,7 @@ def _note(used: set[int], number: int, gradient: torch.Tensor) -> None:
 
 
 def _only_computes(owner: Any) -> bool:
-    """Whether all of its code is that of transformers' models, which leaves nothing behind."""
+    """Whether all of its code belongs to transformers' models, which have no lasting effects."""
     modules = owner.modules() if isinstance(owner, torch.nn.Module) else [owner]
     return all(
         type(module).__module__.startswith(("torch.nn.", "transformers."))
@@ -108,10 +108,10 @@ def _only_computes(owner: Any) -> bool:
 
 @contextlib.contextmanager
 def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
-    """Compile what comes at once, where its code has run once: it will come again.
+    """Compile a new form at once if its code has run once: it will be used again.
 
-    ``trusting``: that of transformers' models need not have run. ``alone``: nobody's code runs
-    between two calls but that of libraries.
+    ``trusting``: the code of transformers' models need not have run. ``alone``: only library
+    code runs between two calls.
     """
     before = Part.patient, Part.trusting
     Part.patient, Part.trusting = False, trusting
@@ -123,8 +123,8 @@ def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
 
 
 class Parts(dict[str, Part]):
-    """What is kept in a module or an optimizer; a copy of it has none, and a file an empty set,
-    which torch also reads with `weights_only`."""
+    """The state kept in a module or an optimizer; a copy of it has none, and a file an empty set,
+    which torch can also read with `weights_only`."""
 
     def __init__(self, owner: Any) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: 
 
 
 def _is_worth_it(module: torch.nn.Module) -> bool:
-    """Not for a single layer of torch, nor for what is compiled by other means."""
+    """Not for a single torch layer, nor for anything that is compiled by other means."""
     if isinstance(module, (torch.jit.ScriptModule, *_WRAPPERS)):
         return False
     layer = type(module).__module__.startswith("torch.nn.") and not module._modules
@@ -155,8 +155,8 @@ def _is_worth_it(module: torch.nn.Module) -> bool:
 
 
 def _is_free() -> bool:
-    """Whether it is no part of a step, of a `jax.jit` of the user's, or of torch.func; and nobody,
-    such as torch.utils.checkpoint, looks at what is kept for the backward pass, or at operators."""
+    """Whether it isn't part of a step, of a user's `jax.jit`, or of torch.func; and nothing, like
+    torch.utils.checkpoint, observes what is saved for the backward pass, or operators."""
     if (
         is_inside()
         or os.environ.get(EAGER)
@@ -191,7 +191,7 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_model(model: torch.nn.Module, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which calls a model that it is given first, as one program with it."""
+    """``function``, whose first argument is a model that it calls, as one program with it."""
 
     def call(**kwargs: Any) -> Any:
         with steady.there():
@@ -204,20 +204,20 @@ def of_model(model: torch.nn.Module, function: Callable[..., Any]) -> Callable[.
 
 
 def is_outermost() -> bool:
-    """Whether nobody, such as a recorder, has put something around the calls of all modules."""
+    """Whether nothing, like a recorder, wraps the calls of all modules."""
     code = getattr(torch.nn.Module.__call__, "__code__", None)
     return code is not None and code.co_filename == __file__
 
 
 def _calls_it_first(optimizer: Optimizer) -> bool:
-    """Whether its step begins with a closure's call, as Lightning's training has one in it."""
+    """Whether its step starts with a closure's call, which contains Lightning's training step."""
     hooks = _global_optimizer_pre_hooks.values()
     ours = all(hasattr(h, "__code__") and is_library(h.__code__.co_filename) for h in hooks)
     return ours and is_known(optimizer) and not isinstance(optimizer, torch.optim.LBFGS)
 
 
 def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """What `Optimizer.__init__` makes of the `step` of its class."""
+    """The `step` of its class, as wrapped by `Optimizer.__init__`."""
 
     def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
         hooked = stock(function)
@@ -242,7 +242,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-    """What torch does with the gradients, in its order."""
+    """Torch's operations on the gradients, in the same order."""
     with torch.no_grad():
         norm = torch.nn.utils.get_total_norm(gradients, norm_type)
         factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
@@ -252,7 +252,7 @@ def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> t
 
 
 def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`clip_grad_norm_`: single operations on all gradients take longer than the optimizer."""
+    """`clip_grad_norm_`: separate operations on all gradients take longer than the optimizer."""
     compiled = Compiled(_clip, "clip_grad_norm_", waits=True, begins=True)
 
     @functools.wraps(stock)
@@ -277,7 +277,7 @@ def _is_plain_gradient(gradient: torch.Tensor) -> bool:
 
 
 def _dropping(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`zero_grad`: by torchax each of the questions that it asks of a parameter takes 20 µs."""
+    """`zero_grad`: through torchax each of its queries of a parameter takes 20 µs."""
 
     @functools.wraps(stock)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:

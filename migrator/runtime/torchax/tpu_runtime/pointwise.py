@@ -1,6 +1,6 @@
-"""The arithmetic of an optimizer's step while it is traced, straight to JAX.
+"""The arithmetic of an optimizer's step while it is traced, directly in JAX.
 
-By way of C++ and torchax each operator takes 0.5 ms, of which a step has ten for each parameter.
+Through C++ and torchax each operator takes 0.5 ms, and a step has ten for each parameter.
 The order of the operations is torch's.
 """
 
@@ -16,7 +16,7 @@ from .arithmetic import lerp
 from .calls import Function, replaces
 
 Array = Any
-_PRECISE = (jnp.float32, jnp.float64)  # torch computes with others in float32
+_PRECISE = (jnp.float32, jnp.float64)  # torch computes others in float32
 
 
 def _add(x: Array, y: Array, *, alpha: Any = 1) -> Array:
@@ -50,7 +50,7 @@ _OPERATORS: dict[str, Callable[..., Array]] = {
     torch.Tensor.neg,
 )  # fmt: skip
 def of_step(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """The operator, where it is one of an optimizer's step and all is of one type."""
+    """The operator, if it belongs to an optimizer's step and all arguments have one dtype."""
     if not torch.compiler._is_compiling_flag or torch.is_grad_enabled():
         return NotImplemented
     operator, values = _OPERATORS.get(function.__name__.rstrip("_")), [*args, *kwargs.values()]

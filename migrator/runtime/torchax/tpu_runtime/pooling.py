@@ -1,6 +1,6 @@
 """Max and average pooling with their gradients.
 
-torchax 0.0.13: the gradient of max_pool2d is wrong, silently; the other pools have none.
+torchax 0.0.13: the gradient of max_pool2d is silently wrong; the other pools have none.
 """
 
 import math
@@ -23,7 +23,7 @@ NEEDED_BY = (
 
 
 def _each(value: Any, dims: int) -> list[int]:
-    """One number for each dimension, of a number, a list of one, or a full list."""
+    """One number for each dimension, from a number, a list of one, or a full list."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     return values * dims if len(values) == 1 else values
 
@@ -64,7 +64,7 @@ def _max_pool_backward(dims: int) -> Any:
 
 
 def scatter(gradient: Array, x: Array, indices: Array, dims: int) -> Array:
-    """The gradient at the places where the maxima were."""
+    """Put the gradient at the positions of the maxima."""
     leading, size = x.shape[: x.ndim - dims], math.prod(x.shape[x.ndim - dims :])
 
     def one(g: Array, places: Array) -> Array:
@@ -78,11 +78,11 @@ def scatter(gradient: Array, x: Array, indices: Array, dims: int) -> Array:
 def _counts(
     size: int, window: int, stride: int, padding: int, ceil_mode: bool, count_padding: bool
 ) -> Any:
-    """What each window along one axis divides by."""
+    """The divisor for each window along one axis."""
     span = size + 2 * padding - window
     windows = (-(-span // stride) if ceil_mode else span // stride) + 1
     if ceil_mode and (windows - 1) * stride >= size + padding:
-        windows -= 1  # the last one would begin beyond the padded input
+        windows -= 1  # the last one would start beyond the padded input
     starts = np.arange(windows) * stride - padding
     ends = np.minimum(starts + window, size + padding)
     if count_padding:

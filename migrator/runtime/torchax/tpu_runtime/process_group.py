@@ -1,9 +1,9 @@
-"""`torch.distributed` for ranks that have a JAX device each, or for one process that has them all.
+"""`torch.distributed` for ranks with one JAX device each, or for one process that has them all.
 
     torch.distributed.init_process_group("jax")
 
-Tensors of the device are exchanged by XLA (collectives.py), and between two ranks by their hosts;
-tensors of the CPU, objects and barriers go by gloo, whose group lies in this one. With
+XLA exchanges device tensors (collectives.py), and hosts exchange them between two ranks; CPU
+tensors, objects and barriers use gloo, whose group is inside this one. With
 `init_method="jax://"` one process drives all devices (one_process.py).
 """
 
@@ -51,9 +51,9 @@ class ProcessGroup(NamedGroup):
             self._meeting = Meeting(store, rank, [int(process) for _, process in told], timeout)
 
     def meet(self, what: str, tensors: Sequence[torch.Tensor] = ()) -> None:
-        """Where exchanges are checked: go on when all ranks have come to the same one.
+        """Where exchanges are checked: continue when all ranks have reached the same one.
 
-        Raises NotCompilable in a program that is traced, before the others are told anything.
+        Raises NotCompilable in a traced program, before the others are told anything.
         """
         if self.size() > 1 and not trace_state_clean():
             raise NotCompilable("it exchanges something with other ranks")
@@ -181,7 +181,7 @@ class ProcessGroup(NamedGroup):
         return done([result])
 
     def _of_different_sizes(self, results: Tensors, tensors: Tensors) -> Any:
-        """By gloo: a program has the same shapes on all ranks."""
+        """Through gloo: a program has the same shapes on all ranks."""
         given = [tensor.detach().cpu() for tensor in tensors]
         places = [torch.empty(p.shape, dtype=p.dtype, device="cpu") for p in results]
         joined = torch.cat([place.reshape(-1) for place in places])
@@ -223,10 +223,10 @@ class ProcessGroup(NamedGroup):
 
 
 class Meeting:
-    """Where each rank says what it exchanges next, so that ranks that diverge are named.
+    """Where each rank announces its next exchange, so that diverging ranks are named.
 
-    On a TPU, ranks that come to different programs wait for each other forever. So this is done on
-    the CPU, where programs are tried out, and with TORCH_DISTRIBUTED_DEBUG=DETAIL, by which torch
+    On a TPU, ranks that reach different programs wait for each other forever. So this is done on
+    the CPU, where programs are tested, and with TORCH_DISTRIBUTED_DEBUG=DETAIL, with which torch
     does the same for NCCL.
     """
 
@@ -236,7 +236,7 @@ class Meeting:
         self._count = 0
 
     def come(self, what: str) -> None:
-        """Raises RuntimeError where another rank is at another exchange, or never comes."""
+        """Raises RuntimeError if another rank is at another exchange, or never arrives."""
         self._count += 1
         self._store.set(f"{self._count}/{self._rank}", what)
         for rank in range(len(self._processes)):
@@ -246,13 +246,13 @@ class Meeting:
                     f"exchange {self._count}: rank {self._rank} does {what}, but rank {rank} "
                     f"does {other}: all ranks have to do the same exchanges in the same order"
                 )
-        if self._count > 2:  # all have read what was said before the last one
+        if self._count > 2:  # all have read the entries before the last one
             self._store.delete_key(f"{self._count - 2}/{self._rank}")
 
     def _of(self, rank: int, what: str) -> str:
         key, end = f"{self._count}/{rank}", time.monotonic() + self._timeout.total_seconds()
         pause = 0.001
-        while not self._store.check([key]):  # a wait that runs out of time prints warnings
+        while not self._store.check([key]):  # a wait that times out prints warnings
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
             if ranks.has_ended(self._processes[rank]) and not self._store.check([key]):
@@ -273,7 +273,7 @@ def _is_checked(device: jax.Device) -> bool:
 
 def _operation(opts: Any) -> str:
     operation = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-    # torch's object for an operation equals its name, and has no hash like it.
+    # torch's object for an operation equals its name, but has another hash.
     found = next((name for kind, name in _OPERATIONS.items() if operation == kind), None)
     if found is None:
         raise NotImplementedError(f"{operation} of torch.distributed")
@@ -309,7 +309,7 @@ def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
 def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if one_process.is_used():
         return one_process.WorldOfOne(rank, size)
-    if not dist.is_initialized():  # else it is a group of some ranks
+    if not dist.is_initialized():  # otherwise it is a group of some ranks
         ranks.join(store, rank, size)
     group = ProcessGroup(store, rank, size, timeout)
     if rank == 0 and not dist.is_initialized():
@@ -319,8 +319,8 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def install(env: Environment) -> None:
-    """Tell torch of the back end."""
+    """Register the back end with torch."""
     dist.Backend.register_backend(DEVICE_TYPE, _create, devices=[DEVICE_TYPE, "cpu"])
     one_process.install(env)
-    # A barrier asks for the accelerator, which a device of Python's cannot answer.
+    # A barrier asks for the accelerator, which a device implemented in Python can't answer.
     patch(torch._C, _get_accelerator=lambda check=None: torch.device(DEVICE_TYPE))

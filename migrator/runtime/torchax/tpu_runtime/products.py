@@ -1,8 +1,8 @@
-"""Products of attention that keep batch and heads apart, of which torch makes one dimension.
+"""Products of attention that keep batch and heads apart, which torch merges into one dimension.
 
-Where heads are divided over the devices XLA cannot divide that one: it would gather them, and each
-device would compute all of attention. Where keys and values come from a cache, on a CPU it would
-copy the cache for it.
+If heads are divided over the devices, XLA can't divide the merged one: it would gather them, and
+each device would compute all of attention. If keys and values come from a cache, it would copy the
+cache for it on a CPU.
 """
 
 from typing import Any
@@ -37,12 +37,12 @@ def _product(left: Any, right: Any) -> torch.Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """The same with a gradient."""
+    """The product with a gradient."""
 
     @staticmethod
     def forward(ctx: Any, left: Any, right: Any) -> torch.Tensor:
         ctx.save_for_backward(left, right)
-        return _product(left, right)  # in here nothing asks for a gradient
+        return _product(left, right)  # nothing in here requires a gradient
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]

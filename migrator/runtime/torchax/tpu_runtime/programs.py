@@ -1,10 +1,10 @@
-"""A function as one compiled program: finding out by tracing what goes in and out, and running it.
+"""A function as one compiled program: tracing finds its inputs and outputs, and it runs here.
 
 Nothing is baked in. Every device tensor that the function reads becomes an input: parameters,
-buffers, an optimizer's state where they are found by their owners, arguments and other tensors by
-their place. What is written comes out and is put where it belongs; gradients, random numbers and
-learning rates too. What it depends on in Python is guarded (guards.py). What cannot be followed
-is not compiled.
+buffers, and optimizer state are found through their owners, arguments and other tensors by their
+place. Written tensors are outputs and are put back where they belong; so are gradients, random
+numbers and learning rates. The Python state that it depends on is guarded (guards.py). What can't
+be traced is not compiled.
 """
 
 import sys
@@ -45,28 +45,28 @@ class Program:
     key: Any  # of the call
     guards: Guards
     sharing: Any
-    state: list[Any]  # tensors that stay the same objects, the written ones first
+    state: list[Any]  # tensors that stay the same objects, written ones first
     n_written: int
-    counted: list[int]  # which of those are written in a way that autograd counts
-    slots: list[tuple[Optimizer, Any, str, int]]  # parameter, name: where it is in `state`
+    counted: list[int]  # which of those are written such that autograd counts it
+    slots: list[tuple[Optimizer, Any, str, int]]  # parameter, name: position in `state`
     on_cpu: list[torch.Tensor]  # tensors that it moves to the device
     versions: list[tuple[torch.Tensor, int]]  # CPU tensors that are part of it
     flags: list[tuple[torch.Tensor, bool, bool | None]]  # requires_grad, no gradient
     settings: list[Any]  # of the optimizers
     varying: rates.Settings  # those of them that are inputs
     leaves: list[Any]  # that can have a gradient: tensors, or numbers of inputs
-    with_gradient: list[int]  # which of them bring one
-    learning: list[int]  # which of them have another one afterwards
-    dropped: list[int]  # which of those that bring one have none afterwards
-    read: list[int]  # inputs whose values count
+    with_gradient: list[int]  # which of them have a gradient before
+    learning: list[int]  # which of them have a different one afterwards
+    dropped: list[int]  # which of those with one before have none afterwards
+    read: list[int]  # inputs whose values are used
     written: list[int]  # inputs
-    changing: list[int]  # those of them whose arrays it is given for its own
-    stores: list[tuple[Any, Any, Template]]  # what it puts where
+    changing: list[int]  # those of them whose arrays are donated to it
+    stores: list[tuple[Any, Any, Template]]  # what it stores where
     result: Template
-    comparisons: list[list[Comparison]]  # of the integers that change
-    detached: set[int]  # inputs that may have a graph: no gradient goes through them
+    comparisons: list[list[Comparison]]  # with integers that change
+    detached: set[int]  # inputs that may have a graph: no gradient flows through them
     backward: Backward | None  # of a module
-    shardings: list[Any]  # where what goes in lies
+    shardings: list[Any]  # placement of the inputs
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Program:
         self._look_up_states()
 
     def misfit(self, call: Call) -> "list[Structure] | str":
-        """What stands at the program's places, or the name of what is not as it was."""
+        """The values at the program's places, or the name of what has changed."""
         for number, comparisons in zip(call.numbers, self.comparisons, strict=True):
             if not number.fits(comparisons):
                 return "how a number compares"
@@ -121,7 +121,7 @@ class Program:
         return structures
 
     def _find_states(self) -> bool:
-        """Whether the optimizers have the state that the program goes on with."""
+        """Whether the optimizers have the state that the program continues with."""
         for optimizer, known in self._states:
             if len(optimizer.state) != len(known) or not all(
                 a is b for a, b in zip(optimizer.state.values(), known, strict=True)
@@ -162,7 +162,7 @@ class Program:
         if not waits:
             if held.is_on:
                 given = jax.tree.map(computed, given)
-            # An array that someone else holds, an EMA or a copy, must outlive the step.
+            # An array that has another owner, like an EMA or a copy, must outlive the step.
             written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in given[0]]
             given = written, *given[1:]
         if self.mesh is not None:
@@ -194,7 +194,7 @@ class Program:
         return result
 
     def _waits(self, given: Any) -> bool:
-        """Whether it is held back: the call of a model that trains, and what comes of it."""
+        """Whether it is held back: the call of a model in training, and anything that follows."""
         if not (held.is_on and self.memory.waits) or self.mesh is not None:
             return False
         if self.backward is not None:
@@ -204,7 +204,7 @@ class Program:
     def _run_again(
         self, env: Environment, call: Call, given: Any, inputs: list[torch.Tensor]
     ) -> dict[int, Any]:
-        """The new tensors of a call, made again operator by operator: by number, with graphs."""
+        """The new tensors of a call, recomputed operator by operator: by number, with graphs."""
         (written, read, _, key, *_, arrays), n = given, self.n_written
         now = map(stored, self.state[n:]), [arrays_of(env, t) for t in inputs]
         pairs = zip(chain(*now), chain(read, arrays), strict=True)
@@ -243,9 +243,9 @@ def given_arrays(
     inputs: list[torch.Tensor],
     changing: list[int],
 ) -> tuple[Any, ...]:
-    """What a program takes: state, gradients, random key, learning rates, CPU tensors, inputs.
+    """A program's inputs: state, gradients, random key, learning rates, CPU tensors, arguments.
 
-    Inputs that it changes stand behind the state that it changes.
+    Arguments that it changes come right after the state that it changes.
     """
     arrays = [arrays_of(env, tensor) for tensor in inputs]
     own = (
@@ -268,7 +268,7 @@ def has_graph(tensor: torch.Tensor) -> bool:
 
 
 def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:
-    """Into the gradient's tensor where nobody else has it: a new one takes 3 µs."""
+    """Reuse the gradient's tensor if nothing else holds it: a new one takes 3 µs."""
     gradient = leaf.grad
     if (
         type(gradient) is Tensor
@@ -290,7 +290,7 @@ def arrays_of(env: Environment, tensor: Any) -> Array:
 
 
 def write(env: Environment, tensors: list[Any], arrays: list[Array]) -> None:
-    """What the program wrote to its inputs."""
+    """What the program wrote to its arguments."""
     counted = []
     for tensor, array in zip(tensors, arrays, strict=True):
         if not is_device_tensor(tensor):

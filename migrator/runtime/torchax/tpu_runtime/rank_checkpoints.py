@@ -1,6 +1,6 @@
-"""Checkpoints of all ranks: tensors come to the CPU one by one.
+"""Checkpoints of all ranks: tensors are copied to the CPU one by one.
 
-torch 2.9: `torch.distributed.checkpoint` copies by streams where a device has a module of its own.
+torch 2.9: `torch.distributed.checkpoint` copies with streams if a device has a module of its own.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ NEEDED_BY = "checkpoint"
 
 
 def install(env: Environment) -> None:
-    """Let the writer of files copy as it does on the CPU."""
+    """Let the file writer copy as it does on the CPU."""
     from torch.distributed.checkpoint import filesystem
 
     def one_by_one(resolve_fun: Any, **how: object) -> Any:

@@ -1,8 +1,8 @@
-"""Ranks: a process for each device, started by torchrun or by `torch.multiprocessing.spawn`.
+"""Ranks: one process per device, started by torchrun or by `torch.multiprocessing.spawn`.
 
-JAX makes one job of them, in which each process has one device and sees those of the others. It
-has to be told before a process first uses its device: where torchrun has started it in ``setup``,
-else when the process group is made. Ranks find each other by torch's own store.
+JAX joins them into one job, in which each process has one device and sees those of the others. This
+must happen before a process first uses its device: in ``setup`` if torchrun has started it,
+otherwise when the process group is created. Ranks find each other through torch's own store.
 """
 
 import atexit
@@ -28,7 +28,7 @@ NEEDED_BY = "distributed launch spawn"
 _COORDINATOR = "tpu_runtime/coordinator"
 _ENDED = "tpu_runtime/ended"
 
-_joined: tuple[int, int] | None = None  # this rank, and how many there are
+_joined: tuple[int, int] | None = None  # this rank, and the number of ranks
 _local: tuple[int, int] | None = None  # the same among the processes of this host
 _parent_has_device = False
 _store: Any = None
@@ -37,16 +37,16 @@ _describe = device.describe
 
 
 def device_count() -> int:
-    """The devices of this host, counted without starting JAX's back end: they may be others'."""
+    """The number of devices of this host, without starting JAX: they may belong to other ranks."""
     if _local is not None:
-        return _local[1]  # by as many processes
+        return _local[1]  # one for each process
     if xla_bridge.backends_are_initialized() and _joined is None:
         return jax.device_count()
     return topology.device_count() or jax.device_count()
 
 
 def describe(which: device.DeviceLike) -> device.DeviceProperties:
-    """What is known of a device, without starting JAX's back end before the ranks are joined."""
+    """A device's properties, without starting JAX's back end before the ranks are joined."""
     if xla_bridge.backends_are_initialized() or _joined is not None:
         return _describe(which)
     name = topology.name()
@@ -54,9 +54,9 @@ def describe(which: device.DeviceLike) -> device.DeviceProperties:
 
 
 def join(store: Any, rank: int, size: int) -> None:
-    """Make this process the ``rank``-th of one job of JAX.
+    """Make this process the ``rank``-th of one JAX job.
 
-    Raises RuntimeError where this process, or the one that started it, has used the device before.
+    Raises RuntimeError if this process, or the one that started it, has already used the device.
     """
     global _joined, _store
     if size == 1 or _joined == (rank, size):
@@ -78,7 +78,7 @@ def join(store: Any, rank: int, size: int) -> None:
     if rank == 0:
         store.set(_COORDINATOR, f"{_host(store)}:{_free_port()}")
     address = store.get(_COORDINATOR).decode()
-    # It would take the signal by which a launcher ends the ranks.
+    # It would catch the signal with which a launcher ends the ranks.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(address, size, rank, cluster_detection_method="deactivate")
     _joined, _store = (rank, size), store
@@ -86,27 +86,27 @@ def join(store: Any, rank: int, size: int) -> None:
 
 
 def has_ended(rank: int) -> bool:
-    """Whether a rank's program has come to its end."""
+    """Whether a rank's program has ended."""
     return bool(_store.check([f"{_ENDED}/{rank}"]))
 
 
 def _end() -> None:
-    """The end of this process: at once where it has failed, else the others are told.
+    """The end of this process: at once if it has failed, otherwise after telling the others.
 
-    JAX waits then until all ranks have come to their ends. Some would wait for one that has failed,
-    whose launcher would not see that, and not end them.
+    JAX then waits until all ranks have ended. Some would wait for a failed one, and its launcher
+    wouldn't notice the failure and end them.
     """
-    if _has_failed or getattr(sys, "last_value", None) is not None:  # an error that nobody caught
+    if _has_failed or getattr(sys, "last_value", None) is not None:  # an uncaught error
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
     if _joined is not None:
-        with suppress(RuntimeError):  # the store may be gone
+        with suppress(RuntimeError):  # the store may no longer exist
             _store.set(f"{_ENDED}/{_joined[0]}", "")
 
 
 def _host(store: Any) -> str:
-    """An address of rank 0, which holds the store."""
+    """The address of rank 0, which runs the store."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return str(getattr(store, "host", "") or "localhost")
@@ -119,7 +119,7 @@ def _free_port() -> int:
 
 
 def _take_place(rank: int, count: int) -> None:
-    """This process is the ``rank``-th of this host."""
+    """Make this process the ``rank``-th of this host."""
     global _local
     if count == 1:
         return
@@ -129,7 +129,7 @@ def _take_place(rank: int, count: int) -> None:
 
 
 class _Rank:
-    """What a started process runs."""
+    """The function that a started process runs."""
 
     def __init__(self, function: Callable[..., Any], count: int) -> None:
         functools.update_wrapper(self, function)
@@ -142,13 +142,13 @@ class _Rank:
         _take_place(index, self._count)
         try:
             self._function(index, *args)
-        except Exception:  # torch hands it to the parent, and exits
+        except Exception:  # torch passes it to the parent, and exits
             _has_failed = True
             raise
 
 
 def _starting(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.multiprocessing.start_processes`, which `spawn` is made of."""
+    """`torch.multiprocessing.start_processes`, which `spawn` uses."""
 
     @functools.wraps(stock)
     def start_processes(
@@ -161,7 +161,7 @@ def _starting(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _join_launched() -> None:
-    """A rank of torchrun finds the others by the launcher's own store."""
+    """A rank of torchrun finds the others through the launcher's own store."""
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     _take_place(int(os.environ.get("LOCAL_RANK") or 0), count)
     size = int(os.environ.get("WORLD_SIZE") or 1)
@@ -176,7 +176,7 @@ def _join_launched() -> None:
 
 
 def install(env: Environment) -> None:
-    """Know the ranks that are started, and the others if this process is one of torchrun's."""
+    """Set up ranks that are started, and join the others if torchrun has started this process."""
     device.count, device.describe = device_count, describe
     # A function of the same name hides the module.
     spawning: Any = importlib.import_module("torch.multiprocessing.spawn")

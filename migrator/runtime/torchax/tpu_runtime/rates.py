@@ -1,7 +1,7 @@
-"""Learning rates, step counts, and settings that a schedule changes, as tensors of a compiled step.
+"""Learning rates, step counts, and scheduled settings as tensors of a compiled step.
 
-An optimizer computes with them as with numbers: torch asks them for their values. OneCycleLR
-changes momentum or betas with the rate at every step, other schedules the weight decay.
+An optimizer computes with them as if they were numbers: torch asks them for their values.
+OneCycleLR changes momentum or betas with the rate in each step, other schedules the weight decay.
 """
 
 import math
@@ -16,15 +16,15 @@ from torchax.tensor import Environment, Tensor
 from . import pointwise
 from .calls import Function, is_device_tensor, replaces
 
-Settings = frozenset[tuple[int, str]]  # of which group, and its name
+Settings = frozenset[tuple[int, str]]  # index of the group, and its name
 _SCHEDULED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
 _NAMES = ("momentum", "betas", "weight_decay")
 _FULL = (torch.float32, torch.float64)
 
 
 def of_groups(groups: list[dict[str, Any]], varying: Settings) -> list[Any]:
-    """The learning rates as numbers of the program; None for one that is a tensor already. Behind
-    them the settings that vary."""
+    """The learning rates as numbers for the program; None for one that is already a tensor. After
+    them the varying settings."""
     kind = _precise()
     rates = [None if isinstance(g["lr"], torch.Tensor) else kind.type(g["lr"]) for g in groups]
     found = ((groups[i][name], name) for i, name in sorted(varying))
@@ -32,7 +32,7 @@ def of_groups(groups: list[dict[str, Any]], varying: Settings) -> list[Any]:
 
 
 def may_vary(optimizer: torch.optim.Optimizer, group: dict[str, Any], name: str) -> bool:
-    """Whether its step computes with this setting, and only that: a tensor would do."""
+    """Whether its step only computes with this setting, so that it may be a tensor."""
     if type(optimizer) not in _SCHEDULED or name not in _NAMES:
         return False
     full = all(p.dtype in _FULL for p in group["params"])
@@ -42,7 +42,7 @@ def may_vary(optimizer: torch.optim.Optimizer, group: dict[str, Any], name: str)
 def set_settings(
     env: Environment, groups: list[dict[str, Any]], varying: Settings, numbers: list[Any]
 ) -> None:
-    """Put tensors in the place of the settings that vary."""
+    """Replace the varying settings by tensors."""
     for (i, name), arrays in zip(sorted(varying), numbers, strict=True):
         made = [_setting(env, *parts) for parts in arrays]
         groups[i][name] = tuple(made) if isinstance(groups[i][name], tuple) else made[0]
@@ -53,7 +53,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 
 
 def _numbers(value: float) -> list[Any]:
-    """A setting, what it lacks to 1, and its logarithm, each as exact as can be."""
+    """A setting, 1 minus it, and its logarithm, each as exact as possible."""
     return [_precise().type(x) for x in (value, 1 - value, math.log(value))]
 
 
@@ -89,7 +89,7 @@ def _is_rate(value: object) -> bool:
 
 @replaces(torch.Tensor.add_, torch.Tensor.add, torch.add, torch.Tensor.sub_, torch.Tensor.sub)
 def _with_alpha(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """`p.add_(d, alpha=-lr)`: torch wants `alpha` as a number, and asks the tensor for it."""
+    """`p.add_(d, alpha=-lr)`: torch requires a number for `alpha`, and asks the tensor for it."""
     alpha, result = kwargs.get("alpha"), pointwise.of_step(env, function, args, kwargs)
     if result is not NotImplemented or not _is_rate(alpha):
         return result
@@ -110,7 +110,7 @@ def _with_value(env: Environment, function: Function, args: Any, kwargs: Any) ->
 
 @replaces(torch.Tensor.__rpow__)
 def _power(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """`beta ** step`, whose complement is wanted: 1 - 0.999 ** 1 has 4 right digits in float32."""
+    """`beta ** step`, for its complement: 1 - 0.999 ** 1 has 4 correct digits in float32."""
     exponent, base = args
     if _is_rate(exponent) and _is_setting(base):
         return _exponential(env, exponent.jax().astype(_precise()) * base.__dict__["_logarithm"])

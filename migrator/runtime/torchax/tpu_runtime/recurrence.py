@@ -1,8 +1,8 @@
 """`nn.LSTM`, `nn.GRU` and `nn.RNN` as one loop for each layer and direction.
 
-torchax 0.0.13 unrolls them: operator by operator a sequence takes hundreds of programs, and a
+torchax 0.0.13 unrolls them: eagerly a sequence takes hundreds of programs, and a
 compiled step grows with its length (28 steps of two bidirectional layers compile for minutes). The
-numbers are the same up to rounding. Packed sequences, whose steps differ in size, stay unrolled.
+results are the same up to rounding. Packed sequences, whose steps differ in size, stay unrolled.
 """
 
 import functools
@@ -25,7 +25,7 @@ NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequenc
 
 Array = Any
 States = tuple[Array, ...]
-# A step gets the states, the input (projected), and the weights: hidden, bias, projection or None.
+# A step gets the states, the projected input, and the weights: hidden, bias, projection or None.
 Cell = Callable[[States, Array, Array, Array | None, Array | None], States]
 
 
@@ -73,7 +73,7 @@ _CELLS: dict[str, Cell] = {
 def _loop(
     kind: str, back: bool, x: Array, states: States, weights: Sequence[Array | None]
 ) -> tuple[Array, States]:
-    """Over (time, batch, gates): the outputs, and the last states."""
+    """Loop over (time, batch, gates): the outputs, and the last states."""
 
     def step(states: States, x: Array) -> tuple[States, Array]:
         new = _CELLS[kind](states, x, *weights)

@@ -1,8 +1,8 @@
-"""What JAX did in this run: how many programs it compiled, and for how long; and what became of
+"""JAX's figures for this run: how many programs it compiled, and for how long; and the outcome of
 each training step and each class of modules.
 
-With TPU_RUNTIME_REPORT=1 it goes to standard error when the program ends; any other value is the
-name of a JSON file to write.
+With TPU_RUNTIME_REPORT=1 it is written to standard error when the program ends; any other value is
+the name of a JSON file to write.
 """
 
 import atexit
@@ -24,12 +24,12 @@ _figures: dict[str, Any] = {"programs": 0, "seconds": 0.0}
 
 @dataclass
 class Record:
-    """What became of a step, or of the modules or optimizers of a class."""
+    """The outcome for a step, or for the modules or optimizers of a class."""
 
     name: str
     calls: int = 0
     programs: int = 0
-    again: int = 0  # of these, for shapes and arguments that had a program: something else changed
+    again: int = 0  # those with shapes and arguments that had a program: something else changed
     why_eager: str = ""
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ _records: dict[str, Record] = {}
 
 
 def record(name: str) -> Record:
-    """The record of that name."""
+    """The record with that name."""
     return _records.setdefault(name, Record(name))
 
 
@@ -56,7 +56,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def install(env: object) -> None:
-    """Count from here on, if a report is asked for."""
+    """Count from here on, if a report is requested."""
     where = os.environ.get(VARIABLE)
     if where:
         jax.monitoring.register_event_duration_secs_listener(_count)
@@ -71,13 +71,13 @@ def _count(event: str, seconds: float, **_: Any) -> None:
 
 def collect() -> dict[str, Any]:
     """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``, and the
-    ``functions`` that were compiled, or were not."""
+    ``functions`` that were compiled, or weren't."""
     functions = [asdict(kept) for kept in _records.values()]
     return {**_figures, "seconds": round(_figures["seconds"], 1), "functions": functions}
 
 
 def describe(figures: dict[str, Any]) -> list[str]:
-    """The figures in lines."""
+    """The figures as lines of text."""
     total = f"{figures['programs']} programs compiled in {figures['seconds']} s"
     return [total, *(str(Record(**kept)) for kept in figures["functions"])]
 

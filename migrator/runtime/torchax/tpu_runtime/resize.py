@@ -1,7 +1,7 @@
 """Antialiased resizing: `F.interpolate(antialias=True)`, torchvision's default for tensors.
 
-torchax 0.0.13 raises "'tuple' object is not callable". Resizing is linear and goes axis by axis, so
-torch's own CPU operator, given unit vectors, tells the weights, and the device multiplies by them.
+torchax 0.0.13 raises "'tuple' object is not callable". Resizing is linear and separable by axis, so
+torch's own CPU operator, applied to unit vectors, gives the weights that the device multiplies by.
 """
 
 import functools

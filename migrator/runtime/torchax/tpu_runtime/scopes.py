@@ -1,6 +1,6 @@
-"""Names of modules in compiled programs, for profilers and for what is said of a program.
+"""Names of modules in compiled programs, for profilers and for messages about a program.
 
-What `model.blocks[0].attn.q` computes is called `blocks.0/attn.q`, where `blocks.0` calls it.
+Results of `model.blocks[0].attn.q` are named `blocks.0/attn.q`, if `blocks.0` calls it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import jax
 import torch
 from jax._src.core import trace_state_clean
 
-_state = threading.local()  # .names of modules by id, and .within: the name of the one that runs
+_state = threading.local()  # .names of modules by id, and .within: the running module's name
 
 
 @contextlib.contextmanager
 def of(module: object) -> Iterator[None]:
-    """While a program is traced: what is computed in here belongs to ``module``, if it is one."""
+    """While a program is traced: operations in this context belong to ``module``, if it is one."""
     if trace_state_clean() or not isinstance(module, torch.nn.Module):
         yield
         return

@@ -1,7 +1,7 @@
 """`torch.jit.trace` of a module on the device: the trace of a CPU copy.
 
-torch's tracer cannot follow device tensors. What is made of a trace, a file or the graph that
-TensorBoard shows, is that of the copy; to compute on the device, the module itself is called.
+torch's tracer can't follow device tensors. What is made from a trace, a file or the graph that
+TensorBoard shows, is that of the copy; for computing on the device, the module itself is called.
 """
 
 import copy
@@ -31,7 +31,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 def _plainly(stock: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A trace by torch alone: where torchax takes calls over, those of the CPU are not seen."""
+    """A trace by torch alone: while torchax intercepts calls, those on the CPU aren't seen."""
     with torch._C.DisableTorchFunction():
         return native(stock, args, kwargs)
 
@@ -61,6 +61,6 @@ def _tracing(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install(env: Environment) -> None:
-    """Trace copies of what is on the device."""
+    """Trace copies of modules on the device."""
     patch(torch.jit, trace=_tracing(torch.jit.trace))
     patch(torch.jit, trace_module=_tracing(torch.jit.trace_module))

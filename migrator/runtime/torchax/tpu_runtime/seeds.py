@@ -1,4 +1,4 @@
-"""Seeds of the device's random numbers, as ``torch.cuda`` has them."""
+"""Seeds of the device's random numbers, with the interface of ``torch.cuda``."""
 
 import contextlib
 import functools
@@ -41,7 +41,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the device with a number that nobody can foretell."""
+    """Seed the device with an unpredictable number."""
     manual_seed(random.SystemRandom().getrandbits(63))
 
 
@@ -58,7 +58,7 @@ def initial_seed() -> int:
 def get_rng_state(device: Any = None) -> torch.Tensor:
     """The state of the device's random numbers, a CPU tensor of bytes.
 
-    In a compiled step it is one of the device: `torch.utils.checkpoint` asks for it there.
+    In a compiled step it is a device tensor: `torch.utils.checkpoint` asks for it there.
     """
     env = torchax.default_env()
     key = env.prng_key
@@ -70,7 +70,7 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
-    """Go back to a state that ``get_rng_state`` gave."""
+    """Restore a state from ``get_rng_state``."""
     if is_device_tensor(new_state):
         words = jax.lax.bitcast_convert_type(new_state.jax().reshape(-1, 4), jnp.uint32)
     else:
@@ -79,7 +79,7 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
 
 
 class _Later:
-    """All threads' random state, as on CUDA: made when it is used first, for it has a device."""
+    """All threads' random state, as on CUDA: created at first use, because it uses a device."""
 
     def __init__(self, content_factory: Any) -> None:
         self._make = content_factory
@@ -90,16 +90,16 @@ class _Later:
 
 
 def wait_for_the_device() -> None:
-    """The random state is made when it is first used, not with the environment."""
+    """Create the random state at first use, not together with the environment."""
     patch(torchax.tensor, _PropertyHolder=_Later)
 
 
 def install(env: Any) -> None:
     """Let ``torch.manual_seed`` and ``torch.seed`` reach the device, as they do on CUDA.
 
-    torchax 0.0.13: torch hands the seed to ``torch.jax.manual_seed_all``, which does nothing, so
-    the device's numbers differ from run to run, however the script is seeded. The state that
-    `torch.utils.checkpoint` keeps is an empty list: dropout inside it would draw another mask for
+    torchax 0.0.13: torch passes the seed to ``torch.jax.manual_seed_all``, which does nothing, so
+    the device's numbers differ from run to run, even if the script sets a seed. The state that
+    `torch.utils.checkpoint` saves is an empty list: dropout inside it would draw another mask for
     the gradient.
     """
     patch(

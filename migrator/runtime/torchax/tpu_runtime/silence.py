@@ -1,4 +1,4 @@
-"""Noticing what a program cannot repeat: printing, and drawing numbers on the CPU."""
+"""Detect what a program can't repeat: printing, and drawing numbers on the CPU."""
 
 import builtins
 import contextlib
@@ -21,7 +21,7 @@ class Printed(Exception):
 
 
 class _Stream:
-    """Standard output or error, on which nothing is written but warnings."""
+    """Standard output or error, on which only warnings are written."""
 
     def __init__(self, stream: Any, printed: list[str]) -> None:
         self._stream, self._printed = stream, printed
@@ -38,7 +38,7 @@ class _Stream:
 
 @contextlib.contextmanager
 def silent() -> Iterator[list[str]]:
-    """Raise Printed where something is printed or logged; the list says so where it was caught."""
+    """Raise Printed if something is printed or logged; the list tells if it was caught there."""
     printed: list[str] = []
     handle, show = logging.Logger.callHandlers, builtins.print
     out, err = sys.stdout, sys.stderr
@@ -68,7 +68,7 @@ def silent() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Undo, and refuse, numbers that Python, numpy or torch on the CPU draw in a trace."""
+    """Undo, and refuse, random numbers that Python, NumPy or torch on the CPU draw in a trace."""
     generator = torch.default_generator
     before = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
     try:

@@ -18,10 +18,10 @@ CONTENTS = (list, set, collections.deque)
 
 
 def equal(value: Any, expected: Any) -> bool:
-    """Whether a value is as good as the one that was there."""
+    """Whether a value is equivalent to the previous one."""
     if type(value) is not type(expected):
         return False
-    if isinstance(value, FunctionType):  # made anew by the same code
+    if isinstance(value, FunctionType):  # created anew from the same code
         return value.__code__ is expected.__code__ and not value.__closure__
     if isinstance(value, set):
         return bool(value == expected)
@@ -35,7 +35,7 @@ def equal(value: Any, expected: Any) -> bool:
 
 
 class Snapshot:
-    """What the holders hold now, to see what a step changes in them, and to undo it."""
+    """The current contents of the holders, to see what a step changes in them, and to undo it."""
 
     def __init__(self, holders: Iterable[tuple[Any, list[Any] | None, str]]) -> None:
         self._before: list[tuple[Any, Any, str]] = []
@@ -52,7 +52,7 @@ class Snapshot:
         self._all = {id(holder) for holder, names, _ in holders if names is None}
 
     def changes(self) -> list[tuple[Any, Any, Any, Any, str]]:
-        """What is another object now: holder, name, value before, value now, label."""
+        """What has been replaced: holder, name, value before, value now, label."""
         found = []
         for holder, before, label in self._before:
             if isinstance(holder, Scope):
@@ -90,12 +90,12 @@ def _has_tracers(trace: Any) -> bool:
 
 
 def leaked(trace: Any, older: Iterable[Any]) -> list[Tensor]:
-    """Device tensors of JAX's ``trace``, which has ended, that somebody keeps.
+    """Device tensors of JAX's ``trace``, which has ended, that something still holds.
 
     ``trace``: a weak reference. ``older``: references to tensors that the garbage collector does
-    not look at.
+    not track.
     """
-    # A look at all objects takes ten times as long.
+    # Going through all objects takes ten times as long.
     if trace() is None or not _has_tracers(trace()):
         return []
     gc.collect()

@@ -1,7 +1,7 @@
-"""Between two calls of a program nobody may have run who could change what it depends on.
+"""Between two calls of a program, no code may have run that changes what it depends on.
 
-So it is while transformers' `generate` goes from token to token: then what fitted fits again, and
-is not looked at anew, which for a small model takes longer than to run it.
+This is so while transformers' `generate` goes from token to token: a program that fitted fits
+again, and isn't checked, which for a small model takes longer than to run it.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from .compiled import Compiled
     from .programs import Program
 
-# .fitting: the programs that fitted, with what stands at their places; .calls: the last of each
+# .fitting: programs that fitted, with the values at their places; .calls: the last of each
 _now = threading.local()
 
 
 @contextlib.contextmanager
 def steady(is_steady: bool) -> Iterator[None]:
-    """Nobody runs from here on but libraries, and what is compiled; or anybody may."""
+    """Only library code and compiled code run from here on; or any code may."""
     before = getattr(_now, "fitting", None), getattr(_now, "calls", None)
     _now.fitting, _now.calls = ({}, {}) if is_steady else (None, None)
     try:
@@ -37,7 +37,7 @@ def steady(is_steady: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Within it what is on the device is passed on only: torchax looks at no operator."""
+    """In this context device tensors are only passed on: torchax handles no operator."""
     guard = torch._C._DisableTorchDispatch()
     try:
         with natively():
@@ -48,7 +48,7 @@ def apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def there() -> Iterator[None]:
-    """Within `apart`, what is done with it."""
+    """Within `apart`, a place where they are used."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
         excluded = excluded.remove(key)
@@ -58,13 +58,13 @@ def there() -> Iterator[None]:
 
 
 def surroundings(program: "Program") -> list[Structure] | None:
-    """What stands at the program's places, if that is known to be as it was."""
+    """The values at the program's places, if they are known to be unchanged."""
     fitting = getattr(_now, "fitting", None)
     return fitting.get(program) if fitting else None
 
 
 def note(program: "Program", found: list[Structure]) -> None:
-    """It fits, and these stand at its places."""
+    """Note that it fits, with these values at its places."""
     fitting = getattr(_now, "fitting", None)
     if fitting is not None and not program.stores:
         fitting[program] = found
@@ -74,7 +74,7 @@ _HOLDERS = dict, list, tuple
 
 
 class Known:
-    """A call of a program, as the next one may be: other tensors, and all else the same."""
+    """A call of a program, to be repeated with other tensors but everything else the same."""
 
     def __init__(self, program: "Program", call: Call, around: list[Structure]) -> None:
         self.program, self.call = program, call
@@ -88,7 +88,7 @@ class Known:
     def inputs_of(
         self, env: Environment, args: Any, kwargs: dict[str, Any]
     ) -> list[torch.Tensor] | None:
-        """The tensors for the program if it fits another call, too."""
+        """The tensors for the program if it fits another call as well."""
         before = self.call.given[1]
         if args or kwargs.keys() != before.keys() or mode_of(env) != self.call.mode:
             return None
@@ -111,7 +111,7 @@ class Known:
 
 
 def _is_alike(value: Any, other: Any) -> bool:
-    """Whether both are tensors of their own, of the same form."""
+    """Whether both are tensors that aren't aliases, and have the same form."""
     if not (type(value) is type(other) is Tensor):
         return False
     one, two = value.__dict__, other.__dict__
@@ -122,13 +122,13 @@ def _is_alike(value: Any, other: Any) -> bool:
 
 
 def last_of(owner: "Compiled") -> Known | None:
-    """The last call, where nothing but what it was given may have changed."""
+    """The last call, if only its arguments may have changed."""
     calls = getattr(_now, "calls", None)
     return calls.get(owner) if calls else None
 
 
 def note_call(owner: "Compiled", program: "Program", call: Call, around: list[Structure]) -> None:
-    """It is called again, and nothing around it has changed."""
+    """Note that it is called again with unchanged surroundings."""
     calls = getattr(_now, "calls", None)
     if calls is not None and not call.given[0]:
         known = Known(program, call, around)

@@ -1,7 +1,7 @@
-"""Which memory a tensor's values are in: how saving finds out which weights are one.
+"""Which memory a tensor's values are in: this is how saving finds shared weights.
 
-torchax's tensors have no memory of torch's, and all of them give 0 as its place. So Trainer saves
-no checkpoint ("shared tensors"), and accelerate leaves out all but one weight of each size.
+torchax's tensors don't have torch's memory, and all return 0 as its address. So Trainer saves no
+checkpoint ("shared tensors"), and accelerate leaves out all but one weight of each size.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from .calls import is_device_tensor
 
 
 def root(tensor: torch.Tensor) -> Any:
-    """What a tensor shares its memory with."""
+    """The tensor that a tensor shares its memory with."""
     if not is_device_tensor(tensor):
         return "cpu", tensor.untyped_storage().data_ptr()
     while (link := tensor.__dict__.get("_link")) is not None:
@@ -22,7 +22,7 @@ def root(tensor: torch.Tensor) -> Any:
 
 
 class _Storage:
-    """What torchax gives, with a place of its own."""
+    """torchax's storage, with an address of its own."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -40,6 +40,6 @@ def storage(tensor: Tensor) -> _Storage:
 
 
 def place(tensor: Tensor) -> int:
-    """`tensor.data_ptr()`, as of all tensors: behind the beginning of the memory."""
+    """`tensor.data_ptr()`, as for other tensors: the offset is added to the start of the memory."""
     offset = torch.Tensor.data_ptr(tensor)
     return root(tensor) + offset  # type: ignore[no-any-return]

@@ -1,8 +1,8 @@
-"""Python values taken apart: the tensors in them, and a key of everything between the tensors.
+"""Python values taken apart: the tensors in them, and a key for everything else.
 
-Two values with equal keys run the same program, on their own tensors. So lists, tuples, dicts and
-plain objects that hold tensors are compared by what is in them, and may be new ones at every call.
-Any other object stands for itself.
+Two values with equal keys run the same program, with their own tensors. So lists, tuples, dicts and
+plain objects that hold tensors are compared by their contents, and may be new ones in each call.
+Any other object counts by identity.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from .views import peek
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
 )  # fmt: skip
-_LONG = 1024  # a longer list is known by its identity alone
+_LONG = 1024  # a longer list counts by identity
 _DEPTH = 3  # of objects in objects
 _PLAIN = (argparse.Namespace, types.SimpleNamespace, collections.UserDict)
 _OURS = __name__.partition(".")[0]
@@ -32,7 +32,7 @@ _LIBRARIES = frozenset({*sys.stdlib_module_names, "jax", "jaxlib", "torch", "tor
 
 
 class Identity:
-    """An object as part of a key, by identity. The key keeps it alive, so its id is no other's."""
+    """An object as part of a key, by identity. The key keeps it alive, so its id stays unique."""
 
     __slots__ = ("value",)
 
@@ -47,14 +47,14 @@ class Identity:
 
 
 class _Nothing:
-    """Its instances have the size of an object that has attributes, and nothing else."""
+    """Its instances have the size of an object that only has attributes."""
 
 
 MISSING: Any = _Nothing()
 
 
 def is_plain(value: Any) -> bool:
-    """Whether ``value`` is an object of the user's whose attributes are all that it consists of."""
+    """Whether ``value`` is an object of the user's that consists of its attributes only."""
     kind = type(value)
     if kind in _PLAIN:
         return True
@@ -67,19 +67,19 @@ def is_plain(value: Any) -> bool:
 
 
 def is_ours(value: Any) -> bool:
-    """Whether it is an object of this package, such as another step."""
+    """Whether it is an object of this package, like another step."""
     return type(value).__module__.partition(".")[0] == _OURS
 
 
 def is_value(value: Any) -> bool:
-    """Whether equal ones are the same: a value without identity."""
+    """Whether it counts by equality rather than identity."""
     if type(value) in (tuple, frozenset):
         return all(map(is_value, value))
     return isinstance(value, SIMPLE)
 
 
 def tensor_key(tensor: Any) -> Any:
-    """What must be the same of a tensor that comes by its place."""
+    """What must not change in a tensor that is identified by its place."""
     on_device = is_device_tensor(tensor)
     shape = peek(tensor).shape if isinstance(tensor, Tensor) else tuple(tensor.shape)
     leaf = tensor.requires_grad and tensor.is_leaf
@@ -87,9 +87,9 @@ def tensor_key(tensor: Any) -> Any:
 
 
 class Structure:
-    """One value; ``names`` are the attributes that count of objects without tensors.
+    """One value; ``names`` are the relevant attributes of objects without tensors.
 
-    To be made under `DisableTorchFunction`: else each attribute of a tensor takes 20 µs.
+    To be created under `DisableTorchFunction`: otherwise each tensor attribute takes 20 µs.
     """
 
     __slots__ = ("held", "key", "parts", "rebuild", "tensors", "value")
@@ -103,9 +103,9 @@ class Structure:
     ) -> None:
         self.value = value
         self.tensors: list[torch.Tensor] = []
-        self.parts: list[tuple[Any, Any, Structure]] = []  # holder, name or index, what is there
-        self.rebuild: Callable[[list[Any]], Any] | None = None  # of what cannot be changed
-        self.held: list[Any] = []  # what stands for itself
+        self.parts: list[tuple[Any, Any, Structure]] = []  # holder, name or index, value
+        self.rebuild: Callable[[list[Any]], Any] | None = None  # for immutable values
+        self.held: list[Any] = []  # objects that count by identity
         self.key = self._look(value, names, by_identity, depth)
 
     def _look(self, value: Any, names: Names, by_identity: Container[int], depth: int) -> Any:
@@ -166,7 +166,7 @@ class Structure:
         self, others: dict[int, torch.Tensor], put: Callable[[Any, Any, Any], None]
     ) -> Any:
         """The value with other tensors in it; ``put(holder, name, value)`` changes lists, dicts
-        and objects, what else holds tensors is made anew."""
+        and objects, other values with tensors are created anew."""
         if not self.tensors:
             return self.value
         if isinstance(self.value, torch.Tensor):
@@ -187,24 +187,24 @@ class Structure:
             yield from part.objects((*place, number))
 
     def within(self) -> Iterator[tuple[Any, Any, "Structure"]]:
-        """All parts of its parts: who holds each, by which name or number, what is there."""
+        """All nested parts: holder, name or index, value."""
         for found in self.parts:
             yield found
             yield from found[2].within()
 
     def at(self, place: tuple[int, ...]) -> Any:
-        """What stands at a place."""
+        """The value at a place."""
         part = self
         for number in place:
             part = part.parts[number][2]
         return part.value
 
     def has_slots(self) -> bool:
-        """Whether it is an object with attributes that count, and no dict of them."""
+        """Whether it is an object with relevant attributes, but no dict of them."""
         return bool(self.held) and self.value is self.held[0] and not isinstance(self.key, Identity)
 
     def holders(self) -> Iterator[Any]:
-        """The lists and dicts in the value, which somebody could change."""
+        """The lists and dicts in the value, which other code could change."""
         if self.parts and self.rebuild is None:
             yield self.parts[0][0]
         elif isinstance(self.value, (list, dict)):
@@ -221,7 +221,7 @@ def _slots(kind: type) -> Iterator[str]:
 
 
 def _is_known(kind: type) -> bool:
-    """Whether a list or dict of this class has nothing beside its items."""
+    """Whether a list or dict of this class consists of its items only."""
     return (
         kind in (list, dict, collections.OrderedDict, collections.defaultdict)
         or kind in pytree.SUPPORTED_NODES

@@ -1,6 +1,6 @@
 """SyncBatchNorm: statistics over the batches of all ranks.
 
-torch 2.9: `nn.SyncBatchNorm` refuses tensors of other devices than GPUs.
+torch 2.9: `nn.SyncBatchNorm` only accepts tensors on GPUs.
 """
 
 import functools
@@ -31,7 +31,7 @@ class _Sum(torch.autograd.Function):
 
 
 def _normalize(norm: nn.SyncBatchNorm, x: Tensor, momentum: float) -> Tensor:
-    """``x`` by the statistics of all ranks' batches, which the running ones follow."""
+    """``x`` normalised by the statistics of all ranks' batches, which update the running ones."""
     others = [d for d in range(x.dim()) if d != 1]
     shape = [-1 if d == 1 else 1 for d in range(x.dim())]
     values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,4 +1,4 @@
-"""What a function returns or stores, as a form to be filled with the arrays of each run."""
+"""A function's results or stored values, as a form to be filled with the arrays of each run."""
 
 import copy
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .structures import SIMPLE, Structure, is_plain
 
 
 class Template:
-    """A result of a trace, to be built from the arrays of a run."""
+    """The result of a trace, to be rebuilt from the arrays of a run."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Template:
 
     @property
     def tensors(self) -> list[bool]:
-        """Which parts are tensors."""
+        """Which of its parts are tensors."""
         return [kind in ("new", "alias", "old") for kind, _ in self.kinds]
 
     def build(self, new: list[Any], old: list[torch.Tensor], arguments: Structure) -> Any:
@@ -72,7 +72,7 @@ class Template:
         return pytree.tree_unflatten(leaves, self.spec)
 
     def find(self, value: Any, new: dict[int, Any]) -> None:
-        """Note what stands in another value of this form where the new tensors are."""
+        """Record where the new tensors are in another value of this form."""
         for (kind, inside), leaf in zip(self.kinds, pytree.tree_leaves(value), strict=True):
             if kind == "new":
                 new[inside] = leaf

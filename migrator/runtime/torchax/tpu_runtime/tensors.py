@@ -35,8 +35,8 @@ Kwargs = dict[str, Any]
 def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
     """`x.to(...)` in all forms.
 
-    torchax 0.0.13 loses the gradient in `x.to(dtype)` and takes `copy=` and `non_blocking=` for
-    other arguments when they stand by position.
+    torchax 0.0.13 loses the gradient in `x.to(dtype)` and mistakes positional `copy` and
+    `non_blocking` for other arguments.
     """
     tensor, device, dtype, copied = _parse_to(*args, **kwargs)
     if not is_device_tensor(tensor):
@@ -73,7 +73,7 @@ def warn_of_class(kind: type) -> None:
 
 
 def check_range(tensor: torch.Tensor) -> None:
-    """Refuse integers that JAX, with its 64-bit types off, would cut to 32 bits in silence."""
+    """Refuse integers that JAX, with its 64-bit types off, would silently cut to 32 bits."""
     if tensor.dtype != torch.int64 or tensor.numel() == 0 or jax.config.read("jax_enable_x64"):
         return
     low, high = (int(value) for value in native(tensor.aminmax, (), {}))
@@ -117,7 +117,7 @@ def _parse_to(
 
 @replaces(torch.tensor, torch.as_tensor, torch.asarray)
 def _tensor(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """`torch.tensor(x)` where x is or holds device tensors; torchax 0.0.13 raises."""
+    """`torch.tensor(x)` where x is or contains device tensors; torchax 0.0.13 raises."""
     data: Any = args[0] if args else kwargs.get("data", kwargs.get("obj"))
     if not holds_device_tensor(data):
         return NotImplemented
@@ -170,8 +170,8 @@ def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
 
 
 def _new(stock: Callable[..., Tensor]) -> Any:
-    """What torchax does in `Tensor.__init__`, to which `torch.Tensor(x)` gives its own arguments
-    where a device tensor comes of them."""
+    """Torchax's work in `Tensor.__init__`, to which `torch.Tensor(x)` passes its own arguments
+    if the result is a device tensor."""
 
     def __new__(cls: type, elem: Any, env: Environment, requires_grad: bool = False) -> Tensor:
         made = stock(cls, elem, env, requires_grad)
@@ -183,7 +183,7 @@ def _new(stock: Callable[..., Tensor]) -> Any:
 
 def install(env: Environment) -> None:
     """Mend the methods of torchax's tensor class."""
-    # float64 is still told of: float32 results are other numbers, int32 indices are the same ones.
+    # float64 still warns: float32 results are different numbers, int32 indices are the same.
     warnings.filterwarnings("ignore", "Explicitly requested dtype int64", UserWarning)
     show = _repr(Tensor.__repr__)
     patch(

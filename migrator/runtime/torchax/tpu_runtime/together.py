@@ -1,10 +1,10 @@
-"""What is held back, computed as one program: from one read of a value to the next.
+"""Held operations, computed as one program: from one read of a value to the next.
 
-In the loop of a framework a model's call in training does not run: its results are held, their
-shapes and dtypes known by its trace. So is what is computed from them: losses, backward passes,
-gradients that are added up, clipping, an optimizer's step. It is computed where a value is asked
-for (`item()`, `print`, `.cpu()`, an operator that is not followed), behind an optimizer's step, and
-where a model is called again after a backward pass. What nobody refers to any more is neither
+In a framework's loop a model's call in training doesn't run: its results are held, with shapes
+and dtypes known from its trace. So is everything computed from them: losses, backward passes,
+accumulated gradients, clipping, an optimizer's step. They are computed when a value is read
+(`item()`, `print`, `.cpu()`, an operator that can't be traced), after an optimizer's step, and
+when a model is called again after a backward pass. Results without references are neither
 computed nor kept.
 """
 
@@ -23,14 +23,14 @@ from . import report
 from .held import Array, Held, settled
 from .lowering import compiled as _compiled
 
-MOST = 64  # programs that are kept
-LONGEST = 500  # operations that are held
-CALLS = 8  # programs among them: a cell that is called for each word is not to become one of all
-UNUSED = 3  # programs that ran once only, after which what is new has to come twice
+MOST = 64  # programs kept
+LONGEST = 500  # operations held
+CALLS = 8  # programs among them: a cell that is called for each word should not become one with all
+UNUSED = 3  # programs that only ran once, after which new ones must occur twice
 
 
 class Operation:
-    """A function of arrays, as its trace says. ``now`` runs it by itself."""
+    """A function of arrays, as traced. ``now`` runs it alone."""
 
     def __init__(
         self, traced: ClosedJaxpr, now: Callable[..., Any] | None = None, donated: int = 0
@@ -41,18 +41,18 @@ class Operation:
         self.avals = traced.out_avals
         given = {variable: number for number, variable in enumerate(traced.jaxpr.invars)}
         outputs = enumerate(traced.jaxpr.outvars)
-        # Results that are what was given: statistics that stay, the key of who draws nothing.
+        # Results that are inputs: statistics that stay, the key if no numbers are drawn.
         self.passed = {n: given[v] for n, v in outputs if type(v) is not Literal and v in given}
 
 
 class _Node:
-    """An operation that has not run. It refers to what it needs, and not to its results."""
+    """An operation that hasn't run. It refers to its inputs, but not to its results."""
 
     __slots__ = ("__weakref__", "inputs", "operation", "results")
 
     def __init__(self, operation: Operation, inputs: list[Any]) -> None:
         self.operation = operation
-        self.inputs = inputs  # arrays, or nodes with the numbers of their results
+        self.inputs = inputs  # arrays, or nodes with result numbers
         self.results: list[weakref.ref[Held]] = []
 
     def compute(self) -> None:
@@ -61,7 +61,7 @@ class _Node:
 
 _pending: "list[weakref.ref[_Node]]" = []
 _calls = 0  # of programs that are held
-_is_back = False  # whether a backward pass is
+_is_back = False  # whether one of those is a backward pass
 
 
 def hold(operation: Operation, arrays: Sequence[Array]) -> list[Array]:
@@ -89,7 +89,7 @@ def is_waiting() -> bool:
 
 
 def forward() -> None:
-    """A model is called: what an earlier call led to, and back, is a program of its own."""
+    """A model is called: an earlier call with its backward pass becomes a program of its own."""
     if _is_back:
         run()
 
@@ -101,7 +101,7 @@ def backward() -> None:
 
 
 def run() -> None:
-    """Compute what is held, and somebody refers to."""
+    """Compute the held operations whose results have references."""
     global _is_back, _calls
     nodes = [node for ref in _pending if (node := ref()) is not None]
     _pending.clear()
@@ -138,18 +138,18 @@ def _run(nodes: list[_Node]) -> None:
     for node in nodes:
         node.inputs = []
     del source, node
-    # What somebody else holds, an EMA or a copy, must outlive the step.
+    # An array that has another owner, like an EMA or a copy, must outlive the step.
     own = [place for place in sorted(donated) if sys.getrefcount(given[place]) == 2]
     for held, array in zip(wanted, _program(tuple(plan), tuple(own))(given), strict=True):
         held.value, held.node = array, None
 
 
-# Of each operation, where what it is given comes from, and which of its results are wanted.
+# For each operation, where its inputs come from, and which of its results are needed.
 Plan = tuple[tuple[Operation, tuple[Any, ...], tuple[int, ...]], ...]
 
 
 def _program(plan: Plan, donated: tuple[int, ...]) -> Callable[[list[Any]], list[Any]]:
-    """How to run it: as one program, where it has come before, or little that came was new."""
+    """How to run it: as one program, if it has occurred before, or if few new ones have."""
     if len(plan) == 1:
         return _Program(plan, donated).in_parts
     program = _programs.get((plan, donated))
@@ -186,7 +186,7 @@ class _Program:
             traced = jax.jit(self._step, donate_argnums=0).trace(*self._sorted(given))
             self._compiled = _compiled(traced, "step")
             record.programs += 1
-        except Exception:  # as where it is too large for the device
+        except Exception:  # for example if it is too large for the device
             self._is_divided = True
 
     def _sorted(self, given: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -201,7 +201,7 @@ class _Program:
         return self._follow(given, lambda operation, arrays, _: operation.run(*arrays))
 
     def in_parts(self, given: list[Any]) -> list[Any]:
-        """Run one operation after the other."""
+        """Run one operation after another."""
         last = {p: n for n, (_, sources, _) in enumerate(self.plan) for p in sources}
         numbers = iter(range(len(self.plan)))
 
@@ -222,5 +222,5 @@ class _Program:
         return [found[n][i] for n, (*_, wanted) in enumerate(self.plan) for i in wanted]
 
 
-_programs: OrderedDict[Any, _Program] = OrderedDict()  # the last used one is the last
+_programs: OrderedDict[Any, _Program] = OrderedDict()  # the last used one is last
 record = report.Record("steps in the loops of frameworks")

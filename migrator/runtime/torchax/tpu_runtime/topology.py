@@ -1,4 +1,4 @@
-"""The devices of this host, and which of its TPU chips a process takes.
+"""The devices of this host, and which of its TPU chips a process uses.
 
 Nothing here starts JAX's back end: the process that starts ranks must not take their chips, and a
 rank has to join the others (ranks.py) before it uses its own.
@@ -13,8 +13,8 @@ from jax._src import hardware_utils
 from jax._src.clusters import cloud_tpu_cluster
 from jax._src.hardware_utils import TpuVersion
 
-_PORT = 8476  # of the first process of a host; the others take those behind it
-# How many hosts a slice of TPU v2 or v3 has along each axis, which its metadata does not tell.
+_PORT = 8476  # of a host's first process; the others use the following ones
+# The hosts along each axis of a TPU v2 or v3 slice, which its metadata doesn't contain.
 _HOSTS = {
     "v2-8": "1,1,1", "v2-32": "2,2,1", "v2-128": "4,4,1", "v2-256": "4,8,1", "v2-512": "8,8,1",
     "v3-8": "1,1,1", "v3-32": "2,2,1", "v3-64": "2,4,1", "v3-128": "4,4,1", "v3-256": "4,8,1",
@@ -25,7 +25,7 @@ _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 @functools.cache
 def chips() -> int:
-    """The number of TPU chips of this host that JAX would use."""
+    """The number of this host's TPU chips that JAX would use."""
     platforms = jax.config.jax_platforms
     if platforms and "tpu" not in platforms.split(","):
         return 0
@@ -33,7 +33,7 @@ def chips() -> int:
 
 
 def device_count() -> int | None:
-    """The number of devices of this host, None where only JAX's back end knows."""
+    """The number of devices of this host, None if only JAX's back end knows it."""
     if chips():
         version = hardware_utils.num_available_tpu_chips_and_device_id()[1]
         return chips() * (2 if version in (TpuVersion.v3, TpuVersion.tpu7x) else 1)
@@ -45,13 +45,13 @@ def device_count() -> int | None:
 
 
 def name() -> str:
-    """What the devices of this host are: "TPU v6e", or "cpu"."""
+    """The name of this host's devices: "TPU v6e", or "cpu"."""
     version = hardware_utils.num_available_tpu_chips_and_device_id()[1] if chips() else None
     return "cpu" if version is None else f"TPU {version.name}"
 
 
 def take_chip(local_rank: int, local_count: int) -> None:
-    """Give this process, the ``local_rank``-th of the host, a chip; variables that are set stay.
+    """Give this process, the ``local_rank``-th of the host, a chip; variables already set stay.
 
     The values are those of torch_xla 2.9 (`torch_xla._internal.tpu.configure_topology`).
     """
@@ -82,7 +82,7 @@ def take_chip(local_rank: int, local_count: int) -> None:
 
 
 def _told(*variables: str, metadata: str = "") -> str:
-    """What the environment says, where it stands for the metadata, else what these say."""
+    """The environment's values if they replace the metadata, otherwise the metadata's."""
     if os.environ.get("TPU_SKIP_MDS_QUERY"):
         found = [os.environ[name] for name in _spelled(variables) if name in os.environ]
     else:

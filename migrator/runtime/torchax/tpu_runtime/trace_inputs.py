@@ -1,4 +1,4 @@
-"""What goes into a trace: what is known of it beforehand, and whether that was all."""
+"""The inputs of a trace: those known beforehand, and whether that was all of them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from .inside import NotCompilable
 from .programs import Array
 from .templates import Template
 
-if TYPE_CHECKING:  # only a step of its own needs it
+if TYPE_CHECKING:  # only a training step needs it
     from .innocent import Inspection
 
 
 class Inputs:
-    """The inputs of a trace, and what it finds out of them."""
+    """The inputs of a trace, and what the trace finds out about them."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Inputs:
         self.trainers = memory.trainers
         self.varying = self.trainers.varying_now()
         self.is_first = before is None
-        self.inspection = inspection  # of a function that has not run yet
+        self.inspection = inspection  # for a function that hasn't run yet
         self.training = torch.is_grad_enabled()
         self.differentiable = self.training and memory.differentiable
         with natively():
@@ -46,17 +46,17 @@ class Inputs:
                 i for i, leaf in enumerate(self.leaves)
                 if self._of(leaf).grad is not None and not self.differentiable
             ]  # fmt: skip
-            # Leaves without a gradient now that will have one at the next call, which is dropped.
+            # Leaves without a gradient now that will have one, to be dropped, at the next call.
             self.expected = before.expected if before is not None else [
                 i for i, leaf in enumerate(self.leaves)
                 if expecting and not isinstance(leaf, int) and leaf.grad is None
             ]  # fmt: skip
         self.unknown: dict[int, Tensor] = {}
-        self.touched: set[int] = set()  # ids of the tensors that were read or written
-        self.found: dict[int, torch.Tensor] = {}  # leaves whose values were asked for
+        self.touched: set[int] = set()  # ids of tensors that were read or written
+        self.found: dict[int, torch.Tensor] = {}  # leaves whose values were read
         self.moved: dict[Any, torch.Tensor] = {}  # CPU tensors that became part of the program
         self.values: list[tuple[Any, torch.Tensor]] = []  # their places and values, in order
-        self.used: set[Any] = set()  # places of the CPU tensors that were inputs
+        self.used: set[Any] = set()  # places of CPU tensors that were inputs
         self.changed: set[int] = set()  # state that was written
         self.counted: list[int] = []
         self.written: list[int] = []
@@ -65,17 +65,17 @@ class Inputs:
         self.dropped: list[int] = []
         self.stores: list[tuple[Any, Any, Template]] = []
         self.result: Any = None
-        # Of a module: which of its results have a graph, and the forms of their gradients.
+        # For a module: which of its results have a graph, and the forms of their gradients.
         self.attached: list[int] = []
         self.forms: list[tuple[Any, Any]] = []
         self.forms_before = before.forms if before is not None else []
         self.backward: Backward | None = None
         self.shardings: list[Any] = []
-        # What it does beside computing.
+        # Its effects besides computing.
         self.flips = self.trains = self.makes_state = False
         self._results: list[Any] = []
         self._wrappers: list[Tensor] = []
-        self._first_values: list[tuple[Tensor, Array]] = []  # of those that were not known
+        self._first_values: list[tuple[Tensor, Array]] = []  # of tensors that weren't known
         self._first_gradients: list[tuple[Tensor, Tensor | None]] = []
         self._undo: list[tuple[Any, Any, Any]] = []
 
@@ -87,7 +87,7 @@ class Inputs:
         self.structures = [*structures, self.call.structure]
 
     def _learn(self, before: "Inputs | None") -> None:
-        """Take what the trace before has found, or what may be known without one."""
+        """Use what the previous trace has found, or what can be known without one."""
         inputs = {id(t): i for i, t in enumerate(self.inputs)}
         requiring: list[Any] = [
             i for i, t in enumerate(self.inputs) if t.requires_grad and t.is_leaf
@@ -108,19 +108,19 @@ class Inputs:
         owned = [leaf.grad for leaf in leaves if leaf.grad is not None]
         gradients = {id(g) for g in owned} | {root(g) for g in owned}  # come with their leaves
         self.leaves = [*leaves, *requiring]
-        # What was not met again was made in a trace, from values that were no inputs yet.
+        # Anything not seen again was created in a trace, from values that weren't inputs yet.
         known = {id(t): t for t in before.state if id(t) in before.touched} | before.unknown
         state = [t for i, t in known.items() if i not in gradients and i not in inputs]
         self.state = sorted(state, key=lambda t: id(t) not in before.changed)
         self.n_written = sum(id(t) in before.changed for t in state)
-        # A CPU tensor that comes again is older than the step, and may change: an input, too.
-        # (Those of the trace before are kept, so that no new one can lie at the same place.)
+        # A CPU tensor that is seen again is older than the step, and may change: an input as well.
+        # (Those of the previous trace are kept, so that no new one can get the same address.)
         self.moved_before = before.moved
         self.on_cpu = [t for t in before.on_cpu if place_of(t) in before.used]
         self.on_cpu += [t for place, t in before.moved.items() if place in before.moved_before]
 
     def _changing(self, before: "Inputs | None") -> list[int]:
-        """The inputs that it changes, as a cache: their arrays are the program's, to write to."""
+        """Changed inputs, like a cache: their arrays are donated to the program for writing."""
         if before is None or self.differentiable or mesh.in_use() is not None:
             return []
         changed = {id(before.inputs[i]) for i in before.written}
@@ -130,7 +130,7 @@ class Inputs:
         return self.inputs[leaf] if isinstance(leaf, int) else leaf
 
     def follows(self, before: "Inputs | None") -> bool:
-        """Whether it found nothing that was not known before."""
+        """Whether it found nothing new."""
         if not self._knows_surroundings():
             return False
         if any(id(t) not in self.touched for t in self.state):
@@ -152,28 +152,28 @@ class Inputs:
         return True
 
     def leaves_gradients(self) -> bool:
-        """Whether leaves without a gradient have one afterwards, which counts at the next call."""
+        """Whether leaves without a gradient get one, which matters at the next call."""
         return not {*self.learning} <= {*self.with_gradient, *self.expected}
 
     def _knows_surroundings(self) -> bool:
-        """Whether what it depends on in Python was known when it began."""
+        """Whether the Python state that it depends on was known when it began."""
         before, now = self.guards, self.memory.guards(self.call.structure)
         known, places = len(before.values), [place[3] for place in before.places]
         if places != [place[3] for place in now.places]:
             return False
         if self.inspection is None or self.stores:
             return known == len(now.values) and before.names == now.names
-        # Code that does nothing but compute has left all as it was.
+        # Code that only computes has left everything unchanged.
         with natively():
             self._look(now)
             return list(map(id, unique(self.structures))) == list(map(id, self.inputs))
 
     def constants(self, inputs: set[Any]) -> list[torch.Tensor]:
-        """The values that were moved and are none of the inputs."""
+        """Moved values that aren't inputs."""
         return [value for place, value in self.values if place not in inputs]
 
     def check_owners(self) -> None:
-        """Every tensor must be found again where another one may stand at the next call."""
+        """Every tensor needs a place where it can be found if it may be replaced by another."""
         states = {
             id(value)
             for optimizer in self.trainers.optimizers.values()
@@ -192,7 +192,7 @@ class Inputs:
 
 
 def place_of(tensor: torch.Tensor) -> Any:
-    """Where a CPU tensor lies: the same for all aliases of it."""
+    """The address of a CPU tensor: the same for all its aliases."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 

@@ -1,4 +1,4 @@
-"""What comes out of a trace: results, what is stored, gradients, and what has changed."""
+"""The outputs of a trace: results, stored values, gradients, and changes."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from .structures import MISSING
 from .templates import Template
 from .trace_inputs import Inputs
 
-if TYPE_CHECKING:  # only a step of its own needs it
+if TYPE_CHECKING:  # only a training step needs it
     pass
 
 
@@ -34,7 +34,7 @@ class Outputs(Inputs):
         return Snapshot([*self.guards.holders.values(), *inside])
 
     def _stores(self, snapshot: Snapshot) -> list[tuple[Any, Any, Template]]:
-        """What was put into variables and attributes."""
+        """Values that were stored in variables and attributes."""
         stores = []
         for holder, name, old, new, label in snapshot.changes():
             if isinstance(old, torch.Tensor) and id(old) in self.guards.fixed:
@@ -50,7 +50,7 @@ class Outputs(Inputs):
         return stores
 
     def outgoing(self, tensor: Any) -> Any:
-        """How a tensor leaves: as one that came in, or as a new array."""
+        """How a tensor is returned: as one of the inputs, or as a new array."""
         old = {id(t): i for i, t in enumerate([*self._wrappers, *self.state])}
         if id(tensor) in old:
             return "old", old[id(tensor)]
@@ -73,7 +73,7 @@ class Outputs(Inputs):
         return "new", len(self._results) - 1
 
     def _differentiate(self, cotangents: Sequence[Array], wrappers: list[Tensor]) -> list[Array]:
-        """The gradients of what a module's results depend on, from those of its results."""
+        """The gradients of a module's inputs and parameters, from those of its results."""
         with natively():
             self._check_graphs(wrappers)
             results = [self._results[i] for i in self.attached]
@@ -101,7 +101,7 @@ class Outputs(Inputs):
             return [gradient.jax() for gradient in found if gradient is not None]
 
     def _check_graphs(self, wrappers: list[Tensor]) -> None:
-        """Only what a module returns or stores may have a graph."""
+        """Only the values that a module returns or stores may have a graph."""
         self.attached = [i for i, result in enumerate(self._results) if result.requires_grad]
         if any(self._results[i].is_leaf for i in self.attached):
             raise NotCompilable("it makes a tensor that requires a gradient")
@@ -161,7 +161,7 @@ def _global_hooks() -> bool:
 
 
 def _leaves(tensor: Any) -> dict[int, Any]:
-    """The leaves of the graph of a tensor, by their ids."""
+    """The leaves of a tensor's graph, by id."""
     found: dict[int, Any] = {}
     seen, left = set(), [tensor.grad_fn]
     while left:

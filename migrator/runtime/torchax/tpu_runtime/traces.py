@@ -1,4 +1,4 @@
-"""Traces of the device, by jax.profiler."""
+"""Traces of the device, with jax.profiler."""
 
 import jax
 
@@ -11,6 +11,6 @@ def start(folder: str) -> None:
 
 
 def stop() -> None:
-    """End the trace, with what has been asked for until now."""
+    """End the trace, including all work requested so far."""
     synchronize()
     jax.profiler.stop_trace()

@@ -1,9 +1,9 @@
-"""Finding out by tracing what goes into a function and comes out of it.
+"""Find a function's inputs and outputs by tracing.
 
-Every device tensor that it reads becomes an input: parameters, buffers, an optimizer's state where
-they are found by their owners, arguments and other tensors by their place. What is written comes
-out. It is traced until a trace finds nothing that was not known before; what belongs to models and
-optimizers is known at once. Afterwards all is as it was.
+Every device tensor that it reads becomes an input: parameters, buffers, and optimizer state are
+found through their owners, arguments and other tensors by their place. Written tensors are
+outputs. It is traced until a trace finds nothing new; the tensors of models and optimizers are
+known at once. Afterwards everything is as it was.
 """
 
 import contextlib
@@ -36,16 +36,16 @@ from .trainers import settings
 from .variables import put
 from .watch import without_collector
 
-if TYPE_CHECKING:  # only a step of its own needs it
+if TYPE_CHECKING:  # only a training step needs it
     from .innocent import Inspection
 
 
 class GradientUsed(FirstTime):
-    """What was expected to be dropped was looked at."""
+    """A gradient that was expected to be dropped was read."""
 
 
 class Trace(Outputs):
-    """One tracing of a function; afterwards all is as it was before."""
+    """One trace of a function; afterwards everything is as it was before."""
 
     def next(self) -> "Trace":
         return Trace(self.memory, self.env, self.call, self)
@@ -101,7 +101,7 @@ class Trace(Outputs):
             )  # fmt: skip
 
     def _jitted(self, function: Any) -> Any:
-        # What a module has written may be needed again, if its gradient is differentiated.
+        # A tensor that a module has written may be needed again, to differentiate its gradient.
         donated = () if self.differentiable else (0,)
         return jax.jit(_named(function, self.memory.name), donate_argnums=donated)
 
@@ -126,7 +126,7 @@ class Trace(Outputs):
             first = str(error).partition("\n")[0]
             raise NotCompilable(f"it cannot be traced ({type(error).__name__}: {first})") from error
         finally:
-            # The others were made in the trace, and hold tracers.
+            # The others were created in the trace, and hold tracers.
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
         if self.makes_state:
             raise FirstTime
@@ -195,14 +195,14 @@ class Trace(Outputs):
                 return *self._outputs(state, gradients, arrays, wrappers), of_inputs
 
     def _apart(self, written: list[Array], arrays: list[Array]) -> tuple[list[Array], list[Array]]:
-        """The state that it changes, and all inputs in their order."""
+        """The state that it changes, and all inputs in order."""
         owned, others = iter(written[self.n_written :]), iter(arrays)
         numbers = range(len(self.inputs))
         inputs = [next(owned if i in self.changing else others) for i in numbers]
         return written[: self.n_written], inputs
 
     def _expect_gradients(self) -> dict[int, Tensor]:
-        """Gradients of the call before, whose values do not matter: they are to be dropped."""
+        """Set gradients of the previous call, whose values don't matter: they are to be dropped."""
         leaves = {i: self.leaves[i] for i in self.expected}
         with natively():
             for leaf in leaves.values():
@@ -213,13 +213,13 @@ class Trace(Outputs):
         for i, gradient in gradients.items():
             leaf = self.leaves[i]
             if leaf.grad is gradient and not {id(leaf), id(gradient)} & self.touched:
-                leaf.grad = None  # of a parameter that does not take part
+                leaf.grad = None  # of a parameter that doesn't take part
                 self.expected.remove(i)
             elif leaf.grad is gradient or id(gradient) in self.touched:
                 raise GradientUsed
 
     def _whole(self, state: list[Array]) -> list[Array]:
-        """The arrays of the state; those of a model's parameters as a whole."""
+        """The arrays of the state; gathered for a model's parameters."""
         if mesh.in_use() is None or not self.trainers.modules:
             return state
         return [
@@ -229,7 +229,7 @@ class Trace(Outputs):
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
-        """Whose code runs is known after the first trace; printing is refused in every one."""
+        """Which code runs is known after the first trace; printing is refused in every trace."""
         watch, inspection = self.memory.watch, self.inspection
         looking = inspection or watch.running(self.is_first)
         with without_collector(), looking, silent() as printed:
@@ -240,7 +240,7 @@ class Trace(Outputs):
             raise NotCompilable(printed[0])
 
     def _wrap(self, arrays: list[Array]) -> list[Tensor]:
-        """Tensors of their own for what is given: nothing of the trace is left in the caller's."""
+        """Separate tensors for the arguments: nothing of the trace stays in the caller's."""
         return [
             Tensor(array, self.env, tensor.requires_grad and (self.training or tensor.is_leaf))
             for array, tensor in zip(arrays, self.inputs, strict=True)
@@ -252,7 +252,7 @@ class Trace(Outputs):
         for group, number in zip(groups, numbers, strict=False):
             if number is not None:
                 group["lr"] = Tensor(number, self.env)
-            if group.get("foreach"):  # takes no tensor for a rate; here it is no faster
+            if group.get("foreach"):  # doesn't accept a tensor as rate; here it isn't faster
                 group["foreach"] = False
         return self._rates()
 
@@ -260,7 +260,7 @@ class Trace(Outputs):
         return [group["lr"] for group in self.trainers.groups()]
 
     def _substitute(self, wrappers: list[Tensor]) -> Any:
-        """Put the wrappers where the tensors are; returns the arguments."""
+        """Put the wrappers in place of the tensors; returns the arguments."""
         others = {id(t): w for t, w in zip(self.inputs, wrappers, strict=True)}
 
         def exchange(holder: Any, name: Any, value: Any) -> None:
@@ -363,7 +363,7 @@ class Trace(Outputs):
 
 @contextlib.contextmanager
 def _compiling(inspection: "Inspection | None") -> Iterator[None]:
-    """Optimizers keep their counts and rates as tensors when they think that they are compiled."""
+    """Optimizers keep their counts and rates as tensors if they think that they are compiled."""
     pauses = contextlib.ExitStack()
 
     def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -385,7 +385,7 @@ def _compiling(inspection: "Inspection | None") -> Iterator[None]:
 
 
 def _named(function: Any, name: str) -> Any:
-    """The function under the name that its program is to have."""
+    """The function, under the name that its program will have."""
 
     def program(*args: Any) -> Any:
         return function(*args)

@@ -1,4 +1,4 @@
-"""The models and optimizers that take part in a function, and what of theirs goes in and out."""
+"""The models and optimizers that take part in a function, and which of their tensors it uses."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -16,8 +16,8 @@ from .inside import FirstTime
 from .rates import Settings, may_vary
 from .structures import Identity, is_value
 
-_COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # write to their buffers while they train
-_VARIABLE = ("params", "lr", "initial_lr")  # of a group of parameters
+_COUNTING = (torch.nn.modules.batchnorm._NormBase,)  # update their buffers in training
+_VARIABLE = ("params", "lr", "initial_lr")  # of a parameter group
 
 
 @dataclass
@@ -26,14 +26,14 @@ class Trainers:
 
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[int, Optimizer] = field(default_factory=dict)
-    ran: dict[int, Any] = field(default_factory=dict)  # when they were observed last
+    ran: dict[int, Any] = field(default_factory=dict)  # when they were last observed
     varying: Settings = frozenset()  # settings of the optimizers that have changed
 
     @contextlib.contextmanager
     def observed(self, *, known: bool = False) -> Iterator[None]:
-        """Note who takes part; with ``known``, raise FirstTime for anybody new.
+        """Record who takes part; with ``known``, raise FirstTime for a new participant.
 
-        A module without tensors that the function makes itself is neither: a loss in a forward.
+        A module without tensors that the function creates itself is neither: a loss in a forward.
         """
         made: set[int] = set()
         stock = torch.nn.Module.__init__
@@ -71,7 +71,7 @@ class Trainers:
             self.take(self.ran.values())
 
     def take(self, members: Iterable[Any]) -> set[int]:
-        """Those that will take part, as it seems; returns the ids of the new ones."""
+        """Use the expected participants; returns the ids of the new ones."""
         known = {*self.modules, *self.optimizers}
         for member in members:
             if isinstance(member, Optimizer):
@@ -86,7 +86,7 @@ class Trainers:
         return len(self.modules), len(self.optimizers)
 
     def took_part(self) -> set[int]:
-        """The ids of those that ran, and of what belongs to them."""
+        """The ids of those that ran, and of their tensors."""
         ran = [m for m in self.ran.values() if isinstance(m, torch.nn.Module)]
         return {*self.ran, *(id(inner) for module in ran for inner in module.modules())}
 
@@ -96,14 +96,14 @@ class Trainers:
             self.optimizers.pop(member, None)
 
     def owned_groups(self) -> list[tuple[Optimizer, dict[str, Any]]]:
-        """The groups of parameters, each with its optimizer."""
+        """The parameter groups, each with its optimizer."""
         return [(o, group) for o in self.optimizers.values() for group in o.param_groups]
 
     def groups(self) -> list[dict[str, Any]]:
         return [group for _, group in self.owned_groups()]
 
     def varying_now(self) -> Settings:
-        """Of the settings that vary, those that a program can take as tensors now."""
+        """The varying settings that a program can take as tensors now."""
         members = self.owned_groups()
         return frozenset(
             (i, name) for i, name in self.varying
@@ -117,7 +117,7 @@ class Trainers:
         return list(found.values())
 
     def state(self, training: bool) -> tuple[list[Any], list[Any]]:
-        """The tensors that a program writes, as it seems, and those that it only reads."""
+        """The tensors that a program is expected to write, and those that it only reads."""
         written = [
             b for m in self.modules.values() if m.training and isinstance(m, _COUNTING)
             for b in m._buffers.values()
@@ -133,7 +133,7 @@ class Trainers:
         return list(first.values()), [t for i, t in others.items() if i not in first]
 
     def owned(self, replaced: set[tuple[int, Any]]) -> set[int]:
-        """The ids of the tensors that belong to somebody, and stay there."""
+        """The ids of the tensors that have an owner, and stay there."""
         buffers = {
             id(buffer)
             for module in self.modules.values()
@@ -148,12 +148,12 @@ def _has_tensors(module: torch.nn.Module) -> bool:
 
 
 def _unlinked(values: Iterable[Any]) -> dict[int, Any]:
-    """Device tensors that have their values themselves."""
+    """Device tensors that aren't aliases."""
     return {id(t): t for t in values if is_device_tensor(t) and t.__dict__.get("_link") is None}
 
 
 def step_counts_on_device(optimizer: Optimizer) -> None:
-    """A count on the CPU is a Python number in the program: it would be the same for ever."""
+    """Move step counts to the device: on the CPU they would be constants of the program."""
     for state in optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and not is_device_tensor(value):
@@ -161,8 +161,8 @@ def step_counts_on_device(optimizer: Optimizer) -> None:
 
 
 def settings(trainers: Trainers, varying: Settings) -> list[Any]:
-    """The settings of the optimizers that are part of the program: all but the learning rates, and
-    those that vary."""
+    """The optimizers' settings that are part of the program: all but the learning rates, and
+    the varying ones."""
     groups = trainers.owned_groups()
     return [
         (
@@ -177,7 +177,7 @@ def settings(trainers: Trainers, varying: Settings) -> list[Any]:
 
 
 def note_varying(trainers: Trainers, before: list[Any]) -> None:
-    """Settings that are others than when a program was made are inputs of the next one."""
+    """Settings that have changed since a program was compiled are inputs of the next one."""
     members = zip(trainers.owned_groups(), before, strict=False)
     for i, ((optimizer, group), old) in enumerate(members):
         known = old[1] if isinstance(old, tuple) else {}

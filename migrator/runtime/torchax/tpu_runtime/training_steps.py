@@ -1,6 +1,6 @@
 """A training step as one compiled program.
 
-torchax runs every operator as a program of its own, so that a step costs milliseconds where the
+torchax runs every operator as a separate program, so that a step takes milliseconds where the
 device works for microseconds. ``train_step`` runs the step as it is written (forward,
 ``loss.backward()``, clipping, ``optimizer.step()``) inside one ``jax.jit``:
 
@@ -12,15 +12,15 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
         optimizer.step()
         return loss
 
-Nothing is baked in: programs.py says what goes in and out, guards.py what chooses the program. The
-first call is compiled where its code does nothing but compute (compiling.py); else it runs operator
-by operator, as does one in which an optimizer makes new state, and the second one compiles. What
-cannot be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
-printed) is said once, and runs as it is written; its models and optimizers are then compiled each
-by itself (parts.py). What has been another shape or number at every call runs operator by operator
-until it comes again.
+Nothing is baked in: programs.py describes inputs and outputs, guards.py what chooses the program.
+The first call is compiled if its code only computes (new_steps.py); otherwise it runs operator by
+operator, as does a call in which an optimizer creates new state, and the second one compiles. If it
+can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
+printed), there is one warning, and it runs as it is written; its models and optimizers are then
+compiled separately (parts.py). If each call has another shape or number, it runs operator by
+operator until one occurs again.
 
-A method is a step of its object; the optimizer may be outside, as with LBFGS.
+A method is a step of its object; the optimizer may be elsewhere, as with LBFGS.
 """
 
 import functools
@@ -47,12 +47,12 @@ R = TypeVar("R")
 
 
 class Step(Compiled):
-    """A step of training, which its code alone may allow to compile at its first call."""
+    """A step of training, whose code alone may allow compiling its first call."""
 
     patient = False
 
     def _compile_new(self, env: Environment, call: Call) -> Program:
-        """What has not run yet, where a trace is sure to find out all; else FirstTime."""
+        """Compile a new form if a trace is certain to find everything; otherwise FirstTime."""
         numbers = {type(x) for x in (*call.given[0], *call.given[1].values())} & {int, float}
         had_to_run = self.sets > self.compilations
         if had_to_run or numbers or not Inspection.is_possible():
@@ -94,7 +94,7 @@ class TrainStep(Generic[P, R]):
 
     @property
     def why_eager(self) -> str:
-        """Why it is not compiled as a whole, "" where it is."""
+        """Why it isn't compiled as a whole, "" if it is."""
         return self._program.why_eager
 
     @property
@@ -109,7 +109,7 @@ _found: dict[CodeType, tuple[list[Any], Compiled]] = {}
 
 
 def _find(function: Callable[..., Any]) -> Compiled:
-    """What is known of the same code around the same models; `def train(...)` makes it anew."""
+    """What is known of the same code with the same models; `def train(...)` creates it anew."""
     name, code = getattr(function, "__name__", "step"), getattr(function, "__code__", None)
     if not isinstance(function, FunctionType) or code is None:
         return Step(function, name)
@@ -125,7 +125,7 @@ def _find(function: Callable[..., Any]) -> Compiled:
 def train_step(function: Callable[P, R]) -> TrainStep[P, R]:
     """Compile a step (forward pass, backward pass, update) as one program.
 
-    A decorator. The first call or the second one compiles. A step that cannot be compiled as a
+    A decorator. The first or the second call compiles. A step that can't be compiled as a
     whole is named once in a warning, and then runs as it is written.
     """
     return TrainStep(function)

@@ -1,7 +1,7 @@
-"""In a copy for a program that only calls models: views are copies, and writes to them refused.
+"""For a copy whose program only calls models: views are copies, and writes to them are refused.
 
-Files that keep views, writes and gradients right are not in such a copy. The program does not need
-them; if it does so later, it is told, in place of going on with other numbers.
+Files that keep views, writes and gradients right aren't in such a copy. The program doesn't need
+them; if it does so later, an error says so, instead of computing wrong numbers.
 """
 
 import sys
@@ -25,7 +25,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 class _Place:
-    """What tensors hold together that are one in torch."""
+    """What several device tensors share that are one tensor in torch."""
 
 
 def _share(parent: Tensor, *others: Any) -> None:
@@ -44,13 +44,13 @@ def _check(function: Any, args: Any) -> None:
 
 
 def _link(env: Environment, function: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """What a view operator gives, a copy."""
+    """The result of a view operator, a copy."""
     _share(args[0], *(result if isinstance(result, (list, tuple)) else (result,)))
     return result
 
 
 def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
-    """By ATen: torchax 0.0.13 gives an object of its own that is no tensor."""
+    """Through ATen: torchax 0.0.13 returns an object of its own that is no tensor."""
     tensor, key = args
     if not isinstance(tensor, Tensor):
         return native(function, args, {})
@@ -69,7 +69,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> NoReturn:
 
 
 def install(env: Environment) -> None:
-    """Where views.py is there, it sees to all of this."""
+    """If views.py is there, it does all of this."""
     if find_spec(f"{__package__}.views") is not None:
         return
     replacements[torch.Tensor.__getitem__] = _getitem

@@ -7,14 +7,14 @@ from .structures import MISSING
 
 
 class Scope(dict[str, Any]):
-    """The variables that a function takes from the functions around it, and its defaults."""
+    """A function's closure variables, and its defaults."""
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__()
         self.refresh(function)
 
     def refresh(self, function: FunctionType | None = None) -> None:
-        """Their values now; ``function`` is a new one of the same code."""
+        """Their current values; ``function`` is a new one with the same code."""
         self.function = function or self.function
         self.clear()
         names = self.function.__code__.co_freevars
@@ -39,7 +39,7 @@ class Scope(dict[str, Any]):
 
 
 def held(holder: Any, name: Any, default: Any = None) -> Any:
-    """A variable, an attribute or an item; a kind of dict may have a `get` with another meaning."""
+    """A variable, an attribute or an item; a dict subclass may have a different `get`."""
     if isinstance(holder, dict):
         return dict.get(holder, name, default)
     return holder.get(name, default)

@@ -1,9 +1,9 @@
-"""Views: a write to a view reaches its base, and a view shows what is written to its base.
+"""Views: a write to a view reaches its base, and a view shows writes to its base.
 
 torchax 0.0.13: the result of `view`, `t`, `select`, `chunk`, `unbind`, iteration, `detach`, `.data`
-is a copy, so an in-place write to it is lost, silently; only slices made by indexing are views.
-Here all of them are linked to their base. JAX arrays never change, so a base holds another array
-after a write, and an alias that finds another array there computes its own value anew.
+is a copy, so an in-place write to it is silently lost; only slices made by indexing are views.
+Here all of them are linked to their base. JAX arrays never change, so a base holds a new array
+after a write, and an alias that finds a new array there recomputes its own value.
 """
 
 import sys
@@ -35,7 +35,7 @@ NEEDED_BY = "<unusual>"
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
     """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent.
 
-    It has torchax's own class, since ``torch.nn.Parameter`` wants ``detach`` to keep the class.
+    It has torchax's own class, because ``torch.nn.Parameter`` requires ``detach`` to keep it.
     """
     result: Any = torch.Tensor._make_wrapper_subclass(
         Tensor,
@@ -52,7 +52,7 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
     return result  # type: ignore[no-any-return]
 
 
-# Told of every tensor whose values are asked for or replaced (by train_step, while it traces).
+# Called with every tensor whose values are read or replaced (by train_step, while it traces).
 watchers: list[Callable[[Tensor], None]] = []
 
 
@@ -64,17 +64,17 @@ def _get_elem(self: Tensor) -> Array:
 
 
 def peek(self: Tensor) -> Array:
-    """The values of a tensor, or what stands for them while they are held."""
+    """The values of a tensor, or their placeholder while they are held."""
     state = self.__dict__
     link = state.get("_link")
     if (
         link is not None
         and link.replay is identity
         and sys.getrefcount(link.parent) == 2
-        and link.parent._use_count() == 1  # C++ may have it, as the gradient of a parameter
+        and link.parent._use_count() == 1  # C++ may hold it, as a parameter's gradient
     ):
-        # Nobody else has the base, such as the data of which nn.Parameter(data) was made: two
-        # tensors that hold an array keep a compiled step from using its memory again.
+        # Nothing else holds the base, like the data from which nn.Parameter(data) was made: two
+        # tensors with the same array keep a compiled step from reusing its memory.
         base = link.parent.__dict__
         if base.get("_link") is None:
             state["_elem"] = base["_elem"]
@@ -92,7 +92,7 @@ def peek(self: Tensor) -> Array:
                 raise RuntimeError("the base of this view has changed its shape or type in place")
             value = link.replay(base)
             if isinstance(value, jax.core.Tracer) and not isinstance(base, jax.core.Tracer):
-                with jax.ensure_compile_time_eval():  # of a base that does not belong to the trace
+                with jax.ensure_compile_time_eval():  # for a base that isn't part of the trace
                     value = link.replay(base)
             state["_elem"], link.seen = value, base
     return stored(self)
@@ -103,11 +103,11 @@ def _set_elem(self: Tensor, value: Array) -> None:
 
 
 def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
-    """Replace the values of a tensor, and those of what it is an alias of.
+    """Replace the values of a tensor, and those of the base that it is an alias of.
 
-    Autograd raises if it needs the old ones and was told. C++ tells it of the writes of operators,
-    but not of those that reach a tensor from an alias, and not of those of Python functions. What
-    `.data` gives is not ``counted``, as far as it reaches.
+    Autograd raises if it needs the old ones and was told. C++ tells it about writes by operators,
+    but not about those that reach a tensor through an alias, nor about those by Python functions.
+    Writes through `.data` aren't ``counted``, as far as it reaches.
     """
     state = self.__dict__
     link = state.get("_link")
@@ -150,7 +150,7 @@ def layout_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
-    """The write of any view: its elements are looked up in an array of the parent's positions."""
+    """The write for any view: its elements are looked up in an array of the parent's positions."""
 
     def write(base: Array, value: Array) -> Array:
         places = replay(positions(base))
@@ -172,7 +172,7 @@ def _overwrite(base: Array, value: Array) -> Array:
 
 
 def same(tensor: Tensor) -> Tensor:
-    """An alias of the whole tensor, cut off from autograd: what `detach` and `.data` give."""
+    """An alias of the whole tensor, detached from autograd: the result of `detach` and `.data`."""
     layout, value = layout_of(tensor), peek(tensor)
     _cut_off(tensor)
     link = tensor.__dict__.get("_link")
@@ -180,7 +180,7 @@ def same(tensor: Tensor) -> Tensor:
         return alias(tensor, value, layout, identity, _overwrite)
     result = alias(link.parent, value, layout, link.replay, link.write)
     with torch._C.DisableTorchFunction():
-        if not tensor.is_leaf:  # a module's parameters cannot be moved while one refers to them
+        if not tensor.is_leaf:  # a module's parameters can't be moved while referenced
             result.__dict__["_link"].origin = weakref.ref(tensor)
     return result
 
@@ -188,8 +188,8 @@ def same(tensor: Tensor) -> Tensor:
 def _cut_off(tensor: Tensor) -> None:
     """Give a tensor that has a graph a base without one, for its aliases to hold.
 
-    The graph may hold them, as `exp` keeps its result for the gradient: that is a circle, which is
-    never freed.
+    The graph may hold them, as `exp` saves its result for the gradient: that would be a cycle
+    that is never freed.
     """
     with torch._C.DisableTorchFunction():
         if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
@@ -198,7 +198,7 @@ def _cut_off(tensor: Tensor) -> None:
 
 
 def data(tensor: Tensor) -> Tensor:
-    """What `.data` gives: as `detach`, but a gradient computed with the old values is no error."""
+    """The result of `.data`: like `detach`, but a gradient computed from old values is no error."""
     result = same(tensor)
     result.__dict__["_link"].counted = False
     return result
@@ -214,7 +214,7 @@ def link(
     layout = layout_of(parent)
     try:
         shapes = native(func, (layout, *args[1:]), kwargs)
-    except (RuntimeError, NotImplementedError):  # what torchax can and torch on meta cannot
+    except (RuntimeError, NotImplementedError):  # what torchax supports and torch on meta doesn't
         return result
     if not isinstance(result, (list, tuple)):
         return _link_one(env, func, args, kwargs, result, layout, shapes, None)
@@ -262,7 +262,7 @@ def _refuse(base: Array, value: Array) -> Array:
 
 
 def array_of(env: Environment, tensor: Any) -> Array:
-    """The values of a tensor of either device."""
+    """The values of a tensor on either device."""
     return tensor.jax() if is_device_tensor(tensor) else env.t2j_copy(tensor)
 
 
@@ -287,10 +287,10 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
-    """`self.data = value`, which share what is written to either from then on."""
+    """`self.data = value`: both share later writes to either."""
     array: Any = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
     if array is None or (array.shape, array.dtype) != (self._elem.shape, self._elem.dtype):
-        # C++ keeps its own shape and dtype of a tensor, which only new contents change
+        # C++ keeps a tensor's shape and dtype, which can only change with new contents
         leave(self)
         become(self, value)
     elif isinstance(array, jax.core.Tracer) or not isinstance(value, Tensor) or _rests(value, self):

@@ -1,4 +1,4 @@
-"""Watching whose code runs: that of the program, not of libraries."""
+"""Watch whose code runs: the program's own, not that of libraries."""
 
 import _lsprof
 import contextlib
@@ -17,11 +17,11 @@ import torch
 import torchax
 from jax._src import monitoring
 
-# Files whose code is no part of a program's, by their beginnings. What watches a program from
-# inside its process, as `tpu-migrate verify` does, adds its folder.
+# Files whose code isn't part of a program, by prefix. Tools that watch a program from inside
+# its process, like `tpu-migrate verify`, add their folder.
 LIBRARIES: tuple[str, ...] = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
-    # torch's, for sizes that are symbols; it imports them when a call first needs them.
+    # torch's, for symbolic sizes; it imports them when a call first needs them.
     *(str(Path(torch.__file__).parents[1] / name) + os.sep for name in ("sympy", "mpmath")),
     str(Path(__file__).parent) + os.sep,
     "<frozen",
@@ -31,20 +31,20 @@ _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
 
 def is_library(filename: str) -> bool:
-    """Whether code of this file is torch's, JAX's or Python's own."""
+    """Whether code in this file belongs to torch, JAX or Python."""
     if filename.startswith(LIBRARIES):
         return True
     return filename.startswith(_STANDARD) and "-packages" not in filename
 
 
 def is_generated(variables: dict[str, Any]) -> bool:
-    """Whether code with these global variables is a library's: that of a dataclass has no file."""
+    """Whether code with these globals is a library's: a dataclass's methods have no file."""
     return variables.get("__name__", "").partition(".")[0] in PACKAGES
 
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Let Python's garbage collector rest: what it calls is no part of what runs."""
+    """Stop Python's garbage collector: the code it calls isn't part of what runs."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -55,18 +55,18 @@ def without_collector() -> Iterator[None]:
 
 
 class Watch:
-    """Whose code runs, and around which functions there are variables."""
+    """Records which code runs, and which functions have closure variables."""
 
     def __init__(self) -> None:
-        self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their global variables
-        self.functions: list[FunctionType] = []  # with variables of functions around them
+        self.codes: dict[CodeType, dict[str, Any]] = {}  # the user's, with their globals
+        self.functions: list[FunctionType] = []  # with closure variables
         self.owner: Any = None  # of a method
-        self.is_blind = False  # as a profiler of the user's is at work
+        self.is_blind = False  # because a profiler of the user's is active
         self._seen: set[CodeType] = set()
 
     @contextlib.contextmanager
     def running(self, watching: bool = True) -> Iterator[None]:
-        """Note what runs, by Python's profiler in C: one in Python takes ten times as long."""
+        """Record what runs, with Python's profiler in C: one in Python takes ten times as long."""
         self.is_blind = False
         if not watching:
             yield
@@ -85,13 +85,13 @@ class Watch:
                     self._seen |= ran
 
     def learn(self, codes: set[CodeType]) -> None:
-        """Note code of the program's own that ran."""
+        """Record the program's own code that ran."""
         codes -= self._seen
         self._seen |= codes
         if not codes:
             return
         functions = [f for f in gc.get_referrers(*codes) if isinstance(f, FunctionType)]
-        # Those that others of them make are made anew at every call.
+        # Functions that others among them create are created anew in each call.
         inner = {c for code in codes for c in code.co_consts if isinstance(c, CodeType)}
         for function in functions:
             if is_generated(function.__globals__):
@@ -103,7 +103,7 @@ class Watch:
 
 
 def _told_by_jax() -> set[CodeType]:
-    """The code of those who listen to what JAX does: that is no part of what runs."""
+    """The code of listeners to JAX's events: it isn't part of what runs."""
     listeners = [
         *monitoring.get_event_listeners(), *monitoring.get_event_duration_listeners(),
         *monitoring.get_event_time_span_listeners(), *monitoring.get_scalar_listeners(),
@@ -116,7 +116,7 @@ def _enable(profiler: Any) -> bool:
         return False
     try:
         profiler.enable()
-    except ValueError:  # from Python 3.12 on
+    except ValueError:  # since Python 3.12
         return False
     return True
 
