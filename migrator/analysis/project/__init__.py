@@ -1,1 +1,1 @@
-"""The files of a project: who imports whom, what starts them, and what they mean together."""
+"""The files of a project: which imports which, what starts them, and what follows from that."""

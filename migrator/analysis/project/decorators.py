@@ -1,4 +1,4 @@
-"""Decorators of a project: what they do with what they are given."""
+"""Decorators of a project: what they do with the decorated function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migrator.analysis.syntax.once import once
 
 @once
 def only_wraps(decorator: ast.AST) -> bool:
-    """Whether a decorator of the project calls what it is given, or returns it, and no more."""
+    """Whether a decorator of the project only calls or returns the decorated function."""
     if not isinstance(decorator, ast.FunctionDef) or len(decorator.args.args) != 1:
         return False
     given = decorator.args.args[0].arg

@@ -1,4 +1,4 @@
-"""Defaults: what options, attributes and parameters are where nobody gives them another value."""
+"""Defaults: the values of options, attributes and parameters that nothing else sets."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 _CONVERTED: dict[str, Callable[[Any], Any]] = {"bool": bool, "int": int, "str": str}
-# Functions that make an object with their arguments as attributes.
+# Functions that return an object with their arguments as attributes.
 _MAKE = frozenset({"dict", "replace", "update", "set_defaults", "partial", "create", "merge"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Defaults:
-    """The values in a program that gets no options, from all code that it reaches."""
+    """The values in a program that is started without options, from all code that it reaches."""
 
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
 
     def may_be(self, place: Place, test: ast.expr, answer: bool, depth: int = 0) -> bool:
-        """Whether a question may have an answer."""
+        """Whether a condition may be true or false."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.may_be(place, operand, not answer, depth)
@@ -94,7 +94,7 @@ class Defaults:
         return self._asked("variable", place, tuple(bindings)) if bindings else None
 
     def variable(self, place: Place, bindings: Sequence[Binding]) -> Values:
-        """What a name is, by all that it is bound to in a scope."""
+        """The values of a name, from all its bindings in a scope."""
         found: list[Values] = []
         for binding in bindings:
             function = place.parents.get(binding.node)
@@ -114,7 +114,7 @@ class Defaults:
     # ---- attributes and options -----------------------------------------------------------------
 
     def attribute(self, name: str) -> Values:
-        """What an attribute of any object is, by all that gives one of this name a value."""
+        """The values of an attribute of any object, from all code that sets one of this name."""
         found: list[Values] = []
         is_given = False
         for place in self.reach.with_word(name):
@@ -122,7 +122,7 @@ class Defaults:
             if there is None or there.definitions.get(name):
                 return None  # a notebook's cell, a method
             if self._is_key(place, name):
-                return None  # of a table, perhaps, that becomes attributes
+                return None  # maybe of a table that becomes attributes
             for node in there.stores.get(name, ()):
                 for value in self._given(place, node, name):
                     is_given = True
@@ -131,7 +131,7 @@ class Defaults:
         return _joined(found) if is_given else None
 
     def _is_key(self, place: Place, name: str) -> bool:
-        """Whether a name is a key of a table, or is listed, in what is reached."""
+        """Whether a name is a key of a table, or is listed, in reached code."""
         there = place.file.name_index
         listed = (
             text
@@ -141,7 +141,7 @@ class Defaults:
         return any(self.reach.is_live(place, text) for text in listed)
 
     def keyword(self, name: str) -> Values:
-        """What `**arguments` may give to a parameter: what a keyword, or a table, has anywhere."""
+        """Values that `**arguments` may give a parameter: of all keywords or keys of that name."""
         found: list[Values] = []
         for place in self.reach.with_word(name):
             there = place.file.name_index
@@ -176,7 +176,7 @@ class Defaults:
                 yield self._option(place, node)
 
     def _makes(self, call: ast.Call) -> bool:
-        """Whether a call makes an object with its arguments as attributes, or may."""
+        """Whether a call creates an object with its arguments as attributes, or may."""
         callee = (dotted(call.func) or str(getattr(call.func, "attr", ""))).rpartition(".")[2]
         made = [node for _, node in self.reach.definitions(callee)]
         if not made:
@@ -200,13 +200,13 @@ class Defaults:
         values = self._values(place, default)
         if values is not None and argument(call, None, "type") is not None:
             if any(isinstance(value, str) for value in values):
-                return None  # the type is made of it
+                return None  # the type converts it
         return values
 
     # ---- parameters -----------------------------------------------------------------------------
 
     def parameter(self, place: Place, function: Function, parameter: ast.arg) -> Values:
-        """What a parameter is, by its default and all calls that are reached."""
+        """The values of a parameter, from its default and all reached calls."""
         reach = self.reach
         decorators = function.decorator_list
         if unit(place.index, function) is not function or reach.is_entry(place):
@@ -243,7 +243,7 @@ class Defaults:
         return _joined(found)
 
     def _makers(self, owner: ast.ClassDef) -> Iterator[tuple[Place, ast.AST | None]]:
-        """Where objects of a class, or of one that is derived of it, are made."""
+        """Where objects of a class, or of one derived from it, are created."""
         names, queue = {owner.name}, [owner.name]
         while queue:
             base = queue.pop()
@@ -301,7 +301,7 @@ def _is_false(node: ast.expr) -> bool:
 
 
 def _is_only_a_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
-    """Whether a class is named as a base, in an annotation or in isinstance: none is made."""
+    """Whether a class is only named as a base, in an annotation or in isinstance."""
     whole = whole_type(parents, node)
     parent = parents.get(whole)
     return is_type(parent, whole) or (isinstance(parent, ast.ClassDef) and whole in parent.bases)

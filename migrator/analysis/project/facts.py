@@ -1,4 +1,4 @@
-"""Facts: what a file, and the project files that it imports, mean for a rewrite.
+"""Facts: what a rewrite needs to know of a file and the project files that it imports.
 
 `ProjectFacts` follows imports up to the project's root, whatever paths were given on the command
 line, so that one file always migrates to the same bytes. It reads through an injected `Reader`.
@@ -23,7 +23,7 @@ from migrator.decision import Report
 class ProjectFacts(ProgramFacts):
     """Facts of the project files that one file imports, directly or not.
 
-    `root` is the top of the version-controlled tree (else the path that was given). `held` is why
+    `root` is the top of the version-controlled tree (or the path that was given). `held` is why
     the file stays as it is with its whole program.
     """
 
@@ -39,13 +39,13 @@ class ProjectFacts(ProgramFacts):
         self.held = held
 
     def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
-        """The same where some more files are there, or hold something else."""
+        """The same facts with some files added or replaced."""
         reader = Overlay(self.reader, files)
         cache = ProjectCache(reader, self.cache)
         return ProjectFacts(self.path, self.root, reader, cache, self.held)
 
     def needs_cuda(self, module: str) -> bool:
-        """True for a module of the project that cannot be imported without a library of CUDA's."""
+        """Whether a module of the project can't be imported without a CUDA library."""
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
         return facts is not None and facts.needs_cuda
@@ -59,7 +59,7 @@ class ProjectFacts(ProgramFacts):
         return known.get(self.path)
 
     def speaks_of_kernels(self, path: Path) -> bool:
-        """A cheap answer for a file: False where neither it nor what it imports speaks of them."""
+        """A cheap test: False for a file if neither it nor its imports mention kernels."""
         known = self.cache.speaks_of_kernels
         if path not in known:
             files = (path, *self.reached(path))
@@ -67,7 +67,7 @@ class ProjectFacts(ProgramFacts):
         return known[path]
 
     def taken_names(self) -> frozenset[str]:
-        """Names of this file that other files of the project take from it."""
+        """Names in this file that other files of the project import."""
         taken: set[str] = set()
         is_package = self.path.stem == "__init__"
         stem = self.path.parent.name if is_package else self.path.stem
@@ -84,9 +84,9 @@ class ProjectFacts(ProgramFacts):
         return frozenset(taken)
 
     def compares_indices(self) -> bool:
-        """True where a program that this file is of, or may set up, compares devices by index.
+        """True if a program that this file is part of, or may configure, compares devices by index.
 
-        A configuration may set up every program beside it or above it.
+        A configuration may apply to every program beside it or above it.
         """
         is_code = self.path.suffix in (".py", ".ipynb")
         programs = [self.path, *self.importers_above()] if is_code else self.modules_above()
@@ -94,29 +94,29 @@ class ProjectFacts(ProgramFacts):
         return any(map(self.cache.compares_indices, files))
 
     def makes_copies(self) -> bool:
-        """True where a file that this one imports, directly or not, uses nn.DataParallel."""
+        """True if a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))
 
     def writes_caches(self) -> bool:
-        """True where a file that this one imports has caches that can be written at a tensor."""
+        """True if a file that this one imports has caches that can be written at a tensor index."""
         return any(self.cache.file(path).writes_caches for path in self.reached())
 
     def divides_models(self) -> bool:
-        """True where a file that this one imports moves a model that can be divided."""
+        """True if a file that this one imports moves a model that can be divided."""
         return any(map(self._divides, self.reached()))
 
     def _divides(self, path: Path) -> bool:
         facts = self.cache.facts(path) if self.cache.uses_device(path) else None
         if facts is None:
             return False
-        from migrator.analysis.training.sharding import Models  # for --shard alone
+        from migrator.analysis.training.sharding import Models  # only for --shard
 
         there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
         return any(table is not None and table.rules for table in tables.values())
 
     def started(self, program: str) -> Path | None:
-        """The file that a command of this file starts: `train.py`, as seen from here or above."""
+        """The file that a command in this file starts: `train.py`, from its folder or above."""
         if PurePosixPath(program).is_absolute() or "$" in program:
             return None
         folder = self.path.parent
@@ -127,7 +127,7 @@ class ProjectFacts(ProgramFacts):
         return folder / program
 
     def options(self, program: Path) -> set[str]:
-        """What a program, and the files that it imports, declare for its command line: `--lr`."""
+        """The command-line options that a program and its imports declare: `--lr`."""
         found: set[str] = set()
         for path in dict.fromkeys((program, *self.of(program).reached(program))):
             facts = self.cache.facts(path)
@@ -137,6 +137,6 @@ class ProjectFacts(ProgramFacts):
         return {option for option in found if option.startswith("--")}
 
     def parsed(self, source: bytes) -> Parsed | None:
-        """This file as it was parsed for others, if this is what it holds."""
+        """This file as already parsed, if the content is the same."""
         file = self.cache.file(self.path)
         return file.parsed if file.content == source else None

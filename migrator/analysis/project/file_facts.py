@@ -1,4 +1,4 @@
-"""File facts: what other files need to know of one file, by what it says itself."""
+"""File facts: what other files need to know of one file, from its own content alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
 from migrator.targets import RUNTIME
 
-# Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
+# Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
 _RANKS = Tokens(
     b"distributed", b"spawn", b"rank", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
@@ -48,12 +48,12 @@ class FileFacts:
         self.ranks = Ranks(names, self.flow)
 
     def _constructs(self) -> Iterator[Construct]:
-        """What in it has to do with devices."""
+        """Its constructs that concern devices."""
         return find(self.names, self.flow, DEVICES)
 
     @cached_property
     def needs_cuda(self) -> bool:
-        """Whether it cannot be imported without a library of CUDA's."""
+        """Whether it can't be imported without a CUDA library."""
         return any(
             found.kind == "library" and not self.names.is_guarded_import(found.node)
             for found in self._constructs()
@@ -61,7 +61,7 @@ class FileFacts:
 
     @cached_property
     def uses_device(self) -> bool:
-        """Whether it works on a device, before a migration or after one."""
+        """Whether it uses a device, before a migration or after one."""
         with suppress(RecursionError):
             if any(map(uses_device, self._constructs())):
                 return True
@@ -70,7 +70,7 @@ class FileFacts:
 
 
 class File:
-    """One file as it is read: parsed when it is asked for, and once."""
+    """One file as read: parsed on demand, and only once."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -78,7 +78,7 @@ class File:
 
     @cached_property
     def parsed(self) -> accelerators.Parsed | None:
-        """None for what is no Python."""
+        """The tree; None if it isn't Python."""
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             return accelerators.parse(decode(self.content).text, self.content)
         return None
@@ -95,11 +95,11 @@ class File:
 
     @cached_property
     def words(self) -> Set[str]:
-        """All names that may be in it."""
+        """All names that may occur in it."""
         return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
 
     def has_word(self, pattern: re.Pattern[str]) -> bool:
-        """Whether one of these names is such a one."""
+        """Whether one of these names fits."""
         if pattern not in self._has_word:
             self._has_word[pattern] = any(map(pattern.fullmatch, self.words))
         return self._has_word[pattern]
@@ -115,7 +115,7 @@ class File:
 
     @cached_property
     def modules(self) -> Sequence[str]:
-        """What it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`, too."""
+        """The modules that it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`."""
         found: dict[str, None] = {}
         for statement in statements(self.tree) if self.tree is not None else ():
             match statement:
@@ -126,7 +126,7 @@ class File:
                     joint = "" if module.endswith(".") else "."
                     found[module] = None
                     found.update((f"{module}{joint}{alias.name}", None) for alias in aliases)
-        # what a migration has written is no part of the project
+        # files written by a migration aren't part of the project
         return [module for module in found if module.partition(".")[0] != RUNTIME]
 
     @cached_property
@@ -144,14 +144,14 @@ class File:
 
     @cached_property
     def writes_caches(self) -> bool:
-        """Whether it has caches of keys and values that can be written at a tensor."""
+        """Whether it has caches of keys and values that can be written at a tensor index."""
         if not _ATTENDS.search(self.content) or self.facts is None:
             return False
         return bool(kv_passes(self.facts.names, self.facts.names.tree))
 
     @cached_property
     def may_train(self) -> bool:
-        """Whether it speaks of training."""
+        """Whether it mentions training."""
         if not _TRAINS.search(self.content):
             return False
         return self.tree is not None and speaks_of_training(self.tree)
@@ -165,12 +165,12 @@ class File:
 
     @cached_property
     def speaks_of_ranks(self) -> bool:
-        """A cheap answer: False for a file that cannot have to do with ranks."""
+        """A cheap test: False for a file that can't concern ranks."""
         return _RANKS.are_in(self.content)
 
     @cached_property
     def takes_part(self) -> bool:
-        """True for a file that has to do with ranks."""
+        """True for a file that concerns ranks."""
         if not self.speaks_of_ranks or self.facts is None:
             return False
         return self.facts.ranks.take_part or self.facts.ranks.ask_other_launcher
@@ -184,14 +184,14 @@ class File:
 
     @cached_property
     def makes_copies(self) -> bool:
-        """True for a file that uses nn.DataParallel, or what a migration made of it."""
+        """True for a file that uses nn.DataParallel, or its migrated form."""
         return (
             b"DataParallel" in self.content and self.facts is not None and self.facts.ranks.copies
         )
 
     @cached_property
     def uses_device(self) -> bool:
-        """True for a file with GPU code, or with what a migration made of it."""
+        """True for a file with GPU code, or its migrated form."""
         if not (has_tokens(self.content) or traces.MIGRATED.search(self.content)):
             return False
         return self.facts is not None and self.facts.uses_device

@@ -16,15 +16,15 @@ from migrator.targets import RUNTIME
 if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
 
-# Cheap tests: for a file without these words the answer is no, and it is not parsed to find out.
+# Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
-_DEEPEST = 8  # folders below a file that are looked into: a link may lead back up
+_DEEPEST = 8  # folders searched below a file: a link may lead back up
 
 
 class ImportGraph:
     """The imports of one file, up to the project's root: the same, whatever paths are migrated.
 
-    `root` is the top of the version-controlled tree (else the path that was given).
+    `root` is the top of the version-controlled tree (or the path that was given).
     """
 
     def __init__(self, path: Path, root: Path, reader: Reader, cache: ProjectCache) -> None:
@@ -35,7 +35,7 @@ class ImportGraph:
         return type(self)(path, self.root, self.reader, self.cache)
 
     def resolve(self, module: str) -> Path | None:
-        """The project file of a module as this file imports it (`utils.dist`, `..models`)."""
+        """The project file for a module as named in this file (`utils.dist`, `..models`)."""
         level = len(module) - len(module.lstrip("."))
         if level:
             folder = self.path.parent
@@ -46,12 +46,12 @@ class ImportGraph:
         return found[0] if found else None
 
     def holds(self, qualname: str) -> bool:
-        """Whether a file of the project is what a qualified name begins with."""
+        """Whether a qualified name starts with a file of the project."""
         parts = qualname.split(".")
         return any(self.resolve(".".join(parts[:n])) for n in range(1, len(parts) + 1))
 
     def _absolute(self, module: str) -> tuple[Path, Path] | None:
-        """The file of an absolute import, and the folder on `sys.path` that it was found from."""
+        """The file of an absolute import, and the folder on `sys.path` where it was found."""
         parts = module.split(".")
         for base in self.bases():
             found = self._module(base, parts)
@@ -60,7 +60,7 @@ class ImportGraph:
         return None
 
     def bases(self) -> list[Path]:
-        """Folders that may be on `sys.path` where this file is imported, or started."""
+        """Folders that may be on `sys.path` when this file is imported, or started."""
         known = self.cache.bases.get(self.path)
         if known is None:
             first, last = self._added()
@@ -73,7 +73,7 @@ class ImportGraph:
         return known
 
     def _may_import(self, source: bytes) -> bool:
-        """A cheap answer: False for a file that cannot import another of the project's."""
+        """A cheap test: False for a file that can't import another file of the project."""
         heads: set[str] = set()
         for clause in _IMPORT.findall(source):
             if not clause.isascii():
@@ -86,7 +86,7 @@ class ImportGraph:
         return any(not files.isdisjoint(names) or not heads.isdisjoint(names) for names in listings)
 
     def _added(self) -> tuple[list[Path], list[Path]]:
-        """Folders that this file puts first on `sys.path`, and last."""
+        """Folders that this file adds to `sys.path` at the front, and at the end."""
         known = self.cache.added.get(self.path)
         if known is None:
             known = self.cache.added[self.path] = [], []
@@ -100,7 +100,7 @@ class ImportGraph:
         return known
 
     def _candidates(self, folder: Path) -> Iterator[Path]:
-        """The folders of the project that a path in this file may mean."""
+        """The project folders that a path in this file may refer to."""
         for start in (self.path.parent, self.root):
             at = Path(os.path.normpath(start / folder))
             if at == self.root or self.root in at.parents:
@@ -175,7 +175,7 @@ class ImportGraph:
         return known
 
     def _reaching(self) -> list[tuple[Path, Set[Path]]]:
-        """What each file beside this one or above it imports: the same for all of a folder."""
+        """What each file beside this one or above it imports: the same for a whole folder."""
         known = self.cache.reaching.get(self.path.parent)
         if known is None:
             above = (path for at in self._folders_above() for path in self._modules_in(at))
@@ -214,11 +214,11 @@ class ImportGraph:
             if folder != top:
                 yield from (file for file in files if self.path in self.imports(file))
             depth = len(folder.relative_to(top).parts)
-            if depth < _DEEPEST and (files or folder == top):  # others hold data
+            if depth < _DEEPEST and (files or folder == top):  # other folders hold data
                 folders += [folder / name for name in names if _may_hold_code(name)]
 
     def modules_beside(self) -> Iterator[Path]:
-        """Files that are neither above this one nor below it: of `scripts/` beside a package."""
+        """Files neither above this one nor below it: those of `scripts/` beside a package."""
         above = {self.path.parent, *self.path.parent.parents}
         folders = [self.root]
         while folders:
@@ -233,5 +233,5 @@ class ImportGraph:
 
 
 def _may_hold_code(name: str) -> bool:
-    """Whether something in a folder may be a package."""
+    """Whether a folder may contain a package."""
     return name.isidentifier() and name not in (RUNTIME, "__pycache__")

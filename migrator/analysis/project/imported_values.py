@@ -1,4 +1,4 @@
-"""Imported values: what a name is that a file imports from its project."""
+"""Imported values: the meaning of names that a file imports from its project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ImportedValues(ImportGraph):
     """What one file imports from its project."""
 
     def kind(self, qualname: str, depth: int = 0) -> Kind:
-        """What a name that this file imports from the project is, or returns when called."""
+        """The kind of an imported project name, or of what it returns when called."""
         found = self._definition(qualname)
         if found is None or depth > 4:
             return Kind.NOTHING
@@ -37,7 +37,7 @@ class ImportedValues(ImportGraph):
         return kinds
 
     def starred(self, module: str, name: str, depth: int = 0) -> str | None:
-        """What of torch's `name` is where `from module import *` brings it."""
+        """The torch name that `name` stands for if `from module import *` provides it."""
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
         if path is None or facts is None or depth > 4:
@@ -53,26 +53,26 @@ class ImportedValues(ImportGraph):
     def definition(
         self, qualname: str
     ) -> tuple[FileFacts, Self, ast.FunctionDef | ast.ClassDef] | None:
-        """The function or class of the project that an imported name is, with its file's facts."""
+        """The project's function or class for an imported name, with its file's facts."""
         match self._bound(qualname):
             case facts, there, Binding(node=ast.FunctionDef() | ast.ClassDef() as found):
                 return facts, there, found
         return None
 
     def origin(self, qualname: str) -> tuple[FileFacts, Self, str] | None:
-        """The file of the project that an imported name is taken from, and its name there."""
+        """The project file that defines an imported name, and its name there."""
         found = self._definition(qualname)
         return (found[0], self.of(found[2]), found[1]) if found is not None else None
 
     def assigned(self, qualname: str) -> tuple[FileFacts, Self, ast.expr] | None:
-        """What an imported name of the project is bound to, if that happens once."""
+        """The value of an imported project name, if it is bound only once."""
         match self._bound(qualname):
             case facts, there, Binding(kind="assign", value=ast.expr() as value):
                 return facts, there, value
         return None
 
     def _bound(self, qualname: str, depth: int = 0) -> tuple[FileFacts, Self, Binding] | None:
-        """The only binding of an imported name, in the file of the project that has it."""
+        """The only binding of an imported name, in the project file that defines it."""
         found = self._definition(qualname)
         if found is None or depth > 4:
             return None
@@ -94,20 +94,20 @@ class ImportedValues(ImportGraph):
         return (facts, name, path) if facts and path else None
 
     def modules_of_programs(self) -> Iterator[str]:
-        """What this file imports, the files that it gets to and those that import it."""
+        """The files that this one imports, directly or not, and those that import it."""
         for path in (self.path, *self.importers()):
             for file in (path, *self.reached(path)):
                 yield from self.cache.file(file).modules
 
     def naming(self, word: str) -> Iterator[FileFacts]:
-        """The files that this one imports, directly or not, with a word in their text."""
+        """The files that this one imports, directly or not, whose text contains a word."""
         for path in self.reached():
             file = self.cache.file(path)
             if word.encode() in file.content and file.facts is not None:
                 yield file.facts
 
     def defining(self, attribute: str) -> Iterator[tuple[Path, FileFacts]]:
-        """The files that this one imports, directly or not, with a class that has an attribute."""
+        """The files that this one imports, directly or not, with a class with this attribute."""
         for path in self.reached():
             file = self.cache.file(path)
             if b"class" in file.content and attribute.encode() in file.content:

@@ -1,4 +1,4 @@
-"""Module facts: what one module means with the facts of what it imports, whatever is done to it."""
+"""Module facts: one module's meaning, given its imports, independent of the rewrites."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ModuleFacts:
 def module_facts(
     parsed: Parsed, framework: Framework, vocabulary: Vocabulary, project: ProjectFacts | None
 ) -> ModuleFacts:
-    """The facts of a module; those of the last one of a project are kept.
+    """The facts of a module; those of a project's last module are cached.
 
-    It is migrated again with --unsafe, or one rewrite at a time.
+    It is migrated again for --unsafe, or one rewrite at a time.
     """
     if project is None:
         return _facts(parsed, Names(parsed.tree), framework, vocabulary, None)

@@ -1,4 +1,4 @@
-"""The name index: where one file speaks of a name, and what it gives to attributes and options."""
+"""The name index: where a file uses a name, and what values it gives to attributes and options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option
 
 @dataclass(eq=False)
 class NameIndex:
-    """What a file says of each name, wherever in it; imports and `__all__` say nothing."""
+    """The uses of each name in a file, except in imports and `__all__`."""
 
     mentions: dict[str, list[ast.expr]] = field(default_factory=dict)
     texts: dict[str, list[ast.Constant]] = field(default_factory=dict)
@@ -25,12 +25,12 @@ class NameIndex:
     stores: dict[str, list[ast.AST]] = field(default_factory=dict)  # of attributes and options
     definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-    brought: set[str] = field(default_factory=set)  # names that imports at its top take
-    enumerates: bool = False  # whether it asks for all names of itself: `globals()`
+    brought: set[str] = field(default_factory=set)  # names that its top-level imports bind
+    enumerates: bool = False  # whether it lists all its own names: `globals()`
 
 
 def name_index(tree: ast.Module) -> NameIndex:
-    """All that a file says of names."""
+    """Index all names in a file."""
     found = NameIndex()
     nodes: list[ast.AST] = [tree]
     for parent in nodes:
@@ -47,7 +47,7 @@ def name_index(tree: ast.Module) -> NameIndex:
 
 
 def _passed_over(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Strings that name nothing that is used: docstrings, `__all__`, attributes that are asked."""
+    """Strings that don't use a name: docstrings, `__all__`, attributes that are only tested."""
     for node in nodes:
         match node:
             case ast.Expr(value=ast.Constant() as text):
@@ -57,7 +57,7 @@ def _passed_over(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             case ast.AugAssign(target=target, value=value) if _is_all(target):
                 yield from ast.walk(value)
             case ast.Assign(targets=[ast.Name()], value=ast.Name() | ast.Attribute() as value):
-                yield value  # another name for it, which says nothing by itself
+                yield value  # another name for it, which isn't a use by itself
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
                 if name in _ASKS:
                     yield from (arg for arg in args if isinstance(arg, ast.Constant))
@@ -104,7 +104,7 @@ def _note_field(found: NameIndex, statement: ast.stmt) -> None:
 
 
 def _note_call(found: NameIndex, call: ast.Call, func: ast.expr, args: list[ast.expr]) -> None:
-    """`getattr(x, "name")` reads an attribute, `setattr` and `add_argument` give it a value."""
+    """`getattr(x, "name")` reads an attribute, `setattr` and `add_argument` set it."""
     match func, args:
         case ast.Name(id="getattr" | "hasattr"), [_, ast.Constant(value=str(name)), *_]:
             found.mentions.setdefault(name, []).append(call)
@@ -120,7 +120,7 @@ def _note_call(found: NameIndex, call: ast.Call, func: ast.expr, args: list[ast.
 
 
 def option(call: ast.Call) -> str:
-    """The attribute that an option of the command line becomes."""
+    """The attribute for a command-line option."""
     for keyword in call.keywords:
         if keyword.arg == "dest" and isinstance(keyword.value, ast.Constant):
             return str(keyword.value.value)
@@ -131,10 +131,10 @@ def option(call: ast.Call) -> str:
 
 @once_in
 def unit(there: NameIndex, node: ast.AST) -> ast.AST:
-    """What is reached as one: a function, a method, or the rest of a class or of the module.
+    """The unit of reachability: a function, a method, or the rest of a class or of the module.
 
-    A function within a function is a part of it. Defaults, annotations and decorators belong to
-    what they are of.
+    A nested function is part of the outer one. Defaults, annotations and decorators belong to
+    their function or class.
     """
     chain = [node] if isinstance(node, DEFINITIONS) else []
     at = node

@@ -1,4 +1,4 @@
-"""Places: the files of a project where programs are looked for names, each looked into once."""
+"""Places: the project files in which programs look up names, each indexed once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Place:
 
     @cached_property
     def above(self) -> Set[Path]:
-        """The folders that it is in."""
+        """The folders that contain it."""
         return frozenset(self.path.parents)
 
     @cached_property
@@ -37,12 +37,12 @@ class Place:
 
     @cached_property
     def index(self) -> NameIndex:
-        """What it says of names; nothing where it is no Python."""
+        """Its name index; empty if it isn't Python."""
         return self.file.name_index or NameIndex()
 
     @cached_property
     def may_bring_all(self) -> bool:
-        """Whether it may bring the names of modules below it: `from .layers import *`."""
+        """Whether it may re-export names of modules below it: `from .layers import *`."""
         return self.module == self.folder.name and b"import *" in self.file.content
 
     @property
@@ -51,7 +51,7 @@ class Place:
 
 
 class Places:
-    """The places that programs were looked for, shared by them."""
+    """The files in which programs were looked up, shared by them."""
 
     def __init__(self, file: Callable[[Path], File]) -> None:
         self._file = file
@@ -66,7 +66,7 @@ class Places:
         return self._by_path[path]
 
     def with_word(self, word: str) -> Set[Place]:
-        """The places so far whose files hold a word."""
+        """The places so far whose files contain a word."""
         seen, found = self._holding.get(word, (0, set()))
         found.update(place for place in self._all[seen:] if word in place.file.words)
         self._holding[word] = len(self._all), found

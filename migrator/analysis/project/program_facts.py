@@ -1,7 +1,7 @@
 """Program facts: the ranks of the programs for several devices that a file is a part of.
 
-A program is what is imported from a file that starts processes. What is found out about it is kept
-for all its files, and in the processes that a run starts.
+A program is everything imported from a file that starts processes. Its facts are cached for all
+its files, also in the processes that a run starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
     """The ranks of the programs that one file is a part of."""
 
     def find_program(self, *, in_one_process: bool) -> None:
-        """Find out what will be asked of the programs of this file."""
+        """Compute what will be needed of this file's programs."""
         self.only_infers()
         program = self.distributed_program()
         for path, ranks in program.items() if in_one_process else ():
@@ -39,7 +39,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return known
 
     def only_infers(self) -> bool:
-        """True where nothing in these programs trains, nor in others that share their files."""
+        """True if nothing in these programs trains, nor in others that share their files."""
         program = frozenset(self._files_with_ranks())
         known = self.cache.only_infer.get(program)
         if known is None:
@@ -54,8 +54,8 @@ class ProgramFacts(ImportedValues, StartingPoints):
     def _files_with_ranks(self) -> Sequence[Path]:
         """All files of the programs for several devices that this file is a part of.
 
-        These are the files that it imports; and, if it has to do with ranks itself or imports what
-        starts them, the programs that import it, with what they import.
+        These are the files that it imports; and, if it concerns ranks itself or imports something
+        that starts them, the programs that import it, with their imports.
         """
         known = self.cache.files_with_ranks.get(self.path)
         if known is None:
@@ -69,7 +69,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return known
 
     def _starts(self, path: Path, program: Sequence[Path]) -> bool:
-        """Whether a file starts the processes of a program; RPC does where the program uses it."""
+        """Whether a file starts a program's processes; RPC counts if the program uses it."""
         facts = self.cache.facts(path) if self.cache.distributes(path) else None
         return facts is not None and any(
             facts.names.qualified(start) != RPC or self._reach(program).reaches(path, start)
@@ -77,13 +77,13 @@ class ProgramFacts(ImportedValues, StartingPoints):
         )
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
-        """Whether the programs that this file is a part of get to a node of one of their files."""
+        """Whether the programs of this file reach a node in one of their files."""
         if self.path not in self.cache.program_reaches:
             self.cache.program_reaches[self.path] = self._reach(self._files_with_ranks())
         return self.cache.program_reaches[self.path].reaches(path, node)
 
     def code_reaches(self, path: Path, node: ast.AST) -> bool:
-        """Whether code of this file, with any options, gets to a node of one that it imports."""
+        """Whether code of this file, with any options, reaches a node in one that it imports."""
         if self.path not in self.cache.code_reaches:
             self.cache.code_reaches[self.path] = Reach(
                 [self.path, *self.reached()],
@@ -95,7 +95,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return self.cache.code_reaches[self.path].reaches(path, node)
 
     def _reach(self, files: Sequence[Path]) -> Reach:
-        """A test that imports a file is no program of it."""
+        """A test that imports a file isn't one of its programs."""
         file = self.cache.file
         files = [p for p in files if p == self.path or not is_test(p, file(p).content)]
         asked = frozenset(files)
@@ -109,7 +109,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return self.cache.reaches[asked]
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
-        """What keeps one process from taking the place of the ranks, in one file of a program."""
+        """What keeps one process from replacing the ranks, in one file of a program."""
         if path not in self.cache.obstacles:
             there = self.of(path)
 
@@ -121,7 +121,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return self.cache.obstacles[path]
 
     def is_asked_for(self, setting: str) -> bool:
-        """True where a program beside a configuration or above it asks for a key: `opt["gpus"]`."""
+        """True if a program beside a configuration or above it reads a key: `opt["gpus"]`."""
         key = setting.encode()
         asks = re.compile(rb"""["']%b["']|\.%b\b""" % (key, key))
         programs = (self.cache.file(p) for p in (*self.modules_above(), *self.modules_beside()))

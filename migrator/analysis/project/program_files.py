@@ -1,4 +1,4 @@
-"""Program files: where the files of a program read a name or an attribute, or call a function."""
+"""Program files: where a program's files read a name or an attribute, or call a function."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from migrator.analysis.values.flow import Flow
 
 
 class ProgramFile:
-    """What one file says; `project` knows the others, and is None for a snippet."""
+    """One file's uses of names; `project` gives the others, and is None for a snippet."""
 
     def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
     def files(self, naming: str | None = None) -> Iterator[ProgramFile]:
-        """This file, and those of the project that import it or that it imports.
+        """This file, and the project files that import it or that it imports.
 
-        ``naming``: with those in folders beside, as far as they have this name.
+        ``naming``: also those in neighbouring folders that contain this name.
         """
         yield self
         if self.project is None:
@@ -39,7 +39,7 @@ class ProgramFile:
                 yield ProgramFile(facts.names, facts.flow, here.of(path))
 
     def definition(self, node: ast.expr) -> tuple[ProgramFile, ast.AST] | None:
-        """The function or class of the program that an expression means."""
+        """The program's function or class that an expression refers to."""
         local = self.flow.definition(node)
         if local is not None:
             return self, local
@@ -51,7 +51,7 @@ class ProgramFile:
         return ProgramFile(facts.names, facts.flow, there), node_there
 
     def is_taken(self, name: str) -> bool:
-        """Whether other files may take a name of this one; of a script, none does."""
+        """Whether other files may import a name of this one; never for a script."""
         project = self.project
         return (
             project is not None and not project.has_main_guard() and name in project.taken_names()
@@ -66,14 +66,14 @@ class ProgramFile:
 
 
 def attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
-    """Where a file reads an attribute of that name, of whatever."""
+    """Where a file reads an attribute of that name, of any object."""
     for node in names.by_attribute.get(attribute, ()):
         if isinstance(node.ctx, ast.Load):
             yield node
 
 
 def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:
-    """Where a file means a function, or may mean a method."""
+    """Where a file refers to a function, or may refer to a method."""
     names = file.names
     for name in names.by_id.get(function.name, ()) if not is_method else ():
         if isinstance(name.ctx, ast.Load):
@@ -95,7 +95,7 @@ def _is_definition(file: ProgramFile, node: ast.expr, function: ast.FunctionDef)
 
 
 def is_decorated(names: Names, function: ast.FunctionDef) -> bool:
-    """Whether a decorator may change what a function takes or returns."""
+    """Whether a decorator may change a function's parameters or result."""
     plain = {"torch.no_grad", "torch.inference_mode"}
     return not all(
         names.qualified(each.func if isinstance(each, ast.Call) else each) in plain

@@ -15,7 +15,7 @@ _GROUPS = ("console_scripts", "gui_scripts")
 
 
 def commands(content: dict[str, bytes]) -> Iterator[str]:
-    """The modules that commands start, by a folder's packaging: files by name."""
+    """The modules that commands start, according to a folder's packaging files, given by name."""
     for name, read in PACKAGING.items():
         try:
             yield from read(content.get(name, b"").decode())
@@ -24,7 +24,7 @@ def commands(content: dict[str, bytes]) -> Iterator[str]:
             SyntaxError,
             RecursionError,
             configparser.Error,
-        ):  # damaged: it installs nothing
+        ):  # invalid: it installs nothing
             continue
 
 
@@ -57,7 +57,7 @@ def _of_ini(text: str) -> Iterable[str]:
 
 
 def _of_setup_py(text: str) -> Iterable[str]:
-    """As it is written; it is no program that may be run to see what it says."""
+    """Parsed as text; it can't be run to find out."""
     if not any(group in text for group in _GROUPS):
         return
     strings = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]

@@ -1,4 +1,4 @@
-"""The project cache: what is known of the files of a project, shared by all files of one run."""
+"""The project cache: what is known of a project's files, shared by all files of one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ProjectCache:
     """What is known of the project's files, shared by all files of one run.
 
-    What an `earlier` run found in files that are the same now is not looked for again.
+    Results of an `earlier` run for files that haven't changed are reused.
     """
 
     def __init__(self, reader: Reader, earlier: ProjectCache | None = None) -> None:
@@ -41,7 +41,7 @@ class ProjectCache:
         self.importers: dict[Path, list[Path]] = {}
         self.modules_in: dict[Path, list[Path]] = {}  # by folder
         self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
-        # Of programs for several devices, by a file of them, or by all:
+        # Of programs for several devices, by one of their files, or for all:
         self.files_with_ranks: dict[Path, Sequence[Path]] = {}
         self.programs: dict[Path, dict[Path, Ranks]] = {}
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
@@ -51,7 +51,7 @@ class ProjectCache:
         self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:
-        """A file as it is read; one that cannot be read is empty."""
+        """A file as read; one that can't be read is empty."""
         if path not in self._files:
             content = self.reader.read(path) or b""
             if path not in self._read or self._read[path].content != content:

@@ -1,9 +1,9 @@
-"""Reach: what the files of a program get to by the names that they say, without an option.
+"""Reach: the code of a project that a program can reach through names, started without options.
 
-A function is reached where code that is reached says its name, as an identifier, an attribute or a
-string; a method, where its class is reached, too. What runs when a file is imported is reached. A
-branch is not, where the defaults of options and attributes answer its question (`defaults.py`).
-Types are not asked: a name means all functions and methods that have it.
+A function is reached if reached code contains its name, as an identifier, an attribute or a string;
+a method, if its class is reached as well. Code that runs when a file is imported is reached. A
+branch isn't if the defaults of options and attributes decide its condition (`defaults.py`).
+Types are ignored: a name refers to all functions and methods of that name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from migrator.analysis.project.places import Place, Places
 from migrator.analysis.syntax.names import DEFINITIONS, dotted
 from migrator.analysis.syntax.once import once_in
 
-_LARGEST, _DEEPEST = 4000, 120  # of what is asked: beyond, everything is reached
-# Bases outside of a project that call no method of their own accord, or these.
+_LARGEST, _DEEPEST = 4000, 120  # of lookups: beyond, everything is reached
+# Bases outside of a project that call no method on their own, or only these.
 _PLAIN = frozenset({
     "object", "ABC", "Generic", "Protocol", "NamedTuple", "Enum", "IntEnum", "str", "int", "dict",
     "list", "Exception", "ValueError", "RuntimeError", "TypedDict",
@@ -48,7 +48,7 @@ Key = tuple[Any, ...]
 
 
 class Reach:
-    """What one program gets to, by the names in its files."""
+    """What one program reaches, through the names in its files."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Reach:
         holds: Callable[[Path, str], bool],
         with_options: bool = False,
     ) -> None:
-        """`holds` tells whether what a name means in a file is the project's own.
+        """`holds` tells whether a name in a file is defined by the project.
 
-        `with_options`: whatever options the program is started with.
+        `with_options`: for any options that the program may be started with.
         """
         self._places = places
         self._by_path = {path: places.of(path) for path in files}
@@ -69,14 +69,14 @@ class Reach:
         self.defaults, self._with_options = Defaults(self), with_options
         self._known: dict[Key, Any] = {}
         self._readers: dict[Key, dict[Key, None]] = {}
-        self._changed: list[Key] = []  # whose readers have to be asked again
+        self._changed: list[Key] = []  # keys whose readers have to be evaluated again
         self._asking: list[Key] = []
         self._with_word: dict[str, list[Place]] = {}
         self._entries: dict[Place, bool] = {}
         self._starred = [place for place in self._order if place.may_bring_all]
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
-        """Whether the program gets to a node of one of its files."""
+        """Whether the program reaches a node in one of its files."""
         place = self._by_path.get(path)
         if place is None:
             return True
@@ -91,7 +91,7 @@ class Reach:
         return answer
 
     def ask(self, *key: Any) -> Any:
-        """What is known so far: what is reached, and what a value may be, only grows."""
+        """What is known so far: reached code, and possible values, only grow."""
         if key not in self._known:
             everything = True if key[0] in ("unit", "name", "module") else None
             if len(self._asking) > _DEEPEST or len(self._known) > _LARGEST:
@@ -99,7 +99,7 @@ class Reach:
             nothing = self._known[key] = False if everything else frozenset()
             self._known[key] = self._evaluated(key)
             if self._known[key] != nothing and key in self._readers:
-                self._changed.append(key)  # some have asked while it was being found out
+                self._changed.append(key)  # some have read it while it was being computed
         if self._asking and self._known[key] is not True and self._known[key] is not None:
             self._readers.setdefault(key, {})[self._asking[-1]] = None
         return self._known[key]
@@ -129,8 +129,8 @@ class Reach:
     # ---- places ---------------------------------------------------------------------------------
 
     def is_live(self, place: Place, node: ast.AST) -> bool:
-        """Whether the program gets to a node, as far as is known."""
-        if node not in place.parents:  # of a text that was made of the file's
+        """Whether the program reaches a node, as far as is known."""
+        if node not in place.parents:  # from a text derived from the file's
             return True
         if not self.ask("unit", place, unit(place.index, node)):
             return False
@@ -140,16 +140,16 @@ class Reach:
         )
 
     def with_word(self, name: str) -> list[Place]:
-        """The files that hold a word."""
+        """The files that contain a word."""
         if name not in self._with_word:
             found = self._places.with_word(name) & self._order.keys()
             self._with_word[name] = sorted(found, key=self._order.__getitem__)
         return self._with_word[name]
 
     def sites(self, name: str, depth: int = 0) -> Iterator[tuple[Place, ast.AST | None]]:
-        """Where a name is said, also under another one that an import gives it.
+        """Where a name is used, also under another name that an import gives it.
 
-        None stands for a file that is no Python.
+        None stands for a file that isn't Python.
         """
         others: set[str] = set()
         for place in self.with_word(name):
@@ -179,7 +179,7 @@ class Reach:
         )
 
     def _is_foreign(self, place: Place, node: ast.AST) -> bool:
-        """Whether a name is one of another library, by what the file imports."""
+        """Whether a name belongs to another library, judging by the file's imports."""
         facts = place.file.facts if isinstance(node, ast.Name | ast.Attribute) else None
         meaning = facts.names.qualified(node) if facts is not None else None
         if meaning is None or meaning.startswith("."):
@@ -214,7 +214,7 @@ class Reach:
         return self._entries[place]
 
     def passes_on(self, place: Place, decorator: ast.expr) -> bool:
-        """Whether a decorator does no more with a function than to give it on, or wrap it."""
+        """Whether a decorator only returns or wraps its function."""
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(name, ast.Attribute) and name.attr in _ACCESSORS:
             return True
@@ -231,7 +231,7 @@ class Reach:
     def _is_called_by_base(
         self, owner: ast.ClassDef, name: str, seen: frozenset[str] = frozenset()
     ) -> bool:
-        """Whether a class outside of the project may call a method of one that is derived of it."""
+        """Whether a class outside of the project may call a method of a class derived from it."""
         for base in owner.bases:
             base = base.value if isinstance(base, ast.Subscript) else base
             last = (dotted(base) or "").rpartition(".")[2]
@@ -245,7 +245,7 @@ class Reach:
         return False
 
     def _registers(self, made: ast.ClassDef, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether a class, or one that it is derived of, may keep a list of such classes."""
+        """Whether a class, or one of its bases, may keep a registry of such classes."""
         if any(k.arg == "metaclass" and dotted(k.value) not in ("ABCMeta", "abc.ABCMeta")
                for k in made.keywords):  # fmt: skip
             return True
@@ -261,14 +261,14 @@ class Reach:
         return False
 
     def _is_given_away(self, place: Place, name: str) -> bool:
-        """Whether a module that has a name is used as a value: who gets it may ask for any name."""
+        """Whether a named module is used as a value: its user may read any name."""
         holders = {place}
         holders.update(p for p in self.with_word(name) if name in p.index.brought)
         holders.update(p for p in self._starred if p.folder in place.above)
         return any(self.ask("module", module) for module in {p.module for p in holders})
 
     def _is_value(self, module: str) -> bool:
-        """Whether a module is used as a value, but for the names that it is asked for by name."""
+        """Whether a module is used as a value, other than for reading its names."""
         for place, node in self.sites(module):
             if not isinstance(node, ast.Name | ast.Attribute):
                 continue
@@ -290,7 +290,7 @@ class Reach:
 
 
 def is_test(path: Path, content: bytes) -> bool:
-    """Whether a file holds tests for pytest; `test_net.py` may well be a program."""
+    """Whether a file contains pytest tests; `test_net.py` may well be a program."""
     name = path.stem
     named = name.startswith("test_") or name.endswith("_test") or name == "conftest"
     return named and _TESTS.search(content) is not None
@@ -298,7 +298,7 @@ def is_test(path: Path, content: bytes) -> bool:
 
 @once_in
 def _questions(there: NameIndex, node: ast.AST) -> list[tuple[ast.expr, bool]]:
-    """What is asked in a unit before a node is reached, and the answers that lead to it."""
+    """The conditions in a unit that lead to a node, with the required outcomes."""
     return [*_asked_before(there, node)]
 
 
@@ -323,7 +323,7 @@ def _asked_before(there: NameIndex, node: ast.AST) -> Iterator[tuple[ast.expr, b
 
 
 def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AST]:
-    """The statements of the innermost branch, or the innermost function, that a node is in."""
+    """The statements of the innermost branch, or the innermost function, that contains a node."""
     below = node
     while (parent := parents.get(below)) is not None:
         if isinstance(parent, ast.If) and below is not parent.test:
@@ -338,7 +338,7 @@ def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AS
 
 @once_in
 def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
-    """`isinstance(x, Tool)` makes no Tool, and `name == "work"` does no work."""
+    """`isinstance(x, Tool)` creates no Tool, and `name == "work"` doesn't call work."""
     parents = there.parents
     parent = parents.get(node)
     if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):

@@ -9,18 +9,18 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """Where the facts of other files come from."""
+    """A source for the content of other files."""
 
     def read(self, path: Path) -> bytes | None:
-        """The content of a file, None where it is none or cannot be read."""
+        """The content of a file, None if there is none or it can't be read."""
 
     def list(self, folder: Path) -> frozenset[str]:
-        """Names in a folder, empty where it is none."""
+        """Names in a folder, empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """A reader that knows some files better."""
+    """A reader with other content for some files."""
 
     below: Reader
     files: Mapping[Path, bytes | None]

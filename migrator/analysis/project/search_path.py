@@ -1,4 +1,4 @@
-"""Where a program looks for modules: the folders that it puts on `sys.path` itself."""
+"""Where a program looks for modules: the folders that it adds to `sys.path` itself."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _SAME = ("str", "os.fspath", "pathlib.Path", "pathlib.PurePath", "os.path.abspat
          "os.path.realpath", "os.path.normpath", "os.path.expanduser")  # fmt: skip
 _SAME_METHODS = ("resolve", "absolute", "as_posix", "expanduser")
 _CONSTANTS = {"os.pardir": "..", "os.curdir": ".", "os.path.pardir": "..", "os.path.curdir": "."}
-_DEPTH = 6  # of names that are assigned from names
+_DEPTH = 6  # of names assigned from names
 _ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
 
 
 def may_be_added_to(source: bytes) -> bool:
-    """A cheap answer: False for a file that adds no folder."""
+    """A cheap test: False for a file that adds no folder."""
     return (b"sys" in source or b"site" in source) and _ADDS.search(source) is not None
 
 
 def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
-    """The folders that a file adds, with the line, and whether each comes last.
+    """The folders that a file adds, with the line, and whether each goes to the end.
 
-    A relative one begins where the program is started, or somewhere that the source does not tell.
+    A relative one starts where the program is started, or somewhere that the source doesn't tell.
     """
     for node in names.order:
         last, folders = True, list[ast.expr]()
@@ -59,7 +59,7 @@ def _listed(node: ast.expr) -> list[ast.expr]:
 
 
 def _path(names: Names, node: ast.expr, file: Path, depth: int = 0) -> Path | None:
-    """What path an expression is; None where nothing tells."""
+    """The path that an expression evaluates to; None if unknown."""
 
     def path(part: ast.expr) -> Path | None:
         return _path(names, part, file, depth + 1)

@@ -1,4 +1,4 @@
-"""Starting points: what starts a file, and from which folder its imports are found then."""
+"""Starting points: what starts a file, and the folder in which its imports are found then."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from migrator.targets import RUNTIME
 if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
 
-_TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # no data
+_TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # not data
 
 
 class StartingPoints(ImportGraph):
     """How one file is started, or the programs that import it."""
 
     def may_start_gpu_code(self, source: bytes, framework: Framework) -> bool:
-        """A cheap answer for files without any token: a script that imports GPU modules."""
+        """A cheap test for files without any GPU words: a script that imports GPU modules."""
         if b"import" not in source or not self.imports_gpu_code(framework):
             return False
         return self.has_main_guard() or self.is_started() or self._acts()
 
     def _acts(self) -> bool:
-        """Whether it does something when it is loaded, and no file beside it loads it."""
+        """Whether it does something when it is loaded, and no file beside it imports it."""
         facts = self.cache.facts(self.path)
         return facts is not None and is_script(facts.names) is None and not self.is_imported()
 
@@ -40,11 +40,11 @@ class StartingPoints(ImportGraph):
         return self.cache.file(self.path).has_main_guard
 
     def is_started(self) -> bool:
-        """True for what `python -m package` starts, or a command that the project installs."""
+        """True if `python -m package` starts it, or a command that the project installs."""
         if self.path.name == "__main__.py":
             return True
         if self.path.name == "__init__.py":
-            return False  # whoever imports the package would start it
+            return False  # otherwise importing the package would start it
         folder = self.path.parent
         while self.path not in self._installed(folder):
             if folder == self.root or self.root not in folder.parents:
@@ -53,7 +53,7 @@ class StartingPoints(ImportGraph):
         return True
 
     def _installed(self, folder: Path) -> Set[Path]:
-        """The modules that the packaging in a folder makes commands of."""
+        """The modules for which the packaging in a folder installs commands."""
         known = self.cache.installed.get(folder)
         if known is None:
             files = (name for name in programs.PACKAGING if name in self.reader.list(folder))
@@ -64,7 +64,7 @@ class StartingPoints(ImportGraph):
         return known
 
     def is_imported(self) -> bool:
-        """True where a file beside this one imports it."""
+        """True if a file beside this one imports it."""
         stem = self.path.stem
         word = re.compile(rb"\b" + re.escape(os.fsencode(stem)) + rb"\b")
         for name in self.reader.list(self.path.parent):
@@ -76,11 +76,11 @@ class StartingPoints(ImportGraph):
         return False
 
     def import_root(self, migrated: bytes = b"") -> Path:
-        """The folder on `sys.path` that what this file imports, once `migrated`, is found from.
+        """The folder on `sys.path` where imports of this file, once `migrated`, are found.
 
-        For a module, the folder of the program that imports it; for a program, the folder that its
-        own project imports are found from, if it is on `sys.path` when the runtime is imported. It
-        may be the program that puts it there, by a line below; its own folder always is.
+        For a module, the folder of the program that imports it; for a program, the folder in which
+        its own project imports are found, if it is on `sys.path` when the runtime is imported. The
+        program itself may add it only on a later line; its own folder is always there.
         """
         at = self.path.parent
         while not self.has_main_guard():
@@ -102,19 +102,19 @@ class StartingPoints(ImportGraph):
         return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
 
     def _is_plainly_started(self) -> bool:
-        """True for a program that is no module of a package: `python tools/train.py`."""
+        """True for a program that isn't a module of a package: `python tools/train.py`."""
         listing = self.reader.list(self.path.parent)
         return self.has_main_guard() and "__init__.py" not in listing
 
     def _bases_of_imports(self) -> set[Path]:
-        """The folders that its project imports are found from."""
+        """The folders in which its project imports are found."""
         absolute = (m for m in self.cache.file(self.path).modules if not m.startswith("."))
         return {found[1] for found in map(self._absolute, absolute) if found}
 
     def _started_from(self) -> Path | None:
-        """Where `python -m folder.train` is started, if such a program is in no package.
+        """Where `python -m folder.train` is run, if such a program isn't in a package.
 
-        It is started so where it imports by `from .`, or where a text beside it or above says so.
+        It is run that way if it uses `from .` imports, or a text beside it or above says so.
         """
         own = self.path.parent
         if not self._is_plainly_started() or own in self._bases_of_imports():
@@ -128,7 +128,7 @@ class StartingPoints(ImportGraph):
         return above[min(max(levels), len(above)) - 1] if levels and above else None
 
     def _is_said_to_start(self, at: Path, folders: list[Path]) -> bool:
-        """Whether a text speaks of `-m folder.train`, the module that this file is in `at`."""
+        """Whether a text mentions `-m folder.train`, the module that this file is in `at`."""
         module = ".".join(self.path.relative_to(at).with_suffix("").parts)
         said = re.compile(rb"""-m[ =,"']+""" + re.escape(module.encode()) + rb"(?![\w.])")
         return any(
@@ -150,7 +150,7 @@ class StartingPoints(ImportGraph):
         return {at for folder in folders for at in self._candidates(folder)}
 
     def package(self) -> str:
-        """The package that this file is in: `mylib.ops` for `mylib/ops/a.py`."""
+        """The package that contains this file: `mylib.ops` for `mylib/ops/a.py`."""
         root = self.import_root()
         inside = root == self.path.parent or root in self.path.parents
         return ".".join(self.path.parent.relative_to(root).parts) if inside else ""

@@ -1,1 +1,1 @@
-"""Ranks: what a program that starts a process for each device does with them."""
+"""Ranks: how a program that starts one process per device uses them."""

@@ -1,4 +1,4 @@
-"""Data: samples that are divided among ranks, losses, and what is exchanged between ranks."""
+"""Data: samples that are divided among ranks, losses, and exchanges between ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Data:
         self.ranks, self.names, self.flow = ranks, ranks.names, ranks.flow
 
     def obstacles(self) -> Iterator[tuple[int, str]]:
-        """Lines and reasons why data of all ranks together would be others."""
+        """Lines and reasons why results for the data of all ranks together would differ."""
         for node in self.names.order:
             yield from self._divided(node)
         yield from self._reductions()
@@ -55,7 +55,7 @@ class Data:
                 yield from self._loaders(node)
 
     def _is_sum(self, node: ast.expr | None, depth: int = 0) -> bool:
-        """Whether a loss is a sum, or is made of one; a quotient is taken for a mean."""
+        """Whether a loss is a sum, or contains one; a quotient is taken for a mean."""
         match node:
             case ast.Call(func=ast.Attribute(attr="scale"), args=[loss]):  # a GradScaler's
                 return self._is_sum(loss, depth)
@@ -130,7 +130,7 @@ class Data:
         return self.ranks.is_reduced(node)
 
     def _has_room_for_one(self, call: ast.Call) -> bool:
-        """Whether a list is gathered into that the analysis has seen made."""
+        """Whether the list that is gathered into was created here, with an entry per rank."""
         into = argument(call, 0, "tensor_list", "object_list", "gather_list", "object_gather_list")
         if not isinstance(into, ast.Name):
             return False

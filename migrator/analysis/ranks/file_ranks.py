@@ -1,9 +1,9 @@
-"""Ranks: what a program that starts a process for each device does with their number and its own.
+"""Ranks: how a program that starts one process per device uses their number and its own rank.
 
-On a target where one process drives all devices, data are those of all ranks together, and what is
-computed from them is what the ranks would agree on. So a number of ranks keeps its meaning in a
+On a target where one process drives all devices, data are those of all ranks together, and values
+computed from them are what the ranks would agree on. So a number of ranks keeps its meaning in a
 program's configuration (a batch size, a learning rate), and is 1 where it undoes a sum over ranks.
-What cannot be told apart, or what only a process of its own can do, is an obstacle.
+Anything unclear, or that only a separate process can do, is an obstacle.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ranks:
         return self._is_called(node, "number of ranks") or self._holds(node, self.is_world, depth)
 
     def is_rank(self, node: ast.AST, depth: int = 0) -> bool:
-        """Whether an expression is the number of a rank, or of its device."""
+        """Whether an expression is a rank, or the index of its device."""
         inner = choices(node)
         if inner:
             return any(self.is_rank(one, depth) for one in inner)
@@ -74,7 +74,7 @@ class Ranks:
         return self._is_called(node, "rank") or self._holds(node, self.is_rank, depth)
 
     def names_kind(self, name: str, kind: str) -> bool:
-        """Whether a name speaks of ranks, or of their number."""
+        """Whether a name suggests a rank, or the number of ranks."""
         if kind == "rank":
             return hints.is_rank_name(name) or name.endswith("get_rank")
         return kind == "number of ranks" and (
@@ -89,7 +89,7 @@ class Ranks:
         return self.names_kind(said_name(node), kind)
 
     def _gives(self, call: ast.Call, kind: str) -> bool:
-        """Whether a function's name says that it returns this."""
+        """Whether a function's name suggests that it returns this."""
         name = self.names.qualified(call.func) or dotted(call.func) or ""
         last = name.rpartition(".")[2]
         if kind == "rank":
@@ -121,7 +121,7 @@ class Ranks:
 
     @cached_property
     def take_part(self) -> bool:
-        """Whether the file has to do with ranks."""
+        """Whether the file concerns ranks."""
         known = (GROUP, WRAPPER, SAMPLER, *SPAWNS)
         names = self.names
         asked = (*names.all(ast.Subscript), *names.all(ast.Call), *names.all(ast.Compare))
@@ -131,13 +131,13 @@ class Ranks:
 
     @cached_property
     def ask_other_launcher(self) -> bool:
-        """Whether the file asks Slurm or MPI for its place among the ranks."""
+        """Whether the file gets its rank from Slurm or MPI."""
         nodes = (*(node for node, _ in self.names.meant), *self.names.all(ast.Constant))
         return any(asks_other_launcher(self.names, node) for node in nodes)
 
     @cached_property
     def _by_name(self) -> dict[str, list[tuple[int, ast.expr]]]:
-        """What a qualified name is found as, with its place among all of them."""
+        """The nodes of each qualified name, with their position among all of them."""
         found: dict[str, list[tuple[int, ast.expr]]] = {}
         for place, (node, name) in enumerate(self.names.meant):
             found.setdefault(name.removeprefix(GROUP), []).append((place, node))
@@ -150,15 +150,15 @@ class Ranks:
         return Launched(self)
 
     def asks_launcher(self, node: ast.AST) -> bool:
-        """Whether an expression asks for a variable that a launcher may have set."""
+        """Whether an expression tests for a variable that a launcher may have set."""
         return environment(self.names, node) is not None and not isinstance(node, ast.Subscript)
 
     def needs_launcher(self, node: ast.AST) -> bool:
-        """Whether an expression fails where no launcher has set a variable."""
+        """Whether an expression fails if no launcher has set a variable."""
         return environment(self.names, node) is not None and isinstance(node, ast.Subscript)
 
     def is_for_several(self, node: ast.AST) -> bool:
-        """Whether an expression does something that only several processes do."""
+        """Whether an expression does something that only makes sense for several processes."""
         if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
             return False
         name, parent = self.names.qualified(node) or "", self.names.parents.get(node)
@@ -186,7 +186,7 @@ class Ranks:
 
     @cached_property
     def _exchanged(self) -> dict[ast.AST | None, set[str]]:
-        """Names of what a function reduces over the ranks, by function."""
+        """Names that a function reduces over the ranks, by function."""
         found: dict[ast.AST | None, set[str]] = {}
         for call in self.reductions():
             tensor = argument(call, 0, "tensor")
@@ -200,7 +200,7 @@ class Ranks:
         return found
 
     def is_reduced(self, node: ast.expr) -> bool:
-        """Whether an expression is something that was summed over the ranks."""
+        """Whether an expression is a value that was summed over the ranks."""
         names = self._exchanged.get(self.names.function(node), set())
         for part in ast.walk(node):
             if isinstance(part, ast.Name | ast.Attribute) and dotted(part) in names:
@@ -211,7 +211,7 @@ class Ranks:
 
     @cached_property
     def undone(self) -> set[ast.AST]:
-        """Numbers of ranks that undo a sum over them, or count what each of them brings."""
+        """Numbers of ranks that undo a sum over ranks, or count each rank's contribution."""
         found: set[ast.AST] = set()
         gathering = {self.names.function(call) for call in self.gathers()}
         for node in self.names.order:
@@ -238,7 +238,7 @@ class Ranks:
         return found
 
     def _is_plain_world(self, node: ast.expr) -> bool:
-        """The number of ranks itself, which may be put to 1."""
+        """The number of ranks itself, which may be set to 1."""
         return self.is_world(node) and not choices(number(node))
 
     def _undo(self, value: ast.expr, divisor: ast.expr, found: set[ast.AST]) -> None:
@@ -252,7 +252,7 @@ class Ranks:
         for node in self.names.order:
             match node:
                 case ast.BinOp(left=ast.Constant(value=str())):
-                    continue  # "%d GPUs" % count is said, not computed
+                    continue  # "%d GPUs" % count is only printed
                 case ast.BinOp(left=left, right=right):
                     if self.is_world(left) or self.is_world(right):
                         return node.lineno
@@ -265,7 +265,7 @@ class Ranks:
 
     @cached_property
     def obstacles(self) -> Obstacles:
-        """What is in the way of another way to start them, or of one process for all."""
+        """What prevents another way to start them, or one process for all."""
         return Obstacles(self)
 
 

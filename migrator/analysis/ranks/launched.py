@@ -1,7 +1,7 @@
-"""What only a launcher's processes reach: `if ddp:`, where `ddp` asks for the launcher's variables.
+"""Code that only a launcher's processes reach: `if ddp:`, where `ddp` tests its variables.
 
-Without a launcher these are not set, so such questions have one answer, and one of two branches is
-never reached.
+Without a launcher these aren't set, so such conditions have a fixed outcome, and one of the two
+branches is never reached.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 _CONVERTED: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool, "str": str}
-_DEPTH = 5  # of names that are assigned from names
+_DEPTH = 5  # of names assigned from names
 
 
 class Launched:
-    """The code of one file that a launcher's processes reach alone."""
+    """The code of one file that only a launcher's processes reach."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
 
     @cached_property
     def holds_all(self) -> bool:
-        """Whether all that has to do with ranks is such code, so that a process that nobody
-        launched does what a program for one GPU does."""
+        """Whether all code that concerns ranks is of this kind, so that a process started without
+        a launcher does what a program for one GPU does."""
         return all(
             self.holds(node)
             for node in self.names.order
@@ -64,7 +64,7 @@ class Launched:
         return False
 
     def _has_answer(self, test: ast.expr, answer: bool) -> bool:
-        """Whether a question has this answer without a launcher, and asks for one."""
+        """Whether a condition has this outcome without a launcher, and tests for one."""
         value = self._value(test) if self._asks(test) else _UNKNOWN
         return value is not _UNKNOWN and bool(value) is answer
 
@@ -79,12 +79,12 @@ class Launched:
         return False
 
     def _assigned(self, node: ast.AST) -> ast.expr | None:
-        """The only value that a name has."""
+        """The only value of a name."""
         bindings = self.names.lookup(node) if isinstance(node, ast.Name) else []
         return bindings[0].value if len(bindings) == 1 and bindings[0].kind == "assign" else None
 
     def _value(self, node: ast.expr, depth: int = 0) -> Any:
-        """What an expression is without a launcher."""
+        """The value of an expression without a launcher."""
         asked = self.ranks.asks_launcher(node)
         match node:
             case ast.Constant(value=value):

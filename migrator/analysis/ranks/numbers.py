@@ -1,8 +1,8 @@
-"""Numbers: where a number of ranks, a rank and a batch size go.
+"""Numbers: how a number of ranks, a rank and a batch size are used.
 
 Data are those of all ranks together, so these may only be configuration: arguments of samplers,
-loaders and process groups, arithmetic that ends in a configured name, questions about rank 0,
-seeds, devices, and text. Each use is one that is followed, or an obstacle.
+loaders and process groups, arithmetic whose result has a configured name, tests for rank 0,
+seeds, devices, and text. Each use is either understood, or an obstacle.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GROUP = "torch.distributed.init_process_group"
 
 @dataclass(frozen=True)
 class Passed:
-    """A value that goes to a function of another file."""
+    """A value that is passed to a function of another file."""
 
     line: int
     function: str  # its qualified name
@@ -49,7 +49,7 @@ class Numbers:
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names, self.flow = ranks, ranks.names, ranks.flow
-        self.passed: list[Passed] = []  # by what `obstacles` has looked at
+        self.passed: list[Passed] = []  # found by `obstacles`
 
     def obstacles(self) -> Iterator[tuple[int, str]]:
         """Lines and reasons."""
@@ -64,14 +64,14 @@ class Numbers:
     # ---- which values are looked at -----------------------------------------------------------
 
     def _kind(self, node: ast.expr) -> str:
-        """What a value is, where it is read."""
+        """The kind of a value where it is read."""
         stored = not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
         if stored or number(node) in self.ranks.undone:
             return ""
         parent = self.names.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args:
             if dotted(parent.func) in ("int", "float") and self._kind(parent):
-                return ""  # the whole is looked at
+                return ""  # the whole expression is checked
         if isinstance(node, ast.Name | ast.Attribute):
             if self.names.call_of(node) is not None:
                 return ""
@@ -98,7 +98,7 @@ class Numbers:
     # ---- where they go ------------------------------------------------------------------------
 
     def _followed(self, node: ast.expr, kind: str) -> str:
-        """Why the use of a value is an obstacle; "" if it is not."""
+        """Why the use of a value is an obstacle; "" if it isn't."""
         if self._is_about_seeds(node) or self.is_shown(node):
             return ""
         text = ast.unparse(node)
@@ -175,7 +175,7 @@ class Numbers:
         return f"{text} is used in a way that can't be followed"
 
     def _named(self, target: ast.AST, kind: str, arithmetic: bool, counted: bool, text: str) -> str:
-        """A value that gets a name."""
+        """A value that is assigned to a name."""
         match target:
             case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=key)):
                 if is_named(self.ranks, str(key).lower(), kind) or key == "CUDA_VISIBLE_DEVICES":
@@ -191,14 +191,14 @@ class Numbers:
             known = last if any(self.ranks.names_kind(last, kind) for kind in kinds) else ""
             if kind == "rank":
                 known = known or (last if "device" in last else "")
-            elif kind == "batch size":  # else it would have to be followed under another name
+            elif kind == "batch size":  # otherwise it would have to be tracked under another name
                 configured = words & (CONFIGURED | COUNTED) - OF_BATCHES
                 known = last if configured or is_named(self.ranks, last, kind) else ""
             elif words & (CONFIGURED | (COUNTED if counted else set())):
                 known = last
             return "" if known else f"{last} is computed from the {kind}"
         if isinstance(target, ast.Name) and kind != "batch size":
-            return ""  # is followed
+            return ""  # is tracked
         same = is_named(self.ranks, last, kind)
         return "" if same or (kind == "rank" and "device" in last) else f"{last} is the {kind}"
 
@@ -233,7 +233,7 @@ class Numbers:
     def _given(
         self, value: ast.AST, parent: ast.keyword | ast.Call, kind: str, arithmetic: bool
     ) -> str:
-        """A value that is an argument."""
+        """A value that is passed as an argument."""
         call = parent if isinstance(parent, ast.Call) else self.names.parents.get(parent)
         text = ast.unparse(value)
         if not isinstance(call, ast.Call):
@@ -267,7 +267,7 @@ class Numbers:
     def _parameter(
         self, call: ast.Call, function: ast.expr | None, place: int | str, kind: str, text: str
     ) -> str:
-        """A value that goes to a function of the project, under a name of its own there."""
+        """A value that is passed to a function of the project, under the parameter's name."""
         if function is None:
             return f"{text} is passed to something that can't be followed"
         bindings = self.names.lookup(function) if isinstance(function, ast.Name) else []
@@ -294,7 +294,7 @@ class Numbers:
         return f"{text} is passed as the parameter {found or place}, which can't be followed"
 
     def _in_text(self, value: ast.FormattedValue, kind: str, text: str) -> str:
-        """A part of an f-string: of what is said, or of a device's name."""
+        """A part of an f-string: of printed text, or of a device's name."""
         whole = self.names.parents.get(value)
         if isinstance(whole, ast.JoinedStr):
             before = whole.values[: next(i for i, v in enumerate(whole.values) if v is value)]
@@ -305,7 +305,7 @@ class Numbers:
         return f"{text} is part of a string that is used"
 
     def _said(self, node: ast.AST, reason: str) -> str:
-        """Nothing where a text is only shown; a device's name; else the reason."""
+        """The reason; "" if a text is only printed, or names a device."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner = node.func.value
             if isinstance(owner, ast.Constant) and str(owner.value).startswith("cuda"):
@@ -323,7 +323,7 @@ class Numbers:
         return reason
 
     def is_shown(self, node: ast.expr) -> bool:
-        """Whether a statement only says something."""
+        """Whether a statement only prints or logs."""
         match self.names.statement(node):
             case ast.Expr(value=ast.Call(func=func) as call) if node is not call:
                 name = str(dotted(func) or getattr(func, "attr", ""))
@@ -349,7 +349,7 @@ class Numbers:
 
 
 def parameter_name(definition: ast.AST, place: int | str) -> str:
-    """The name of a parameter of a function, or of a class's `__init__`; "" for none."""
+    """The name of a parameter of a function, or of a class's `__init__`; "" if unknown."""
     bound = 0
     if isinstance(definition, ast.ClassDef):
         made = [n for n in definition.body if isinstance(n, ast.FunctionDef)]
@@ -365,7 +365,7 @@ def parameter_name(definition: ast.AST, place: int | str) -> str:
 
 
 def is_named(ranks: Ranks, name: str, kind: str) -> bool:
-    """Whether a name says that it holds a value of this kind."""
+    """Whether a name suggests a value of this kind."""
     if kind == "batch size":
         return hints.is_batch_size_name(name)
     return ranks.names_kind(name, kind)

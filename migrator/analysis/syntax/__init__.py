@@ -1,1 +1,1 @@
-"""What one file says: its names, scopes, bindings and scripts."""
+"""The contents of one file: its names, scopes, bindings and scripts."""

@@ -1,4 +1,4 @@
-"""Types that are only named, so that what they can do does not matter."""
+"""Types that are only named, so that their behaviour doesn't matter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_question_of_type(node: ast.Compare) -> bool:
 
 
 def whole_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
-    """What a class is a part of: `tuple[Net, ...]`, `Net | None`."""
+    """The whole type that a class is part of: `tuple[Net, ...]`, `Net | None`."""
     while isinstance(parent := parents.get(node), ast.Subscript | ast.Tuple) or (
         isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.BitOr)
     ):
@@ -28,7 +28,7 @@ def whole_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
 
 
 def is_type(parent: ast.AST | None, whole: ast.AST) -> bool:
-    """Whether it stands in an annotation or in isinstance, where nothing of the class is made."""
+    """Whether it is in an annotation or in isinstance, which create no instance."""
     match parent:
         case ast.arg():
             return True
@@ -42,7 +42,7 @@ def is_type(parent: ast.AST | None, whole: ast.AST) -> bool:
 
 
 def is_only_named(names: Names, node: ast.expr) -> bool:
-    """Whether a class is only named: in an annotation, or in a question about a value."""
+    """Whether a class is only named: in an annotation, or in a test of a value."""
     whole = whole_type(names.parents, node)
     match parent := names.parents.get(whole):
         case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant()]):

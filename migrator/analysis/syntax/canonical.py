@@ -1,8 +1,8 @@
-"""One spelling for what libraries have under several."""
+"""One spelling for library names that have several."""
 
 from __future__ import annotations
 
-# Where a library defines what it re-exports: both spellings are found in real code.
+# Where a library defines the names that it re-exports: real code uses both spellings.
 _CANONICAL = {
     "torch.cuda.amp.autocast_mode": "torch.cuda.amp",
     "torch.cuda.amp.grad_scaler": "torch.cuda.amp",

@@ -1,4 +1,4 @@
-"""Options of a program's command line, as argparse and its like are told of them."""
+"""Command-line options of a program, declared for argparse and similar libraries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_option(call: ast.Call) -> bool:
 
 
 def option_name(call: ast.Call) -> str:
-    """The attribute that argparse stores an option under."""
+    """The attribute in which argparse stores an option."""
     dest = argument(call, None, "dest")
     if isinstance(dest, ast.Constant):
         return str(dest.value)

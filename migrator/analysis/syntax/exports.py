@@ -1,4 +1,4 @@
-"""Exports: what a module says that others take from it."""
+"""Exports: the names that a module offers to others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from migrator.analysis.syntax.names import Names
 
 
 def exported(names: Names) -> set[str]:
-    """What `__all__` lists."""
+    """The names in `__all__`."""
     values = [b.value for b in names.top.bindings.get("__all__", ()) if b.value is not None]
     return {
         node.value

@@ -1,4 +1,4 @@
-"""Expressions that are literals, or a choice between some."""
+"""Expressions that are literals, or a choice between several."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import ast
 
 
 def leaves(value: ast.expr) -> list[ast.expr]:
-    """What an expression may be: the branches of `a if … else b`."""
+    """The expressions that one may evaluate to: the branches of `a if … else b`."""
     if isinstance(value, ast.IfExp):
         return [*leaves(value.body), *leaves(value.orelse)]
     return [value]
 
 
 def values(value: ast.expr) -> list[object]:
-    """The values that an expression may have, `...` for what is not known."""
+    """The values that an expression may have, `...` for an unknown one."""
     return [_value(leaf) for leaf in leaves(value)]
 
 

@@ -1,6 +1,6 @@
-"""Names: which import, parameter or assignment does a name mean here?
+"""Names: which import, parameter or assignment a name refers to.
 
-Once the scopes are known, `qualified` answers what a dotted expression means through aliases, local
+Once the scopes are known, `qualified` resolves a dotted expression through aliases, local
 imports and shadowing (`th.cuda`, `from torch import cuda`).
 """
 
@@ -40,7 +40,7 @@ _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 class Names(Scopes):
     """Qualified names of one parsed file.
 
-    `starred` tells what a name means that a star import of the project brings: (module, name).
+    `starred` gives the meaning of a name from a star import of the project: (module, name).
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Names(Scopes):
         self._kinds: dict[int, tuple[set[str | None], list[Binding]]] = {}
 
     def in_project(self, starred: Callable[[str, str], str | None]) -> Names:
-        """The same file, where it is known what other files bring; it is not walked again."""
+        """The same file, with the names that other files provide; it isn't walked again."""
         if not self.star_imports and not any(
             starred(module, last) for module, last in self._taken_from_others()
         ):
-            return self  # they bring nothing that matters
+            return self  # they provide nothing relevant
         other = copy.copy(self)
         other._starred, other._others = starred, {}
         other._qualified, other._meanings = {}, {}
@@ -85,12 +85,12 @@ class Names(Scopes):
         return [(node, name) for node, name in found if name is not None]  # type: ignore[misc]
 
     def qualified(self, node: ast.AST) -> str | None:
-        """`torch.cuda.amp.autocast` for any spelling of it, None for what no import explains."""
+        """`torch.cuda.amp.autocast` for any spelling of it, None if no import provides it."""
         if type(node) is ast.Name:
             return self._meaning(node)
         if node in self._qualified:
             return self._qualified[node]
-        self._qualified[node] = None  # what is defined by itself has no meaning
+        self._qualified[node] = None  # a name defined by itself has no meaning
         result: str | None = None
         if isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
@@ -101,7 +101,7 @@ class Names(Scopes):
         return result
 
     def _meaning(self, node: ast.Name) -> str | None:
-        """The qualified name of a name: the same wherever a scope has it."""
+        """The qualified name of a name: the same everywhere in a scope."""
         known = self._meanings.setdefault(self.scope_of(node), {})
         if node.id not in known:
             known[node.id] = None  # a name defined by itself has no meaning
@@ -123,14 +123,14 @@ class Names(Scopes):
         return None
 
     def spelled(self, module: str) -> str | None:
-        """The local name of a module that is imported at the top, None without one."""
+        """The local name of a module that is imported at the top level, None if it isn't."""
         for name, bindings in self.top.bindings.items():
             if any(b.kind == "import" and b.qualname == module for b in bindings):
                 return name
         return module if module in self.by_id and self._brought(module) == module else None
 
     def _brought(self, name: str) -> str | None:
-        """What a name means that is not bound in this file: a star import has brought it."""
+        """The meaning of a name that isn't bound in this file: a star import provides it."""
         for module in reversed(self.star_imports):
             if module == "torch" and name in ("cuda", "device", "backends"):
                 return f"torch.{name}"
@@ -140,7 +140,7 @@ class Names(Scopes):
         return name if self.star_imports and name == "torch" else None
 
     def _sorted(self, bindings: list[Binding]) -> tuple[set[str | None], list[Binding]]:
-        """What a name is imported as, and its other bindings: once for each list of a scope."""
+        """The imports and the other bindings of a name: computed once for each list of a scope."""
         if id(bindings) not in self._kinds:
             imported = {b.qualname for b in bindings if b.kind == "import"}
             others = [b for b in bindings if b.kind != "import"]
@@ -166,7 +166,7 @@ class Names(Scopes):
         return None
 
     def _passed_on(self, imported: Binding) -> str | None:
-        """What of torch's a file of the project passes on under a name that is imported from it."""
+        """The torch name that a project file re-exports under a name that is imported from it."""
         name = imported.qualname or ""
         module, _, last = name.rpartition(".")
         of_project = (
@@ -179,23 +179,23 @@ class Names(Scopes):
         return self._others[name]
 
     def _are_alternatives(self, one: ast.AST, other: ast.AST) -> bool:
-        """True for two definitions in branches of one `try` or `if`: a stand-in for an import."""
+        """Whether two definitions are branches of one `try` or `if`: an import and its fallback."""
         branching = {a for a in self.ancestors(one) if isinstance(a, ast.Try | ast.If)}
         return any(a in branching for a in self.ancestors(other))
 
     def is_guarded_import(self, node: ast.AST) -> bool:
-        """True where a failing import is caught, so that the file runs without the library."""
+        """True if a failing import is caught, so that the file runs without the library."""
         return any(
             isinstance(a, ast.ExceptHandler) or (isinstance(a, ast.Try) and self._goes_on(a))
             for a in self.ancestors(node)
         )
 
     def _goes_on(self, block: ast.Try) -> bool:
-        """Whether code behind a `try` is reached when it fails."""
+        """Whether code after a `try` is reached when it fails."""
         return bool(block.handlers) and not all(self.ends(h.body) for h in block.handlers)
 
     def ends(self, body: list[ast.stmt]) -> bool:
-        """Whether statements raise an exception, or end the program, in any case."""
+        """Whether statements always raise an exception, or end the program."""
         match body[-1] if body else None:
             case ast.Raise():
                 return True
@@ -206,7 +206,7 @@ class Names(Scopes):
         return False
 
     def never_fails(self, node: ast.AST) -> ast.Try | None:
-        """The `try` around an import that only a PyTorch without torch.cuda.amp needs one for."""
+        """The `try` around an import that could only fail in a PyTorch without torch.cuda.amp."""
         match self.parents.get(node):
             case ast.Try(body=[ast.ImportFrom(module=str(module), level=0)]) as block:
                 own = block.body[0] is node and not block.orelse and not block.finalbody
@@ -214,7 +214,7 @@ class Names(Scopes):
         return None
 
     def never_runs(self, node: ast.AST) -> bool:
-        """True for what is done for a PyTorch without torch.cuda.amp, the `except` of an import."""
+        """True for code for a PyTorch without torch.cuda.amp, in the `except` of an import."""
         return any(
             isinstance(a, ast.ExceptHandler)
             and isinstance(block := self.parents[a], ast.Try)
@@ -223,22 +223,22 @@ class Names(Scopes):
         )
 
     def is_plain_import(self, node: ast.AST) -> bool:
-        """True for an import that runs in any case, in the file or when its function is called."""
+        """True for an import that always runs, in the file or when its function is called."""
         return isinstance(self.parents.get(node), (ast.Module, *FUNCTIONS))
 
     def is_plainly_imported(self, node: ast.expr) -> bool:
-        """True where plain imports, and nothing else, say what a dotted name begins with."""
+        """True if only plain imports bind the first name of a dotted one."""
         bindings = self._first(node)
         return bool(bindings) and all(
             b.kind == "import" and self.is_plain_import(b.node) for b in bindings
         )
 
     def is_question(self, node: ast.AST) -> bool:
-        """True for a name of what is imported below `try`, `if` or in a function only."""
+        """True for a name that is only imported in `try`, `if` or a function."""
         return any(b.kind == "import" and b.node not in self.tree.body for b in self._first(node))
 
     def ends_without(self, node: ast.AST) -> bool:
-        """True for a name of what is imported below a `try` that ends the program if it fails."""
+        """True for a name that is imported in a `try` that ends the program if it fails."""
         return any(
             b.kind == "import"
             and isinstance(self.parents.get(b.node), ast.Try)
@@ -247,7 +247,7 @@ class Names(Scopes):
         )
 
     def _first(self, node: ast.AST) -> list[Binding]:
-        """What the first name of a dotted one is bound to."""
+        """The import that binds the first name of a dotted one."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return self.lookup(node) if isinstance(node, ast.Name) else []
@@ -266,7 +266,7 @@ class Names(Scopes):
         return at
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The statements among which one stands, empty where it is in no such list."""
+        """The list of statements that contains one, empty if there is no such list."""
         parent = self.parents.get(statement)
         for name in ("body", "orelse", "finalbody"):
             block = getattr(parent, name, None)
@@ -287,7 +287,7 @@ class Names(Scopes):
         return None
 
     def owner_class(self, name: ast.Name) -> ast.ClassDef | None:
-        """The class that `self` stands for."""
+        """The class that `self` refers to."""
         return self._owner_class(self.scope_of(name), name.id)
 
     def call_of(self, node: ast.AST) -> ast.Call | None:
@@ -296,16 +296,16 @@ class Names(Scopes):
         return parent if isinstance(parent, ast.Call) and parent.func is node else None
 
     def partial_of(self, node: ast.AST) -> ast.Call | None:
-        """`functools.partial(f, …)` for the function `f` in it."""
+        """`functools.partial(f, …)` for its function `f`."""
         call = self.parents.get(node)
         if isinstance(call, ast.Call) and call.args[:1] == [node]:
             return call if self.qualified(call.func) == "functools.partial" else None
         return None
 
     def calls(self, node: ast.expr, depth: int = 0) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
-        """The calls that this file is seen to make of a function, with what is given by position.
+        """The known calls of a function in this file, with the positional arguments given before.
 
-        Also as a `partial`, and by a name or an attribute that it is bound to.
+        Also through a `partial`, and through a name or an attribute that it is assigned to.
         """
         call = self.call_of(node)
         if call is not None:
@@ -333,7 +333,7 @@ class Names(Scopes):
                     yield node
 
     def only_value(self, node: ast.expr) -> ast.expr:
-        """What a name is bound to, if that happens once; else the expression itself."""
+        """The value of a name, if it is bound only once; otherwise the expression itself."""
         bound = self.lookup(node) if isinstance(node, ast.Name) else []
         value = bound[0].value if len(bound) == 1 and bound[0].kind == "assign" else None
         return value or node
@@ -353,14 +353,14 @@ class Names(Scopes):
 
 
 def number(node: ast.expr) -> ast.expr:
-    """What is within `int(…)` and `float(…)`."""
+    """The argument of `int(…)` and `float(…)`."""
     while isinstance(node, ast.Call) and dotted(node.func) in ("int", "float") and node.args:
         node = node.args[0]
     return node
 
 
 def choices(node: ast.AST) -> list[ast.expr]:
-    """What an expression may be: `int(a)`, `max(a, 1)`, `a or b`, `a if … else b`."""
+    """The expressions that it may evaluate to: `int(a)`, `max(a, 1)`, `a or b`, `a if … else b`."""
     match node:
         case ast.Call(func=ast.Name(id="int" | "float" | "str" | "max" | "min")):
             return node.args
@@ -386,7 +386,7 @@ def said_name(node: ast.AST) -> str:
 
 
 def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:
-    """An argument by position or by any of its keywords."""
+    """An argument, by position or by any of its keywords."""
     for keyword in call.keywords:
         if keyword.arg in keywords:
             return keyword.value

@@ -1,4 +1,4 @@
-"""What is asked of a node again and again is found out once: trees do not change."""
+"""Repeated queries about a node are computed once: trees don't change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 def once(function: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
-    """`function`, whose answer for a node is kept as long as the node is."""
+    """`function`, whose result for a node is kept as long as the node."""
     known: WeakKeyDictionary[Node, Answer] = WeakKeyDictionary()
 
     @wraps(function)
@@ -28,7 +28,7 @@ def once(function: Callable[[Node], Answer]) -> Callable[[Node], Answer]:
 
 
 def once_in(function: Callable[[Owner, Node], Answer]) -> Callable[[Owner, Node], Answer]:
-    """The same where the answer depends on what is known of the file: kept as long as that is."""
+    """The same if the result depends on what is known of the file: kept as long as that."""
     known: WeakKeyDictionary[Owner, dict[Node, Answer]] = WeakKeyDictionary()
 
     @wraps(function)

@@ -1,7 +1,7 @@
-"""Origins: where in a text the parts of another stand that was made of it.
+"""Origins: maps positions in a derived text to the text that it was derived from.
 
-Code for another target is migrated by way of the GPU code that it stands for; what is said of that
-has to be said of what the user wrote.
+Code for another target is migrated by way of the GPU code that it stands for; diagnostics for that
+have to refer to the user's own text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MANY = 4000  # tokens of one block of changed lines that are compared one by on
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the new text, by offsets, and the part of the old one that it took the place of."""
+    """A part of the new text, by offsets, and the part of the old text that it replaced."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class _Part:
 
 
 class Origins:
-    """The places in `before` of what stands in `after`."""
+    """Maps positions in `after` to `before`."""
 
     def __init__(self, before: str, after: str) -> None:
         self._before, self._after = SourceMap(before), SourceMap(after)
@@ -39,7 +39,7 @@ class Origins:
         self._starts = [part.start for part in self._parts]
 
     def line(self, number: int) -> int:
-        """The line that a line of the new text was, or took the place of."""
+        """The line that a line of the new text was, or replaced."""
         starts, lines = self._after.starts, self._after.lines
         number = min(number, len(lines))
         text = lines[number - 1] if lines else ""
@@ -51,9 +51,9 @@ class Origins:
         return replace(where, line=self.line(where.line), end_line=self.line(where.end_line))
 
     def find(self, where: Range) -> tuple[Range, str] | None:
-        """The range of the old text that a range of the new one was, with its text.
+        """The old range and text of a range of the new text.
 
-        None for what is new.
+        None if it is new.
         """
         start, end = (
             self._offset(where.line, where.column),
@@ -68,7 +68,7 @@ class Origins:
         return place, self._before.text[old_start:old_end]
 
     def holds(self, construct: str) -> bool:
-        """Whether an excerpt is one of the old text."""
+        """Whether an excerpt occurs in the old text."""
         return construct.removesuffix("…") in self._words
 
     @cached_property
@@ -76,14 +76,14 @@ class Origins:
         return " ".join(self._before.text.split())
 
     def near(self, where: Range) -> tuple[int, int]:
-        """About where in the old text, by line and column, something new stands."""
+        """The approximate old position, by line and column, of something new."""
         return self._place(self._old(self._offset(where.line, where.column))[0])
 
     def _offset(self, line: int, column: int) -> int:
         return self._after.starts[min(line, len(self._after.lines)) - 1] + column - 1
 
     def _old(self, offset: int) -> tuple[int, bool]:
-        """The offset in the old text, and whether what is there stood there."""
+        """The offset in the old text, and whether the position is unchanged."""
         if not self._parts:
             return 0, False
         part = self._parts[max(bisect_right(self._starts, offset) - 1, 0)]
@@ -97,7 +97,7 @@ class Origins:
 
 
 def _parts(before: Sequence[str], after: Sequence[str]) -> Iterator[_Part]:
-    """Which parts of a text are those of another: by lines, and within changed lines by tokens."""
+    """The parts that two texts share: by lines, and within changed lines by tokens."""
     start = old = 0
     for lines_before, lines_after, same in _blocks(before, after):
         parts: Iterable[_Block] = [(lines_before, lines_after, same)]
@@ -124,11 +124,11 @@ def _blocks(before: Sequence[str], after: Sequence[str]) -> Iterator[_Block]:
 def of_original(
     origins: Origins, read: Sequence[Diagnostic], made: Sequence[Diagnostic], *, stays: bool
 ) -> list[Diagnostic]:
-    """What was said of a text, and of another that was made of it, as said of the first.
+    """Diagnostics for a text, and for another derived from it, expressed for the first.
 
-    What is new in the second came from a construct that was rewritten (in `read`): nothing more is
-    said of it, unless it could not be migrated then. Where the file `stays` as it was, so do these
-    constructs, for the reason that everything does.
+    What is new in the second came from a construct that was rewritten (in `read`): it isn't
+    reported again, unless it could not be migrated then. If the file `stays` as it was, so do these
+    constructs, for the same reason as everything else.
     """
     rewritten = [d for d in read if d.outcome is Outcome.REWRITTEN]
     found: list[Diagnostic] = []
@@ -141,7 +141,7 @@ def of_original(
         if said.range == START and not said.construct:
             found.append(said)
         elif place is not None:
-            text = said.construct  # of a method, with what it is called on
+            text = said.construct  # of a method, with its object
             if not origins.holds(text):
                 text = shortened(place[1])
             found.append(replace(said, range=place[0], construct=text))

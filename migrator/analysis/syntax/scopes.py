@@ -1,4 +1,4 @@
-"""Scopes: one walk over a file's tree, which records parents, scopes and bindings."""
+"""Scopes: one walk over a file's tree that records parents, scopes and bindings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """One place where a scope gives a meaning to a name."""
+    """One binding of a name in a scope."""
 
     kind: str  # import, assign, item, loop, with, param, def, class, except, other
     node: ast.AST
-    value: ast.expr | None = None  # what is assigned, iterated over, entered, or the default
+    value: ast.expr | None = None  # the value assigned, iterated over, or entered, or the default
     annotation: ast.expr | None = None
     qualname: str | None = None  # imports only
-    index: int | None = None  # items only: the place in what is unpacked
+    index: int | None = None  # items only: the position in the unpacked value
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class Scopes:
         self.class_attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
         self.dotted_assignments: dict[str, list[ast.expr]] = {}
         self.by_id: dict[str, list[ast.Name]] = {}
-        self.given: dict[ast.stmt, set[str]] = {}  # names that have a value behind a statement
+        self.given: dict[ast.stmt, set[str]] = {}  # names that have a value after a statement
         self._scope_of: dict[ast.AST, Scope] = {}
         for statement in tree.body:
             self._visit(statement, tree, self.top)
@@ -241,7 +241,7 @@ class Scopes:
 
     @cached_property
     def by_attribute(self) -> dict[str, list[ast.Attribute]]:
-        """The attributes that are said in the file, by their name, in its order."""
+        """The attributes in the file, by name, in source order."""
         found: dict[str, list[ast.Attribute]] = {}
         for node in self.all(ast.Attribute):
             found.setdefault(node.attr, []).append(node)
@@ -285,7 +285,7 @@ class Scopes:
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes in a node, but for those that say nothing by themselves: `Load()`, `Add()`."""
+    """A node's children, except those that carry no meaning by themselves: `Load()`, `Add()`."""
     kind = type(node)
     if kind not in _HOLDING:
         _HOLDING[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
@@ -299,7 +299,7 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
                     yield item
 
 
-_HOLDING: dict[type, tuple[str, ...]] = {}  # by the kind of node, its fields that may hold others
+_HOLDING: dict[type, tuple[str, ...]] = {}  # by type of node: the fields that may hold nodes
 _PLAIN = frozenset({
     "ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "type_comment",
     "type_ignores", "conversion", "simple", "is_async", "kwd_attrs",
@@ -307,7 +307,7 @@ _PLAIN = frozenset({
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """All statements of a module; expressions, which hold none, are not looked into."""
+    """All statements of a module; expressions, which contain none, are skipped."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()

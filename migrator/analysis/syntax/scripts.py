@@ -1,4 +1,4 @@
-"""Scripts: whether a module is a program that is started, by what it says itself."""
+"""Scripts: whether a module is a program that is started, judging by its own code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", 
 
 
 def is_script(names: Names) -> bool | None:
-    """True for a program that is started, False for a library, None where only callers tell."""
+    """True for a program that is started, False for a library, None if only its users can tell."""
     active = False
     for statement in names.tree.body:
         if is_main_guard(statement) or starts_a_cell(statement):
@@ -25,7 +25,7 @@ def is_script(names: Names) -> bool | None:
 
 
 def starts_a_cell(statement: ast.stmt) -> bool:
-    """Whether a cell of a notebook begins there."""
+    """Whether a cell of a notebook starts there."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
             return name == CELL

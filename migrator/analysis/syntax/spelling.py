@@ -1,12 +1,12 @@
-"""How a file spells what new code of it names."""
+"""How new code in a file should spell names."""
 
 from migrator.analysis.syntax.names import Names
 
 
 def of_torch(names: Names, name: str) -> tuple[str, tuple[str, ...]]:
-    """A name of torch as this file spells it, and the imports that it needs.
+    """A torch name as this file spells it, and the imports that it needs.
 
-    Its longest module that is imported counts.
+    The longest imported module of its path is used.
     """
     head, bracket, rest = name.partition("(")
     path = head.split(".")

@@ -1,4 +1,4 @@
-"""Attention scores of which a cache of keys is one part: whether they go to one masked softmax."""
+"""Attention scores computed from a cache of keys: whether they all go to one masked softmax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOVES = {"transpose": 2, "permute": 4, "repeat_interleave": 2, "contiguous": 0,
 
 
 class CachedScores:
-    """What a function computes of its caches, which it reads from a statement on."""
+    """What a function computes from its caches, which it reads from a statement on."""
 
     def __init__(
         self, names: Names, function: ast.FunctionDef, caches: set[str], choice: ast.If
@@ -56,7 +56,7 @@ class CachedScores:
         return False
 
     def is_one_value(self, node: ast.expr) -> bool:
-        """A name that is stored once."""
+        """Whether a name is assigned only once."""
         return isinstance(node, ast.Name) and len(self._stores(node.id)) == 1
 
     def _stores(self, name: str) -> list[ast.Name]:
@@ -69,7 +69,7 @@ class CachedScores:
         return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name]
 
     def is_told_alike(self, statement: ast.stmt, choice: ast.If) -> bool:
-        """Whether one runs where the other does: always, or if `use_cache`, `self.use_cache`."""
+        """Whether both have the same condition: always, or if `use_cache`, `self.use_cache`."""
         blocks = [self._names.parents[node] for node in (statement, choice)]
         if blocks[0] is blocks[1] is self._function:
             return True
@@ -86,7 +86,7 @@ class CachedScores:
     # ---- lengths ---------------------------------------------------------------------------------
 
     def is_up_to_length(self, key: ast.expr) -> bool:
-        """`:length`, where that is how many keys there are."""
+        """`:length`, if that is the number of keys."""
         match key:
             case ast.Slice(None, ast.Name(name), None):
                 made = [s for n in self._stores(name) if (s := self._names.statement(n))]
@@ -96,7 +96,7 @@ class CachedScores:
         return False
 
     def _is_length(self, node: ast.expr | None) -> bool:
-        """`keys.shape[-2]`: what has as many columns as there are scores is that."""
+        """`keys.shape[-2]`, or the size of anything with a column for each score."""
         match node:
             case ast.Subscript(ast.Attribute(value, "shape"), key):
                 return self._is_view(value, self._held) and not isinstance(key, ast.Slice)
@@ -107,7 +107,7 @@ class CachedScores:
     # ---- from the product to the weights ---------------------------------------------------------
 
     def are_hidden(self, hidden: ast.Subscript, dim: int) -> bool:
-        """Whether all that is read of the caches is weighed, and hidden by this mask."""
+        """Whether everything read from the caches is weighted, and hidden by this mask."""
         lengths: set[str] = set()
         products: list[ast.expr] = []
         for node in self._behind:
@@ -143,7 +143,7 @@ class CachedScores:
         return False
 
     def _whole(self, node: ast.expr) -> tuple[ast.expr, ast.AST]:
-        """The view that an expression is part of, and what is made of it."""
+        """The view that an expression is part of, and what is derived from it."""
         above = self._names.parents[node]
         while True:
             call = self._names.parents[above]
@@ -155,7 +155,7 @@ class CachedScores:
                 return node, above
 
     def _is_size(self, node: ast.AST, dim: int, lengths: set[str]) -> bool:
-        """`keys.shape[-1]`, which stays what it is, or `length = keys.shape[-2]`."""
+        """`keys.shape[-1]`, which doesn't change, or `length = keys.shape[-2]`."""
         read = self._names.parents[node]
         if not isinstance(read, ast.Subscript | ast.Call):
             return False
@@ -171,7 +171,7 @@ class CachedScores:
         return self._is_up_to(read)
 
     def _has_four_dimensions(self) -> bool:
-        """Whether new keys are seen to be of shape (batch, tokens, heads, size), or so."""
+        """Whether new keys are known to have a shape like (batch, tokens, heads, size)."""
         return any(
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -204,7 +204,7 @@ class CachedScores:
         return False
 
     def _follows(self, made: ast.stmt, scores: str, mask: str, product: ast.expr) -> bool:
-        """Scores are scaled and masked, then weights: nothing else is done with either."""
+        """Scores are scaled and masked, then become weights: nothing else is done with either."""
         body = self._function.body
         if made not in body:
             return False

@@ -1,4 +1,4 @@
-"""Masks that a model makes for several tokens, by which none looks at a later one.
+"""Masks that a model creates for several tokens, so that none attends to a later one.
 
 mask = None
 if length > 1:
@@ -20,7 +20,7 @@ _JOINS = ("torch.hstack", "torch.cat", "torch.concat")
 
 
 def causal_mask(names: Names, function: ast.FunctionDef, start: str) -> ast.If | None:
-    """The statement that makes the mask, which is None before and then only passed on."""
+    """The statement that creates the mask, which is None before and then only passed on."""
     for number, statement in enumerate(function.body):
         match statement:
             case ast.If(ast.Compare(length, [ast.Gt()], [ast.Constant(value=1)]), body, []):
@@ -51,7 +51,7 @@ def _is_none(statement: ast.stmt) -> bool:
 
 
 def _is_given(names: Names, use: ast.Name) -> bool:
-    """Whether it is an argument of a call of the program's own."""
+    """Whether it is an argument of a call to the program's own code."""
     above = names.parents.get(use)
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
     return isinstance(call, ast.Call) and names.qualified(call.func) is None
@@ -63,7 +63,7 @@ class _Reader:
     def __init__(self, names: Names, name: str, start: str, length: ast.expr) -> None:
         self._names, self._name, self._start = names, name, start
         self._length = ast.dump(length)
-        self._is = ""  # what the mask is so far: "full" of minus infinity, or "upper"
+        self._is = ""  # the mask's state: "full" of minus infinity, or "upper"
 
     def is_causal(self, body: list[ast.stmt]) -> bool:
         for statement in body:
@@ -106,13 +106,13 @@ class _Reader:
         return square and ast.unparse(value) in _MINUS_INFINITY
 
     def _upper(self, value: str, diagonal: ast.expr | None) -> str:
-        """`triu(mask, 1)`; of a square one also `start + 1`, which is 1 where shapes fit at all"""
+        """`triu(mask, 1)`; for a square mask also `start + 1`, which is 1 if shapes match at all"""
         known = ("1", f"{self._start} + 1", f"1 + {self._start}")
         right = value == "full" and diagonal is not None and ast.unparse(diagonal) in known
         return "upper" if right else ""
 
     def _is_behind_zeros(self, call: ast.Call, name: str) -> bool:
-        """`hstack([zeros(length, start), mask])`: all that was there before is seen."""
+        """`hstack([zeros(length, start), mask])`: all earlier tokens are visible."""
         along = argument(call, 1, "dim")
         if name != "torch.hstack" and (along is None or ast.unparse(along) not in ("1", "-1")):
             return False

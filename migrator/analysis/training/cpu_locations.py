@@ -1,4 +1,4 @@
-"""Places that are the CPU wherever a program names them, also as a parameter of a function."""
+"""Locations that are always the CPU, also if they are a parameter of a function."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from migrator.analysis.project.program_files import ProgramFile, mentions
 from migrator.analysis.syntax.names import argument, parameters
 from migrator.analysis.values.kinds import Kind
 
-_DEEPEST = 4  # functions that hand a place on
+_DEEPEST = 4  # functions that pass a location on
 
 
 def is_always_cpu(at: ProgramFile, place: ast.expr, depth: int = 0) -> bool:
-    """Whether a place is the CPU: of a parameter, what all calls give it, not its default alone."""
+    """Whether a location is always the CPU: for a parameter, in all calls, not only by default."""
     if at.flow.kind(place) != Kind.CPU or depth > _DEEPEST:
         return False
     if not isinstance(place, ast.Name):
@@ -22,7 +22,7 @@ def is_always_cpu(at: ProgramFile, place: ast.expr, depth: int = 0) -> bool:
 
 
 def _may_be_given(at: ProgramFile, parameter: ast.AST, depth: int) -> bool:
-    """Whether a call gives a parameter another place than the CPU."""
+    """Whether a call passes a location other than the CPU to a parameter."""
     function = at.names.parents.get(parameter)
     if not isinstance(function, ast.FunctionDef):
         return True
@@ -32,7 +32,7 @@ def _may_be_given(at: ProgramFile, parameter: ast.AST, depth: int) -> bool:
         return True
     is_method = isinstance(at.names.parents.get(function), ast.ClassDef)
     if is_method and function.name == "__init__":
-        return True  # as many classes call others' by super()
+        return True  # as many classes call others' through super()
     for file in at.files(function.name):
         for node in mentions(file, function, is_method):
             call = file.names.parents.get(node)

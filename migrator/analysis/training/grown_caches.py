@@ -1,4 +1,4 @@
-"""Caches of keys and values that a module joins with those of new tokens: those of one known form.
+"""Caches of keys and values that a module concatenates with new tokens: those of one known form.
 
     if self.keys is None:
         self.keys, self.values = k, v
@@ -10,9 +10,9 @@
     self.position += n
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
 
-A table that is a causal mask says how many tokens there can be, a counter where the new ones are.
-What is read of a cache goes to one softmax, which hides what the table says, so that a cache may
-be as long as the table from the beginning. Where a new text begins, only the counter needs to.
+A table that is a causal mask limits the number of tokens, a counter gives the position of new ones.
+Everything read from a cache goes to one softmax, which the table masks, so the cache can have the
+table's length from the beginning. For a new text, only the counter has to be reset.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
 
 @dataclass(frozen=True)
 class Grown:
-    """`self.name`, which begins as `new`, and is joined with it later."""
+    """`self.name`, which starts as `new`, and is concatenated with it later."""
 
     name: str
     new: str
@@ -51,12 +51,12 @@ class GrownCaches:
     counter: Counter
     table: str  # the mask
     hidden: ast.Subscript  # its rows for the new tokens
-    emptied: list[ast.Assign]  # self.keys = None, where the counter begins anew
+    emptied: list[ast.Assign]  # self.keys = None, where the counter is reset
 
 
 @once_in
 def grown_caches(names: Names, tree: ast.Module) -> list[GrownCaches]:
-    """Those of a file that are known."""
+    """The known caches of a file."""
     if not any(_is_join(names, call) for call in names.all(ast.Call)):
         return []
     if not stops_gradients(names):
@@ -76,7 +76,7 @@ def _is_join(names: Names, call: ast.Call) -> bool:
 
 
 def _choices(function: ast.FunctionDef) -> Iterator[ast.If]:
-    """`if self.keys is None:`, in the function or where it is told to keep a cache."""
+    """`if self.keys is None:`, in the function or under a flag that enables the cache."""
     for statement in function.body:
         inner = statement.body if isinstance(statement, ast.If) else []
         for node in (statement, *inner):
@@ -115,7 +115,7 @@ def _read(
 
 
 def _assigned(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
-    """The targets and values of plain assignments; of anything else a name that nothing has."""
+    """The targets and values of plain assignments; for anything else a name that nothing has."""
     for statement in body:
         found = assigned(statement)
         yield from ((ast.unparse(target), value) for target, value in found)
@@ -143,7 +143,7 @@ def _joined(names: Names, statement: ast.stmt) -> tuple[Grown, int] | None:
 def _is_only_here(
     names: Names, owner: ast.ClassDef, function: ast.FunctionDef, name: str, choice: ast.If
 ) -> bool:
-    """Whether nothing else than this method reads the cache, or gives it more than None."""
+    """Whether only this method reads the cache, and nothing else assigns more than None to it."""
     begins = False
     for node in ast.walk(names.tree):
         match node:
@@ -178,7 +178,7 @@ def _is_none(names: Names, node: ast.Attribute) -> bool:
 
 
 def _emptied(names: Names, counter: Counter, caches: set[str]) -> list[ast.Assign] | None:
-    """The statements that empty the caches, if each stands with one that resets the counter."""
+    """The statements that clear the caches, if each is next to one that resets the counter."""
     found: dict[ast.stmt, set[str]] = {}
     for node in ast.walk(counter.owner):
         if isinstance(node, ast.Assign) and getattr(names.function(node), "name", "") != "__init__":
@@ -207,7 +207,7 @@ def _hidden(
     scores: CachedScores,
     choice: ast.If,
 ) -> ast.Subscript | None:
-    """`hidden = self.mask[self.position : self.position + n, :length]`, where there is a cache."""
+    """`hidden = self.mask[self.position : self.position + n, :length]`, if there is a cache."""
     found = [(n, at) for n, at in counter.slices if names.function(n) is function and at == 0]
     found = [(n, at) for n, at in found if (dotted(_table(n)) or "").startswith("self.")]
     if len(found) != 1:
@@ -245,7 +245,7 @@ def _is_causal(names: Names, owner: ast.ClassDef, table: str) -> bool:
     for node in ast.walk(owner):
         match node:
             case ast.Attribute(ctx=ast.Store()) if dotted(node) == table:
-                return False  # what is no buffer stays where it was made
+                return False  # anything but a buffer stays on the device where it was created
             case ast.Call(
                 ast.Attribute(ast.Name("self"), "register_buffer"),
                 [ast.Constant(str(name)), value, *_],

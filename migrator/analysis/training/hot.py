@@ -1,7 +1,7 @@
-"""Hot places: where a value costs time, for advice.
+"""Hot places: where reading a value costs time, for advice.
 
-A hot place runs again and again: the forward pass of a model, a round of a loop that trains or
-calls a model, a function of the file that such a round calls.
+A hot place runs repeatedly: the forward pass of a model, an iteration of a loop that trains or
+calls a model, a function of the file that such an iteration calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.
 
 
 class Hot(Tensors):
-    """Where a file works on the device in each round, and which of its values are tensors there."""
+    """Where a file uses the device in each iteration, and which of its values are tensors there."""
 
     def __init__(self, names: Names, flow: Flow) -> None:
         super().__init__(names, flow)
@@ -33,7 +33,7 @@ class Hot(Tensors):
         return self.names.function(node) in self._called_in_rounds()
 
     def loop(self, node: ast.AST) -> Loop | None:
-        """The innermost loop around a node, if it trains or calls a model in each round."""
+        """The innermost loop around a node, if it trains or calls a model in each iteration."""
         below = node
         for above in self.names.ancestors(node):
             if isinstance(above, (*DEFINITIONS, ast.Lambda)):
@@ -54,7 +54,7 @@ class Hot(Tensors):
         return known
 
     def in_some_rounds(self, node: ast.AST, loop: ast.AST) -> bool:
-        """Whether an `if` in the loop, which does not hold its work, decides about a node."""
+        """Whether a node depends on a condition in the loop that doesn't cover the loop's work."""
         below = node
         for above in self.names.ancestors(node):
             if above is loop:
@@ -73,7 +73,7 @@ class Hot(Tensors):
 
     @once_in
     def waits_for_a_person(self, loop: Loop) -> bool:
-        """Whether each round reads what somebody types, beside which the device is quick."""
+        """Whether each iteration waits for user input, compared to which the device is fast."""
         header = loop.iter if isinstance(loop, ast.For) else loop.test
         return any(
             self.names.qualified(node) in _TYPED

@@ -1,4 +1,4 @@
-"""Caches of keys and values that a model writes at a number: those of a few known forms.
+"""Caches of keys and values that a model writes at an integer position: those of a few known forms.
 
     self.keys[:, start : start + length] = k
     self.values[:, start : start + length] = v
@@ -7,10 +7,10 @@
         scores = scores + mask
     return scores.softmax(-1) @ self.values[:, : start + length]
 
-In these all of what the file does with the position is seen: it is where the caches are written and
-tables are read, it is the length of a causal mask, or it is passed on. What is read of a cache goes
-to one softmax, or to `scaled_dot_product_attention`, so that what is behind the last position can
-be hidden there.
+In these forms all uses of the position are known: the caches are written and tables are read there,
+it is the length of a causal mask, or it is passed on. Everything read from a cache goes to one
+softmax, or to `scaled_dot_product_attention`, so that anything after the last position can be
+hidden there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LENGTH = re.compile(r"\w+(?:\.shape\[-?\d+\]|\.size\(-?\d+\))?")
 
 @dataclass(frozen=True)
 class Part:
-    """A subscript of which one key, at `place`, is made of the position."""
+    """A subscript with one key, at `place`, that is computed from the position."""
 
     node: ast.Subscript
     place: int
@@ -49,25 +49,25 @@ class Part:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where attention scores are seen in whole."""
+    """Where attention scores are completely known."""
 
     cache: Part
     weights: ast.Call  # softmax(scores), or scaled_dot_product_attention
     scores: str  # "" for the latter
-    is_causal: bool  # a mask comes from elsewhere, where there are several tokens
+    is_causal: bool  # a mask is passed in, if there are several tokens
 
 
 @dataclass
 class Pass:
-    """A function that is given the position of its first token."""
+    """A function that receives the position of its first token."""
 
     function: ast.FunctionDef
     start: ast.arg
-    length: ast.expr  # how many tokens
+    length: ast.expr  # the number of tokens
     at: list[Part] = field(default_factory=list)  # [start : start + length]
     until: list[Part] = field(default_factory=list)  # [: start + length]
     attention: Attention | None = None
-    mask: ast.If | None = None  # makes that for several tokens
+    mask: ast.If | None = None  # creates it for several tokens
 
     @property
     def first(self) -> ast.stmt:
@@ -112,7 +112,7 @@ def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
 
 
 def _pass(names: Names, function: ast.FunctionDef) -> Pass | None:
-    """A method with slices that are made of a parameter and a length."""
+    """A method with slices computed from a parameter and a length."""
     made: Pass | None = None
     parameters = {a.arg: a for a in function.args.args[1:]}
     for node in _own(names, function, ast.Subscript):
@@ -137,7 +137,7 @@ def _pass(names: Names, function: ast.FunctionDef) -> Pass | None:
 def _masking(
     names: Names, tree: ast.Module, given: set[str], known: set[ast.FunctionDef]
 ) -> Iterator[Pass]:
-    """Methods that make a mask, and read nothing at the position themselves."""
+    """Methods that create a mask, and read nothing at the position themselves."""
     for function in _methods(tree):
         for start in function.args.args[1:] if function not in known else ():
             mask = causal_mask(names, function, start.arg) if start.arg in given else None
@@ -155,7 +155,7 @@ def _own(names: Names, function: ast.AST, kind: type[Node]) -> Iterator[Node]:
 
 
 def _is_known(names: Names, made: Pass) -> bool:
-    """Whether all that it does with the position is known, and happens in each call."""
+    """Whether all uses of the position are known, and happen in each call."""
     parts = [*made.at, *made.until]
     bases = {c for part in parts for c in ast.walk(part.node.value)}
     if any(isinstance(n, ast.Name) and n.id == made.start.arg for n in bases):
@@ -185,13 +185,13 @@ def _is_write(part: Part) -> bool:
 
 
 def _has_plain_keys(part: Part) -> bool:
-    """`[:b, start : start + n, :]`: others move the dimension that an index is for."""
+    """`[:b, start : start + n, :]`: other keys move the dimension that an index is for."""
     others = [key for place, key in enumerate(part.keys) if place != part.place]
     return all(isinstance(k, ast.Slice) and k.lower is None and k.step is None for k in others)
 
 
 def _is_steady(names: Names, made: Pass) -> bool:
-    """Whether position and length stay what they are in the function."""
+    """Whether position and length don't change in the function."""
     of_length = [n.id for n in ast.walk(made.length) if isinstance(n, ast.Name)]
     stores = [n.id for n in ast.walk(made.function) if isinstance(n, ast.Name)
               and not isinstance(n.ctx, ast.Load)]  # fmt: skip
@@ -204,7 +204,7 @@ def _is_steady(names: Names, made: Pass) -> bool:
 
 
 def _is_passed_on(names: Names, use: ast.Name, function: ast.AST) -> bool:
-    """Whether the position is an argument of a call, of the program's own."""
+    """Whether the position is an argument of a call to the program's own code."""
     above = names.parents.get(use)
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
     return (
@@ -263,7 +263,7 @@ def _is_assigned(names: Names, part: Part) -> bool:
 
 
 def _is_finite(names: Names, owner: ast.ClassDef, cache: str) -> bool:
-    """Whether a cache begins as zeros: `self.keys = torch.zeros(…).cuda()`."""
+    """Whether a cache starts as zeros: `self.keys = torch.zeros(…).cuda()`."""
     made = False
     for node in ast.walk(owner):
         match node:
@@ -314,7 +314,7 @@ def _of_sdpa(made: Pass, cache: Part, call: ast.Call) -> Attention | None:
 
 
 def _of_scores(names: Names, made: Pass, cache: Part, call: ast.Call) -> Attention | None:
-    """Scores that are a product of queries and keys, and no more than scaled and masked."""
+    """Scores that are a product of queries and keys, and only scaled and masked."""
     is_function = names.qualified(call.func) is not None
     dim = argument(call, 1 if is_function else 0, "dim")
     given = call.args[0] if is_function and call.args else getattr(call.func, "value", None)

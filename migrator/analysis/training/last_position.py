@@ -1,4 +1,4 @@
-"""A model that keeps the last position itself: `return self.head(x[:, [-1], :])`"""
+"""A model that selects the last position itself: `return self.head(x[:, [-1], :])`"""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LAST = (":, [-1], :", ":, [-1]", ":, -1:", ":, -1:, :")
 
 
 def is_returned(names: Names, kept: ast.expr, forward: ast.FunctionDef, call: ast.Call) -> bool:
-    """Whether what `forward` returns to the call is made of this one position, in any case.
+    """Whether the result of `forward` is always computed from this one position.
 
-    That is a result of modules, which is returned or given the name that all returns have; in the
-    one branch, if there is a choice, that the call comes to.
+    This means a result of modules, which is returned or assigned to the name in all returns; if
+    there is a choice, in the branch that the call takes.
     """
     statement = names.statement(kept)
     if any(_changes_length(node) for node in ast.walk(forward)):
@@ -55,7 +55,7 @@ def is_returned(names: Names, kept: ast.expr, forward: ast.FunctionDef, call: as
         return False
     then = statement in choice.body
     other = choice.orelse if then else choice.body
-    if isinstance(statement, ast.Return):  # what is behind the choice is not come to
+    if isinstance(statement, ast.Return):  # code after the choice isn't reached
         other = [*other, *forward.body[forward.body.index(choice) + 1 :]]
     elsewhere = {node for part in other for node in ast.walk(part)}
     if not all(result is statement or result in elsewhere for result in results):
@@ -64,7 +64,7 @@ def is_returned(names: Names, kept: ast.expr, forward: ast.FunctionDef, call: as
 
 
 def _changes_length(node: ast.AST) -> bool:
-    """`torch.cat`, by which the last position may come to stand elsewhere than in the window"""
+    """`torch.cat`, after which the last position may differ from that of the window"""
     called = node.func if isinstance(node, ast.Call) else None
     return called is not None and (dotted(called) or "").rpartition(".")[2] in _LONGER
 
@@ -73,7 +73,7 @@ _LONGER = ("cat", "concat", "concatenate", "hstack", "pad", "flip", "roll")
 
 
 def _is_chosen(test: ast.expr, then: bool, forward: ast.FunctionDef, call: ast.Call) -> bool:
-    """Whether a call that gives one argument only comes to this branch of `x is None`."""
+    """Whether a call with only one argument takes this branch of `x is None`."""
     match test:
         case ast.Compare(ast.Name(name), [ast.Is() | ast.IsNot() as op], [ast.Constant(None)]):
             pass

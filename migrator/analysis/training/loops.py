@@ -1,7 +1,7 @@
 """Training: where a program steps its optimizers, for any target. Found on the `ast`, never run.
 
-Only an optimizer's step is an optimizer's step: `scheduler.step()`, `env.step()`, `self.step()` are
-told apart by what the receiver is (flow), then by its name; what stays unclear is said so.
+`scheduler.step()`, `env.step()` and `self.step()` aren't an optimizer's step: the receiver's value
+(flow) tells them apart, then its name; unclear cases are reported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from migrator.analysis.values.kinds import Kind
 
 
 def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
-    """Whether `x.step(…)` changes parameters; None where nothing tells."""
+    """Whether `x.step(…)` changes parameters; None if unknown."""
     assert isinstance(call.func, ast.Attribute)
     receiver = call.func.value
     kind = flow.kind(receiver)
@@ -66,10 +66,10 @@ def trains(node: ast.AST) -> bool:
 
 
 def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
-    """The statement behind which a step of the loop is over.
+    """The statement after which a step of the loop is complete.
 
-    Out of `if (i + 1) % n == 0:`, since the gradients of every round have to be computed; out of
-    `for opt in optimizers:`; behind the last of several steps in a row.
+    Not inside `if (i + 1) % n == 0:`, because each iteration's gradients have to be computed; not
+    inside `for opt in optimizers:`; after the last of several steps in a row.
     """
     at = names.statement(call)
     assert at is not None
@@ -88,7 +88,7 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
 
 
 def speaks_of_training(tree: ast.AST) -> bool:
-    """True for code that may train, if only by what it is called: a hint."""
+    """True for code that may train, judging only by names: a hint."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr="backward") | ast.Call(func=ast.Attribute(attr="train")):
@@ -121,7 +121,7 @@ def _identifiers(node: ast.AST) -> tuple[str, ...]:
 
 
 def stops_gradients(names: Names) -> bool:
-    """True for code that switches gradients off, for a block or for a function."""
+    """True for code that turns gradients off, for a block or for a function."""
     blocks: list[ast.With | ast.AsyncWith] = [*names.all(ast.With), *names.all(ast.AsyncWith)]
     given = [item.context_expr for block in blocks for item in block.items]
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [*names.all(ast.FunctionDef)]
@@ -134,13 +134,13 @@ _NO_GRADIENTS = ("torch.no_grad", "torch.inference_mode", "torch.autograd.no_gra
                  "torch.autograd.inference_mode", "torch.set_grad_enabled")  # fmt: skip
 READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
 READING_FUNCTIONS = frozenset({"print", "float", "int", "bool"})
-_READING_WHOLE = frozenset({"all", "any"})  # where they are given a tensor
+_READING_WHOLE = frozenset({"all", "any"})  # if called with a tensor
 
 
 def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast.While]:
-    """Loops that call a model in each round, where no gradients are recorded: the innermost ones.
+    """Loops that call a model in each iteration without recording gradients: the innermost ones.
 
-    Loops of `forward` are parts of a model.
+    Loops of `forward` are part of a model.
     """
     found: dict[ast.AST, None] = {}
     for call in names.all(ast.Call) if stops_gradients(names) else ():
@@ -164,7 +164,7 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
 
 
 def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
-    """The loop that runs a call without gradients, None for another one."""
+    """The loop around a call without gradients, None for any other call."""
     function = names.function(call)
     if function is None:
         decorators: list[ast.expr] = []
@@ -203,9 +203,9 @@ def _runs_over_models(loop: ast.AST, call: ast.Call) -> bool:
 
 
 def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stmt | None:
-    """The statement that a boundary stands behind; None where none is needed.
+    """The statement after which a boundary goes; None if none is needed.
 
-    Not above the last call of a model, and in front of the first statement that reads a value.
+    Not before the last call of a model, and before the first statement that reads a value.
     """
     block: list[ast.stmt] = loop.body
     at = _last_model_call(flow, block)
@@ -233,7 +233,7 @@ def calls_model(flow: Flow, node: ast.AST) -> bool:
 
 @once
 def reads(statement: ast.AST) -> bool:
-    """True for a statement that asks for the values of tensors."""
+    """True for a statement that reads the values of tensors."""
     for node in ast.walk(statement):
         match node:
             case ast.Call(func=ast.Attribute(attr=name)) if name in READING_METHODS:
@@ -248,7 +248,7 @@ def reads(statement: ast.AST) -> bool:
 
 
 def following(names: Names, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements behind one, in its block."""
+    """The statements after one, in its block."""
     block = names.block(statement)
     return block[block.index(statement) + 1 :] if block else []
 
@@ -258,8 +258,8 @@ def _is_step(statement: ast.stmt) -> bool:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="step"))):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"), args=args, keywords=[])):
-            # `scaler.update()`, `ema.update(model)`; a meter is given a time, or what was read, and
-            # reads what it is given (`metric_logger.update(loss=loss)`)
+            # `scaler.update()`, `ema.update(model)`; a meter gets a time, or a value already read;
+            # it reads its argument (`metric_logger.update(loss=loss)`)
             return all(isinstance(each, ast.Name | ast.Attribute) for each in args)
     return False
 

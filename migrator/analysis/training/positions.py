@@ -1,4 +1,4 @@
-"""Loops that give a model tokens from one position to another: `model(x[:, begin:end], begin)`."""
+"""Loops that pass a model tokens from one position to another: `model(x[:, begin:end], begin)`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migrator.analysis.training.hot import Hot, Loop
 
 @dataclass(frozen=True)
 class Window:
-    """What a model is given in such a loop."""
+    """The tokens that a model receives in such a loop."""
 
     node: ast.Subscript  # x[:, begin:end]
     call: ast.Call
@@ -21,7 +21,7 @@ class Window:
 
     @property
     def numbers(self) -> list[ast.expr]:
-        """The arguments that are one of the bounds, too, or a name of which one is made."""
+        """The arguments that are also one of the bounds, or a name from which one is computed."""
         bounds = [ast.dump(self.begin), ast.dump(self.end)]
         names = {n.id for part in (self.begin, self.end) for n in ast.walk(part)
                  if isinstance(n, ast.Name)}  # fmt: skip
@@ -33,13 +33,13 @@ class Window:
 
     @property
     def positions(self) -> str:
-        """Those of its tokens, as a list or a tensor on the CPU."""
+        """The positions of its tokens, as a list or a tensor on the CPU."""
         begin, end = ast.unparse(self.begin), ast.unparse(self.end)
         one = ast.unparse(ast.parse(f"{end} - 1")) == begin
         return f"[{begin}]" if one else f"torch.arange({begin}, {end})"
 
     def beside(self) -> Iterator[tuple[ast.Subscript, int]]:
-        """Other subscripts in the loop of which a key is such a number, and which one."""
+        """Other subscripts in the loop with such a number as a key, and which number."""
         changing = _changing(self.loop)
         numbers = {n.id for part in (self.begin, self.end) for n in ast.walk(part)
                    if isinstance(n, ast.Name) and n.id in changing}  # fmt: skip
@@ -52,7 +52,7 @@ class Window:
 
 
 def window(hot: Hot, node: ast.Subscript) -> Window | None:
-    """A subscript as a model's window, if it is one in a loop that changes its bounds."""
+    """A subscript as a model's window, if it is in a loop that changes its bounds."""
     match keys(node), hot.names.parents.get(node):
         case (
             [ast.Slice(None, None, None), ast.Slice(ast.expr() as begin, ast.expr() as end, None)],
@@ -66,14 +66,14 @@ def window(hot: Hot, node: ast.Subscript) -> Window | None:
 
 
 def windows(hot: Hot) -> Iterator[Window]:
-    """Those of a file whose model is given one number with them."""
+    """The windows of a file whose model also receives a number."""
     for node in hot.names.all(ast.Subscript):
         if (told := window(hot, node)) is not None and len(told.numbers) == 1:
             yield told
 
 
 def _changing(loop: Loop) -> set[str]:
-    """Names that have another value in each round."""
+    """Names whose value changes in each iteration."""
     parts = [loop.target, *loop.body] if isinstance(loop, ast.For) else loop.body
     return {
         n.id
@@ -88,7 +88,7 @@ def keys(node: ast.Subscript) -> list[ast.expr]:
 
 
 def with_key(node: ast.Subscript, place: int, key: ast.expr | None) -> ast.expr:
-    """`x[…, key, …]`; without a key all of that dimension."""
+    """`x[…, key, …]`; without a key, the whole dimension."""
     chosen = [*keys(node)]
     chosen[place] = ast.Slice() if key is None else key
     while chosen and ast.unparse(chosen[-1]) == ":":
@@ -100,13 +100,13 @@ def with_key(node: ast.Subscript, place: int, key: ast.expr | None) -> ast.expr:
 
 
 def with_key_of(node: ast.Subscript, place: int, key: ast.expr | None) -> str:
-    """The same as a template, in which `{x}` is what is subscripted."""
+    """The same as a template, in which `{x}` is the subscripted value."""
     hole = ast.Subscript(ast.Name("{x}", ast.Load()), node.slice, node.ctx)
     return ast.unparse(with_key(hole, place, key))
 
 
 def free_name(function: ast.AST, *names: str) -> str:
-    """The first of these names that a function does not have."""
+    """The first of these names that a function doesn't use."""
     taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
     taken |= {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
     return next((name for name in names if name not in taken), f"{names[-1]}_")

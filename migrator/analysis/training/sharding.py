@@ -1,8 +1,8 @@
 """Tensor parallel models: which layers of a model are divided, read from its classes.
 
 Layers are found by following `self.x = …` from the model's class on, through module lists and the
-classes of the project. What a layer does is told by its name and those beside it; only layers of
-repeated blocks are divided, since the others are small. Nothing is imported.
+project's classes. A layer's role is told by its name and those beside it; only layers of
+repeated blocks are divided, because the others are small. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUERY, _KEY, _VALUE = (
     re.compile(rf"(?:^|_)(?:to_|w)?{names}{_END}", re.I)
     for names in ("(?:q|query)", "(?:k|key)", "(?:v|value)")
 )
-# Attention's projection back, and the layers of an MLP: into the wide part, and out of it.
+# Attention's output projection, and the layers of an MLP: into the wide part, and out of it.
 _OUT = re.compile(
     r"(?:^|_)(?:proj|projection|out|to_out|to_add_out|o|wo|(?:o|c|out|attn)_?proj|proj_?out|output"
     r"|out_?lin)$",
@@ -46,17 +46,17 @@ _DEPTH = 12
 
 @dataclass(frozen=True)
 class Table:
-    """What each device has of a model's layers: `blocks.*.attn.q` → column, row or replicated."""
+    """Each device's part of a model's layers: `blocks.*.attn.q` → column, row or replicated."""
 
     model: str
     definition: ast.ClassDef
     rules: dict[str, str]
-    unknown: tuple[str, ...]  # layers of repeated blocks that no rule is about
+    unknown: tuple[str, ...]  # layers of repeated blocks without a rule
 
 
 @dataclass(frozen=True)
 class _Linear:
-    """A layer: its name, that of the module that holds it, and what it is called there."""
+    """A layer: its name, that of the module that contains it, and its attribute name there."""
 
     name: str
     holder: str
@@ -74,7 +74,7 @@ class Models:
         self.names, self.flow, self.project = names, flow, project
 
     def tables(self, inner: str) -> dict[ast.expr, Table | None]:
-        """How the models are divided that move to the device; None where a class is not known.
+        """How the models that move to the device are divided; None if a class is unknown.
 
         These are the models of `model.cuda()` and `model.to(device)`. Layers that lead back from
         the divided part are `inner`: replicated or row.
@@ -99,7 +99,7 @@ class Models:
         return found if found is not None and found.moves_as_modules_do() else None
 
     def _is_called_model(self, node: ast.expr) -> bool:
-        """Whether a value is a model by what it is assigned, or by its name."""
+        """Whether a value is a model, judging by its assignment or its name."""
         kind, name = self.flow.kind(node), (_root(node) or "")
         return bool(kind & Kind.MODULE) or (not kind and bool(_MODEL_NAME.search(name)))
 
@@ -115,13 +115,13 @@ class Models:
 
 @dataclass(frozen=True)
 class _Scope:
-    """A file, where names mean something."""
+    """A file, in which names are resolved."""
 
     names: Names
     project: Imported | None
 
     def model(self, node: ast.expr, depth: int = 0) -> _Class | None:
-        """The class of a model, if all that its name is assigned agree."""
+        """The class of a model, if all values assigned to its name agree."""
         while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr not in _SAME:
                 break
@@ -148,7 +148,7 @@ class _Scope:
         return any(isinstance(given, ast.Name) and given.id == name for given in value.args)
 
     def class_of(self, function: ast.expr, depth: int = 0) -> _Class | None:
-        """The class that a call makes an instance of.
+        """The class of which a call creates an instance.
 
         `Net(…)`, `Net.from_pretrained(…)`, `load_model(…)` of the project.
         """
@@ -191,7 +191,7 @@ class _Class:
     node: ast.ClassDef
 
     def moves_as_modules_do(self, depth: int = 0) -> bool:
-        """Whether it is an `nn.Module` without a `to` or `cuda` of its own."""
+        """Whether it is an `nn.Module` without its own `to` or `cuda`."""
         own = self.scope.names.scopes[self.node].bindings
         if depth > _DEPTH or "to" in own or "cuda" in own or "_apply" in own:
             return False
@@ -205,7 +205,7 @@ class _Class:
         return False
 
     def linears(self, prefix: str = "", depth: int = 0) -> Iterator[_Linear]:
-        """The linear layers of an instance, in the order of the source."""
+        """The linear layers of an instance, in source order."""
         if depth > _DEPTH:
             return
         for attribute, owner in self._attributes(depth).items():
@@ -213,13 +213,13 @@ class _Class:
                 tuple(owner._within(value, prefix, attribute, attribute, depth))
                 for value in owner._values(attribute)
             ]
-            if len(set(found)) == 1:  # else which of them it is turns out when the program runs
+            if len(set(found)) == 1:  # otherwise only running the program tells which of them it is
                 yield from found[0]
             for item in owner._appended(attribute):
                 yield from owner._within(item, prefix, f"{attribute}.*", attribute, depth)
 
     def _attributes(self, depth: int) -> dict[str, _Class]:
-        """All that an instance has, with the class that assigns it last."""
+        """All attributes of an instance, with the class that assigns each one last."""
         found: dict[str, _Class] = {}
         for base in self.node.bases if depth <= _DEPTH else ():
             inherited = self.scope.class_of(base)
@@ -229,7 +229,7 @@ class _Class:
         return found | dict.fromkeys(own, self)
 
     def _values(self, attribute: str) -> Iterator[ast.expr]:
-        """What may be assigned to an attribute; None, too, where that is left to a condition."""
+        """The possible values of an attribute; also None, if a condition decides."""
         values = self.scope.names.class_attributes[self.node].get(attribute, ())
         nothing = ast.Constant(None)
         for value in values:
@@ -241,7 +241,7 @@ class _Class:
     def _within(
         self, value: ast.expr, holder: str, path: str, attribute: str, depth: int
     ) -> Iterator[_Linear]:
-        """The linear layers of what is assigned to `path`."""
+        """The linear layers of the value assigned to `path`."""
         if isinstance(value, ast.IfExp):
             found = {tuple(self._within(one, holder, path, attribute, depth))
                      for one in (value.body, value.orelse)}  # fmt: skip
@@ -256,7 +256,7 @@ class _Class:
             items = list(self._items(value))
             linears = [key for key, one in items if self._is_linear(one)]
             for key, one in items:
-                # The only layer of a sequence is what the sequence is called; of two, the first
+                # The only layer of a sequence has the role of its name; of two, the first
                 # leads into the wide part.
                 role = attribute if len(linears) == 1 else key
                 if len(linears) == 2 and key in linears:
@@ -276,7 +276,7 @@ class _Class:
         return isinstance(node, ast.Call) and self.scope.is_torch(node, "Linear")
 
     def _items(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-        """What a list or a sequence of modules is made of, by number; `*` for any."""
+        """The items of a list or a sequence of modules, by number; `*` for any."""
         given = call.args
         if len(given) == 1 and isinstance(given[0], ast.List | ast.Tuple):
             given = given[0].elts
@@ -293,10 +293,10 @@ class _Class:
                 case ast.Call() if not isinstance(node, ast.Starred):
                     yield str(number), inner
             if isinstance(node, ast.Starred) and len(given) > 1:
-                return  # how many these are is not known
+                return  # their number is unknown
 
     def _collected(self, name: ast.Name) -> Iterator[ast.expr]:
-        """What is put into a local list before it becomes one of modules."""
+        """The items of a local list that becomes a list of modules."""
         for binding in self.scope.names.lookup(name):
             match binding.value:
                 case ast.ListComp(elt=item):
@@ -325,7 +325,7 @@ class _Class:
 
 
 def _entries(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    """What a dictionary of modules is made of."""
+    """The items of a dictionary of modules."""
     match call.args:
         case [ast.Dict(keys=keys, values=values)]:
             for key, value in zip(keys, values, strict=True):
@@ -336,7 +336,7 @@ def _entries(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _rules(linears: list[_Linear], inner: str) -> dict[str, str]:
-    """What each device has of the layers whose part is known from those beside them."""
+    """Each device's part of the layers whose role follows from those beside them."""
     holders: dict[str, list[_Linear]] = {}
     for layer in linears:
         if layer.repeats:
@@ -359,13 +359,13 @@ def _rules(linears: list[_Linear], inner: str) -> dict[str, str]:
 
 
 def _only(found: list[_Class | None]) -> _Class | None:
-    """The one class among those found, if there are no others and none is unknown."""
+    """The only class among those found, if there are no others and none is unknown."""
     known = {made.node: made for made in found if made is not None}
     return next(iter(known.values())) if len(known) == 1 and None not in found else None
 
 
 def _root(node: ast.expr) -> str | None:
-    """The name that a chain of calls begins with, or what is given to `compile(model)`."""
+    """The first name of a chain of calls, or the argument of `compile(model)`."""
     while True:
         match node:
             case ast.Call(func=ast.Attribute(attr=attr, value=inner)) if attr in _SAME:

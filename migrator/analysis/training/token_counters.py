@@ -1,4 +1,4 @@
-"""Attributes by which a model counts the tokens that it was given.
+"""Attributes with which a model counts the tokens that it has received.
 
     def __init__(self):
         self.position = 0
@@ -10,7 +10,7 @@
     def reset(self):
         self.position = 0
 
-In these all of what the file does with the number is seen: it may be a tensor as well.
+In these forms all uses of the number are known: it may be a tensor as well.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Counter:
 
 @once_in
 def token_counters(names: Names, tree: ast.Module) -> list[Counter]:
-    """Those of a file's modules."""
+    """The token counters of a file's modules."""
     if not any(isinstance(node, ast.AugAssign) for node in names.order):
         return []
     return [
@@ -68,7 +68,7 @@ def _method(owner: ast.ClassDef, name: str) -> list[ast.stmt]:
 
 
 def _zeros(body: list[ast.stmt]) -> Iterator[ast.Assign]:
-    """`self.position = 0`, below the call of the module's own `__init__`"""
+    """`self.position = 0`, after the call of the module's own `__init__`"""
     begun = False
     for statement in body:
         begun |= isinstance(statement, ast.Expr) and "__init__(" in ast.unparse(statement)
@@ -94,7 +94,7 @@ def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter |
     made = Counter(owner, _own_zero(begins), begins)
     for node in names.order:
         if isinstance(node, ast.Constant) and node.value == made.name:
-            return None  # of `getattr`, or of a table
+            return None  # through `getattr`, or a table
         if isinstance(node, ast.Attribute) and node.attr == made.name:
             if not _is_own(node, made.name):
                 return None
@@ -104,7 +104,7 @@ def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter |
 
 
 def _note(names: Names, made: Counter, node: ast.Attribute) -> bool:
-    """What a use of the number is, if it is known."""
+    """Record a use of the number, if it is a known one."""
     above = names.parents[node]
     match above:
         case ast.Assign():
@@ -133,7 +133,7 @@ def _note(names: Names, made: Counter, node: ast.Attribute) -> bool:
 
 
 def _subscript(names: Names, key: ast.Slice) -> tuple[ast.Subscript, int] | None:
-    """Where it is read, with no other key that would move its dimension."""
+    """Where it is read, without another key that would move its dimension."""
     above = names.parents[key]
     node = names.parents[above] if isinstance(above, ast.Tuple) else above
     if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):

@@ -1,12 +1,12 @@
-"""Loops that make text token by token, by a tensor that grows: those of a few known forms.
+"""Loops that generate text token by token, in a tensor that grows: those of a few known forms.
 
     for _ in range(new_tokens):
         logits = model(tokens[:, -block_size:])
         token = logits[:, -1, :].argmax(-1, keepdim=True)
         tokens = torch.cat((tokens, token), dim=1)
 
-In these the model sees all of the tokens or the last of them, of what it says only the last
-position is used, and nothing else looks at the tokens until the loop is over.
+In these the model receives all of the tokens or the last of them, only the last position of its
+output is used, and nothing else reads the tokens until the loop is over.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class TokenLoop:
     joined: ast.Assign  # tokens = torch.cat((tokens, token), dim=1)
     token: ast.expr  # what is appended
     window: ast.expr  # `tokens`, or the last of them
-    limit: ast.expr | None  # how many these are
+    limit: ast.expr | None  # the number of these
     call: ast.Call  # of the model
     last: ast.Subscript  # outputs[:, -1, :]
 
     @property
     def name(self) -> str:
-        """Of the tensor that grows."""
+        """The name of the growing tensor."""
         target = self.joined.targets[0]
         assert isinstance(target, ast.Name)
         return target.id
@@ -45,21 +45,21 @@ class TokenLoop:
 
 @dataclass(frozen=True)
 class CollectingLoop:
-    """A loop that gives a model something else, and joins tokens for what comes after it."""
+    """A loop that passes a model something else, and joins tokens for later code."""
 
     loop: ast.For | ast.While
     joined: ast.Assign  # tokens = torch.cat((tokens, token), dim=1)
-    name: str  # of the tensor that grows
+    name: str  # of the growing tensor
     token: ast.expr  # what is appended
 
 
 def collecting_loop(names: Names, flow: Flow, loop: ast.For | ast.While) -> CollectingLoop | None:
-    """What is known of a loop without gradients that collects what a model makes."""
+    """Recognize a loop without gradients that collects a model's results."""
     return None if loop.orelse else _Reader(names, flow, loop).collected()
 
 
 def token_loop(names: Names, flow: Flow, loop: ast.For | ast.While) -> TokenLoop | None:
-    """What is known of a loop without gradients, if it has such a form."""
+    """Recognize a loop without gradients that has such a form."""
     return None if loop.orelse else _Reader(names, flow, loop).read()
 
 
@@ -69,7 +69,7 @@ class _Reader:
     def __init__(self, names: Names, flow: Flow, loop: ast.For | ast.While) -> None:
         self._names, self._flow, self._loop = names, flow, loop
         self._statements = list(_flat(loop.body))
-        # The header of a `while` is read in each round, that of a `for` in none.
+        # The condition of a `while` is evaluated in each iteration, the header of a `for` isn't.
         parts = [*loop.body, loop.test if isinstance(loop, ast.While) else loop.target]
         inside = [n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)]
         self._loads = [n for n in inside if self._reads(n)]
@@ -78,7 +78,7 @@ class _Reader:
 
     def read(self) -> TokenLoop | None:
         if any(map(_may_go_on, self._around)):
-            return None  # behind an exception the tokens are read as they were
+            return None  # after an exception the tokens are read as they were
         joined = [found for s in self._statements if (found := self._joined(s)) is not None]
         calls = [
             node
@@ -113,7 +113,7 @@ class _Reader:
         return CollectingLoop(self._loop, statement, old.id, token)
 
     def _stays(self, token: ast.expr) -> bool:
-        """Whether what is kept is new in each round, and not written to."""
+        """Whether the stored value is new in each iteration, and not written to."""
         if isinstance(token, ast.Call):
             return True
         if not isinstance(token, ast.Name):
@@ -153,7 +153,7 @@ class _Reader:
     # ---- what the model is given -----------------------------------------------------------------
 
     def _given(self, tokens: ast.Name, call: ast.Call) -> tuple[ast.expr, ast.expr | None] | None:
-        """The expression of the tokens, or of the last ones, that is its first argument."""
+        """The expression of all or the last tokens that is its first argument."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if not given or not all(isinstance(other, ast.Constant) for other in given[1:]):
             return None  # a cache or a mask has a length, too
@@ -171,7 +171,7 @@ class _Reader:
         return None if limit is None or self._changes(limit) else (first, limit)
 
     def _changes(self, node: ast.AST) -> bool:
-        """Whether it is another value in each round, as far as names tell."""
+        """Whether its value changes in each iteration, as far as names tell."""
         stored = {n.id for n in self._stores}
         return any(isinstance(n, ast.Name) and n.id in stored for n in ast.walk(node))
 
@@ -180,7 +180,7 @@ class _Reader:
         return once and not self._escapes(name.id)
 
     def _is_in_order(self, window: ast.expr, call: ast.Call, last: ast.expr, join: ast.AST) -> bool:
-        """Whether each round looks, asks and chooses, with no token appended in between."""
+        """Whether each iteration slices, calls and chooses, with no append in between."""
         nodes = (window, call, last, join)
         for node in nodes[:3]:
             for above in self._names.ancestors(node):
@@ -196,7 +196,7 @@ class _Reader:
         return next(i for i, statement in enumerate(self._statements) if statement in above)
 
     def _is_seen_elsewhere(self, tokens: ast.Name, window: ast.expr) -> bool:
-        """Whether more than the model and the join may look at the tokens before they are there."""
+        """Whether code besides the model and the join may read the tokens before the end."""
         allowed = {tokens, *ast.walk(window)}
         if any(n.id == tokens.id and n not in allowed for n in self._loads):
             return True
@@ -205,7 +205,7 @@ class _Reader:
     # ---- what it returns -------------------------------------------------------------------------
 
     def _last_of(self, call: ast.Call) -> ast.Subscript | None:
-        """The one expression that looks at it: `outputs[:, -1, :]`."""
+        """The only expression that reads it: `outputs[:, -1, :]`."""
         value = self._whole(call)
         last = self._last_position(value)
         statement = self._names.parents.get(value)
@@ -243,7 +243,7 @@ class _Reader:
         return None if more else self._last_position(self._whole(read))
 
     def _last_position(self, value: ast.expr) -> ast.Subscript | None:
-        """`value[:, -1]` or `value[:, -1, :]`, where the value stands in that."""
+        """`value[:, -1]` or `value[:, -1, :]`, with the value in it."""
         match self._names.parents.get(value):
             case ast.Subscript(of, ast.Tuple([first, ast.UnaryOp(ast.USub(), one), *rest])) as last:
                 is_one = isinstance(one, ast.Constant) and one.value == 1
@@ -255,7 +255,7 @@ class _Reader:
         return sum(n.id == name for n in self._loads)
 
     def _whole(self, node: ast.expr) -> ast.expr:
-        """`node`, `node.logits` or `node[0]`, the one that is there."""
+        """`node`, `node.logits` or `node[0]`, whichever is there."""
         match self._names.parents.get(node):
             case ast.Attribute(attr="logits") as above:
                 return above
@@ -290,7 +290,7 @@ class _Reader:
         )
 
     def _escapes(self, name: str) -> bool:
-        """Whether what the loop gives a name may be read outside of its body."""
+        """Whether a value that the loop assigns to a name may be read outside of its body."""
         scope = self._names.scope_of(self._loop)
         body = {node for part in self._loop.body for node in ast.walk(part)}
         named = [n for n in self._names.by_id.get(name, ()) if self._names.scope_of(n) is scope]
@@ -300,7 +300,7 @@ class _Reader:
         )
 
     def _may_follow(self, use: ast.Name) -> bool:
-        """Whether the loop may have run since the name was given its value."""
+        """Whether the loop may have run since the name was assigned."""
         above = {use, *self._names.ancestors(use)}
         rounds = any(isinstance(a, ast.For | ast.While) and a in above for a in self._around)
         if not rounds and use.lineno < self._loop.lineno:
@@ -323,7 +323,7 @@ def _is_no_function(node: ast.AST) -> bool:
 
 
 def _may_go_on(node: ast.AST) -> bool:
-    """Whether the program may go on behind an exception in it."""
+    """Whether the program may continue after an exception in it."""
     match node:
         case ast.With(items=items) | ast.AsyncWith(items=items):
             return any("suppress" in ast.unparse(item.context_expr) for item in items)
@@ -331,7 +331,7 @@ def _may_go_on(node: ast.AST) -> bool:
 
 
 def _gives(statement: ast.stmt, name: str) -> bool:
-    """Whether it gives a name a value in any case."""
+    """Whether it always assigns to a name."""
     if not isinstance(statement, ast.Assign):
         return False
     targets = [n for t in statement.targets for n in (t.elts if isinstance(t, ast.Tuple) else [t])]
@@ -339,7 +339,7 @@ def _gives(statement: ast.stmt, name: str) -> bool:
 
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that each round runs."""
+    """The statements that each iteration runs."""
     for statement in body:
         if isinstance(statement, ast.With):
             yield from _flat(statement.body)
@@ -352,7 +352,7 @@ def _is_name(node: ast.AST | None, name: str) -> bool:
 
 
 def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
-    """The value that a statement gives to a name."""
+    """The value that a statement assigns to a name."""
     match statement:
         case ast.Assign([ast.Name(bound)], value) if bound == name:
             return value
@@ -360,7 +360,7 @@ def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
 
 
 def _limit(window: ast.expr, tokens: str) -> ast.expr | None:
-    """The `n` of `tokens[:, -n:]`, also where that is chosen if there are more than `n`."""
+    """The `n` of `tokens[:, -n:]`, also if it is chosen only for more than `n`."""
     match window:
         case ast.Subscript(
             value=ast.Name(id=name),
