@@ -25,18 +25,18 @@ _PYTHON = re.compile(r"(?:[\w./-]+::)?(?:python|pip|pytorch|numpy|torchvision|te
 
 
 def may_be_one(content: bytes) -> bool:
-    """A cheap test: False means that a file in YAML is no environment."""
+    """A cheap test: False if a YAML file isn't an environment."""
     return _HEAD.search(content) is not None
 
 
 def read(text: str) -> tuple[list[Entry], PipList] | None:
-    """What conda and pip install, and where pip's list is; None for other files in YAML."""
+    """The packages of conda and pip, and the place of pip's list; None for other YAML files."""
     rows = lines_of(text)
     starts = [0, *accumulate(map(len, rows))]
     at = next(n for n, row in enumerate(rows) if _HEAD.fullmatch(row.rstrip("\n").encode())) + 1
     found: list[Entry] = []
     indent: str | None = None
-    pip: re.Match[str] | None = None  # the list that the lines are in
+    pip: re.Match[str] | None = None  # the list that contains the lines
     place: PipList | None = None
     last = starts[at]
     end = "\r\n" if "\r\n" in text else "\n"

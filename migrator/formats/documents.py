@@ -1,7 +1,7 @@
-"""Files of other formats than Python: what they hold, as modules, and the file with others in it.
+"""Non-Python files: their contents as modules, and the file rebuilt from changed modules.
 
-A notebook holds the module of its cells and the files that its cells write; a script for a shell, a
-list of requirements or a configuration holds its lines.
+A notebook contains the module of its cells and the files that its cells write; a shell script, a
+list of requirements or a configuration contains its lines.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from migrator.diagnostics import START, Diagnostic, Range
 from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
 
-MARK = b"tpu-migrate:"  # in comments for this tool, which may be about nothing
+MARK = b"tpu-migrate:"  # in comments for this tool, which may concern nothing
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")  # not of another file
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module that a file holds."""
+    """A module inside a file."""
 
     source: bytes
-    place: Callable[[Range], Range]  # a range of the module as one of the file
-    written: notebook.Written | None = None  # the file that it is of, where a cell writes it
-    inner: Document | None = None  # what that file is, if it is no Python
+    place: Callable[[Range], Range]  # maps a range of the module to the file
+    written: notebook.Written | None = None  # the file that contains it, if a cell writes that file
+    inner: Document | None = None  # the contents of that file, if it isn't Python
 
     def diagnostic(self, found: Diagnostic) -> Diagnostic:
-        """A diagnostic with places of the file where it has those of the module."""
+        """A diagnostic with positions in the file instead of the module."""
         message = _LINE.sub(self._line, found.message.replace(f"{COMMAND}()", "a command"))
         touched = tuple(map(self.place, found.touched))
         return replace(found, range=self.place(found.range), message=message, touched=touched)
@@ -43,21 +43,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Holder:
-    """A file that is no module, and the modules that it holds: its own first."""
+    """A file that isn't a module, and the modules that it contains: its own first."""
 
     document: Document
     parts: Sequence[Part]
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The files that its cells write, by their names from its folder."""
+        """The files that its cells write, by name relative to its folder."""
         files = self.document.files if isinstance(self.document, notebook.Notebook) else ()
         return {file.name: file.text.encode() for file in files}
 
     def with_sources(self, sources: Sequence[bytes]) -> bytes:
-        """The file with other modules in the place of its own.
+        """The file with changed modules.
 
-        Raises ValueError where a piece of one is missing.
+        Raises ValueError if a piece of one is missing.
         """
         module, *written = (source.decode() for source in sources)
         for part, text in zip(self.parts[1:], written, strict=True):
@@ -70,7 +70,7 @@ class Holder:
 def read(
     path: Path, content: bytes, *, for_tpu: bool = True, says: lines.Says = lambda *_: True
 ) -> Holder | None:
-    """What a file that is no module holds; None where none of it ``says`` anything of GPUs.
+    """The contents of a file that isn't a module; None if it ``says`` nothing about GPUs.
 
     Raises:
         NotANotebook: it cannot be read as one.

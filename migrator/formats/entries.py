@@ -1,4 +1,4 @@
-"""Requirements in files of other formats: where one is written, and how to write more there."""
+"""Requirements in non-Python files: where one is written, and how to write more there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Entry:
     start: int
     end: int
     text: str
-    function: str = REQUIREMENT  # what it is
+    function: str = REQUIREMENT  # its kind
     joint: str = "\n"  # separates two requirements written in its place
     line: tuple[int, int] | None = None  # for conda: its whole line, deleted if it moves to pip
     tail: str = ""  # the rest of that line

@@ -1,4 +1,4 @@
-"""setup.cfg and tox.ini: what setuptools and tox read there."""
+"""setup.cfg and tox.ini: the parts that setuptools and tox read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migrator.diagnostics import lines_of
 from migrator.formats.embedded import BUILD, COMMAND, DEPENDENCY, EXTRA, PYTHON, REQUIREMENT
 from migrator.formats.entries import Entry
 
-# `section.key`, and what stands there.
+# `section.key`, and its contents.
 _KEYS = [(re.compile(keys), function) for keys, function in (
     (r"options\.install_requires|options\.extras_require\..+", DEPENDENCY),
     (r"options\.tests_require", REQUIREMENT),
@@ -21,12 +21,12 @@ _KEYS = [(re.compile(keys), function) for keys, function in (
 )]  # fmt: skip
 _SECTION = re.compile(r"\[([^\]]+)\]")
 _KEY = re.compile(r"(?P<key>[^\s=:#;\[][^=:]*?)\s*[=:][ \t]*(?P<value>[^\r\n]*)")
-_FACTORS = re.compile(r"[!\w.,{}-]+:[ \t]+")  # tox's condition of a line: `py311: torch`
-_SETS_NO_INDEX = re.compile(r"(?!\w*(?:INDEX|FIND_LINKS))\w+\s*=(?!=)")  # of an environment
+_FACTORS = re.compile(r"[!\w.,{}-]+:[ \t]+")  # tox's condition for a line: `py311: torch`
+_SETS_NO_INDEX = re.compile(r"(?!\w*(?:INDEX|FIND_LINKS))\w+\s*=(?!=)")  # in an environment
 
 
 def lists(text: str) -> list[list[Entry]]:
-    """What each key lists, one a line; the first may stand behind the key."""
+    """The items of each key, one per line; the first may be on the key's line."""
     found: list[list[Entry]] = []
     section = function = ""
     goes_on = False
@@ -72,7 +72,7 @@ _TPU = re.compile(r"(?m)^tpu\s*[=:]")
 
 
 def _extra(text: str, found: Iterable[Sequence[Entry]], end: str) -> list[Entry]:
-    """Where a project that names torch has its extra for TPUs, or where it would stand."""
+    """The TPU extra of a project that depends on torch, or the place for it."""
     listed = (entry for entries in found for entry in entries)
     if not any(e.function == DEPENDENCY and re.match(r"torch\b(?!-)", e.text) for e in listed):
         return []

@@ -1,4 +1,4 @@
-"""What a file is, by its name alone. How each is read is in the other modules here."""
+"""A file's kind, by its name alone. The other modules here read each kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from migrator.formats.embedded import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
 
 NOTEBOOK = ".ipynb"
-KAGGLE = "kernel-metadata.json"  # which machine a notebook gets there
+KAGGLE = "kernel-metadata.json"  # chooses the machine for a Kaggle notebook
 TOML = ("pyproject.toml", "Pipfile", "pixi.toml")
 INI = ("setup.cfg", "tox.ini")
 _SHELL = re.compile(
@@ -29,12 +29,12 @@ def is_notebook(path: Path) -> bool:
 
 
 def is_module(path: Path) -> bool:
-    """Whether a file is Python as it stands."""
+    """Whether a file is plain Python."""
     return not is_notebook(path) and kind(path) is None
 
 
 def kind(path: Path) -> str | None:
-    """What a line is of a file whose lines stand for themselves; None for other files."""
+    """The kind of a line, in a file whose lines are independent; None for other files."""
     if _SHELL.fullmatch(path.name):
         return COMMAND
     if path.name in (*TOML, *INI):
@@ -54,7 +54,7 @@ def lists_packages(path: Path) -> bool:
 
 
 def is_data(path: Path) -> bool:
-    """JSON mostly is, which may be many files: only a name tells that it is a configuration."""
+    """Most JSON files are data, and there may be many: only the name tells a configuration."""
     return (
         path.suffix == ".json"
         and path.name != KAGGLE

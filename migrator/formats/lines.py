@@ -1,4 +1,4 @@
-"""Files whose lines stand for themselves: shell scripts, requirements, configurations."""
+"""Files with independent lines: shell scripts, requirements, configurations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from migrator.formats.embedded import (
     restored,
 )
 
-Says = Callable[[str, str], bool]  # whether a line of that function may hold a construct
+Says = Callable[[str, str], bool]  # whether a line of that kind may hold a construct
 
 
 @dataclass(frozen=True)
 class Lines:
-    """The text's lines, and what each of them is; one that goes on in the next is one with it.
+    """The text's lines with their kinds; a continued line is one with the next.
 
-    The function of a line that holds no construct is "": it is a comment in the module.
+    The kind of a line without a construct is "": it is a comment in the module.
     """
 
     functions: Sequence[str]
@@ -56,7 +56,7 @@ class Lines:
 
 
 def read(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
-    """The lines of a file, by what most of them are. Raises UnicodeDecodeError."""
+    """The lines of a file, given the kind of most. Raises UnicodeDecodeError."""
     text = content.decode("utf-8")
     if function == SETTING:
         of_each = list(_settings(text))
@@ -78,7 +78,7 @@ def _is_compiled(text: str) -> bool:
     return any(map(_COMPILED_BY.match, top))
 
 
-# Keys in YAML and JSON below which there are commands: of workflows, containers and launchers.
+# YAML and JSON keys that contain commands: of workflows, containers and launchers.
 _COMMANDS = re.compile(
     r"""(?P<before>\s*(?:-\s+)*)["']?(?:run|script|(?:before|after)_(?:script|install)|install|setup"""
     r"""|commands?|cmd|entrypoint|args|postCreateCommand)["']?\s*:(?:\s+(?P<value>[^#\s].*?))?\s*(?:\s#.*)?"""
@@ -86,16 +86,16 @@ _COMMANDS = re.compile(
 _TEXT = re.compile(
     r"""(?P<before>\s*(?:-\s+)*)(?:(?P<key>[^\s#:][^:]*?)\s*:\s+)?(?:[!&]\S+\s+)*[|>][-+\d]*\s*(?:\s\#.*)?"""
 )
-_FILE = re.compile(r"""["']?\S+\.(?:ya?ml|json)["']?""")  # that a text is, by its key
+_FILE = re.compile(r"""["']?\S+\.(?:ya?ml|json)["']?""")  # a text with such a key is a file name
 _BLOCK = re.compile(r"[|>][-+\d]*")
 _DEVICE_OPTION = re.compile(r"""\s*(?:-\s+)?(["']?)--device\1,?""")
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Lines of YAML and JSON; those of a command are the command's."""
-    column = -1  # of the key that the lines belong to
-    block = False  # whether they are one text
-    whole = ""  # lines up to here go on in the next
+    """Lines of YAML and JSON; those of a command have the command's kind."""
+    column = -1  # of the key that contains the lines
+    block = False  # whether they form one text
+    whole = ""  # lines up to here are continued
     function = SETTING
     prose = -1  # the column of a key whose lines are a text
     for line in text.split("\n"):
@@ -114,7 +114,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
                 column = -1
             function = COMMAND if column >= 0 else SETTING
             if column >= 0 and not block and re.match(r"""["']?\w+["']?\s*:(?:\s|$)""", said):
-                function, column = SETTING, -1  # a table of its own
+                function, column = SETTING, -1  # a separate table
             if column < 0 and (key := _COMMANDS.fullmatch(line)):
                 value = key["value"] or ""
                 block = _BLOCK.fullmatch(value) is not None
@@ -135,7 +135,7 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def split(text: str, *, continued: bool) -> tuple[str, ...]:
-    """Lines; where they may be `continued`, one that ends in a backslash goes on in the next."""
+    """The lines; if they may be `continued`, a trailing backslash joins one with the next."""
     lines: list[str] = []
     goes_on = False
     for line in text.split("\n"):

@@ -1,6 +1,6 @@
-"""Files that list requirements among other things: only the listed texts are looked at.
+"""Files that contain requirements among other things: only the listed texts are read.
 
-A reader for each kind of file (conda, toml, ini) says where the requirements are. What is
+Each kind of file (conda, toml, ini) has a reader that locates the requirements. Everything
 around them stays byte for byte.
 """
 
@@ -22,12 +22,12 @@ class Manifest:
 
     text: str
     lists: Sequence[Sequence[Entry]]
-    pip: PipList | None = None  # of conda's environment, for what moves there
-    check: Callable[[str], object] = field(default=valid)  # raises ValueError for a damaged file
+    pip: PipList | None = None  # of a conda environment, for requirements that move there
+    check: Callable[[str], object] = field(default=valid)  # raises ValueError for an invalid file
 
     @property
     def module(self) -> str:
-        """Each requirement on a line of its own, those of a list between brackets."""
+        """Each requirement on a line of its own, those of a list in brackets."""
         lines: list[str] = []
         for entries in self.lists:
             calls = (call(e.function, e.text) for e in entries)
@@ -59,7 +59,7 @@ class Manifest:
             text = entry.held(restored(line.removesuffix(",")))
             if text == entry.text:
                 continue
-            if entry.line is None or text.startswith("python="):  # which stays with conda
+            if entry.line is None or text.startswith("python="):  # python itself stays with conda
                 changes.append((entry.start, entry.end, entry.lines(text)))
                 continue
             changes.append((*entry.line, ""))
@@ -73,7 +73,7 @@ class Manifest:
         for start, end, new in sorted(changes):
             result += self.text[at:start]
             if start == end and self.pip is not None and not result.endswith("\n"):
-                result += self.pip.end  # the last line of the file has none
+                result += self.pip.end  # the last line of the file has no newline
             result += new
             at = end
         result += self.text[at:]
@@ -82,7 +82,7 @@ class Manifest:
 
 
 def read(path: Path, content: bytes) -> Manifest | None:
-    """None for a file of another kind, or one that is not written as these files are.
+    """None for a file of another kind, or one with an unexpected layout.
 
     Raises UnicodeDecodeError.
     """

@@ -1,9 +1,9 @@
-"""Notebooks: the code of a .ipynb file as one Python module, and the file with other code in it.
+"""Notebooks: the code of a .ipynb file as one Python module, and the file rebuilt with other code.
 
-State carries over cells, so they are read as one module, with a statement that no edit moves in
-between. What IPython adds to Python (magics, shell lines, cells that are not Python) stands there
-as calls that hold its text (embedded.py). Only cells that change are written anew, in the file's
-own layout.
+State carries over between cells, so they are read as one module, with a statement between them that
+no edit moves. IPython's additions to Python (magics, shell lines, non-Python cells) are
+represented by calls that contain their text (embedded.py). Only changed cells are rewritten, in the
+file's own layout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from migrator.formats import lines as lines_of
 from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
 
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
-# Magics of cells whose text is Python, and of lines that run the rest of their line as Python.
+# Magics of cells whose text is Python, and of lines that run the rest of the line as Python.
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun|notify|debug|tpu_migrate)\b")
 _PYTHON_LINE = re.compile(r"(?:%time|%?%(?:timeit|prun))(?:\s+-\w+(?:\s*\d+)?)*\s+(?=\w)")
 _SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|shell|script\s+(?:\S*/)?(?:ba)?sh)\b")
@@ -39,7 +39,7 @@ _MAGIC = re.compile(
 )
 _HELP = re.compile(r"(?P<indent>[ \t]*)(?P<text>[\w.]+\?{1,2})[ \t]*")
 
-# What Colab and Kaggle are asked for instead of a GPU; Kaggle's GPUs have images of their own.
+# The Colab and Kaggle machine type to use instead of a GPU; Kaggle's GPUs have their own images.
 _MACHINES = (
     {"accelerator": '"TPU"', "colab.gpuType": '"V5E1"'},
     {"kaggle.accelerator": '"tpuV5e8"', "kaggle.isGpuEnabled": "false",
@@ -47,7 +47,7 @@ _MACHINES = (
 )  # fmt: skip
 _GPU = re.compile(r'"(?:gpu|nvidia\w*)"', re.IGNORECASE)
 
-# A line of a string as JSON has it.
+# A line of a string in JSON.
 _RAW = re.compile(r"(?:[^\\]|\\[^n])*\\n|(?:[^\\]|\\[^n])+")
 
 _decoder = json.JSONDecoder(strict=False)
@@ -55,7 +55,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class NotANotebook(ValueError):
-    """Why a file cannot be read as a notebook with Python code."""
+    """Why a file can't be read as a notebook with Python code."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ class Cell:
     number: int
     span: _Span
     source: str
-    code: str  # as a part of the module
-    lines: tuple[int, ...]  # of the source, for each line of `code`
+    code: str  # as part of the module
+    lines: tuple[int, ...]  # source line numbers, for each line of `code`
 
     @property
     def is_script(self) -> bool:
-        """Whether it is a script for a shell: a cell of `%%bash`."""
+        """Whether it is a shell script: a cell of `%%bash`."""
         return _SHELL_CELL.match(self.source) is not None
 
     @property
     def starts_with_python(self) -> bool:
-        """Whether code may stand above its first line, before anything else runs in it."""
+        """Whether code may be inserted above its first line, before anything else in it runs."""
         code = self.code.strip()
         return code != "" and not code.startswith(tuple(f"{f}(" for f in (COMMAND, OTHER, FILE)))
 
@@ -98,13 +98,13 @@ class Written:
     above: str  # the magic
 
     def located(self, where: Range) -> Range:
-        """A range of the file as one of the cell."""
+        """A range of the cell as a range of the file."""
         rows = self.above.count("\n")
         line, end = where.line + rows, where.end_line + rows
         return replace(where, line=line, end_line=end, cell=self.cell.number)
 
     def replaced(self, module: str, text: str) -> str:
-        """A notebook's module in which the cell writes another text."""
+        """The notebook's module, in which the cell writes another text."""
         return module.replace(self.cell.code, call(FILE, self.above + text))
 
 
@@ -114,12 +114,12 @@ class Notebook:
 
     text: str
     cells: list[Cell]
-    metadata: dict[str, _Span] = field(default_factory=dict)  # by their path: what is not nested
-    for_tpu: bool = True  # whether other code needs another machine
+    metadata: dict[str, _Span] = field(default_factory=dict)  # top-level metadata, by path
+    for_tpu: bool = True  # whether changed code needs another machine
 
     @property
     def files(self) -> list[Written]:
-        """Files that its cells write, and that can be migrated as such."""
+        """Files that its cells write, and that can be migrated."""
         writing = [cell for cell in self.cells if cell.code.startswith(f"{FILE}(")]
         found = [(cell, _FILE_CELL.match(cell.source)) for cell in writing]
         return [
@@ -130,14 +130,14 @@ class Notebook:
 
     @property
     def module(self) -> str:
-        """The code of all cells, each behind a statement that has its number."""
+        """The code of all cells, each after a statement with the cell's number."""
         return "".join(f"{CELL}({cell.number})\n{cell.code}\n" for cell in self.cells)
 
     def located(self, where: Range) -> Range:
-        """A range of the module as one of a cell."""
+        """A range of the module as a range of a cell."""
         at = 0
         for cell in self.cells:
-            first = at + 1  # behind the line with its number
+            first = at + 1  # after the line with its number
             if where.line <= first + len(cell.lines):
                 lines = [cell.lines[min(max(n - first, 1), len(cell.lines)) - 1]
                          for n in (where.line, where.end_line)]  # fmt: skip
@@ -146,7 +146,7 @@ class Notebook:
         return where
 
     def row(self, cell: int, line: int) -> int:
-        """The line of the file that holds a line of a cell, both counted from 1."""
+        """The line in the file for a line of a cell, both counted from 1."""
         span = next((c.span for c in self.cells if c.number == cell), _Span(0, 0))
         at = span.start
         if self.text[at : at + 1] == "[":
@@ -159,9 +159,9 @@ class Notebook:
         return self.text.count("\n", 0, at) + 1
 
     def with_module(self, module: str) -> str:
-        """The file's text with the code of a module that was made from this one's.
+        """The file's text with the code of a module that was derived from this one's.
 
-        Where it is another, and for TPUs alone, Colab is asked for one. Raises ValueError where a
+        If the code differs, and is only for TPUs, Colab is asked for one. Raises ValueError if a
         cell is missing.
         """
         top, *parts = _BETWEEN.split(module)
@@ -169,7 +169,7 @@ class Notebook:
         if [int(n) for n in parts[::2]] != numbers:
             raise ValueError("a cell is missing")
         codes = dict(zip(numbers, parts[1::2], strict=True))
-        if top.strip():  # new code above all others
+        if top.strip():  # new code above everything else
             number = next((c.number for c in self.cells if c.starts_with_python), None)
             if number is None:
                 raise ValueError("no cell is Python")
@@ -184,7 +184,7 @@ class Notebook:
         return self._text_with(sources, list(self._machine()) if for_tpu else [])
 
     def with_sources(self, sources: Mapping[int, str]) -> str:
-        """The file's text with other text in cells, by their numbers."""
+        """The file's text with new text for cells, by their numbers."""
         return self._text_with(sources, [])
 
     def _text_with(self, sources: Mapping[int, str], others: list[tuple[_Span, str]]) -> str:
@@ -206,7 +206,7 @@ class Notebook:
                 yield from known
 
     def _as_json(self, span: _Span, source: str) -> str:
-        """A cell's source as the file writes it: lines that stay are the same text."""
+        """A cell's source as written in the file: unchanged lines keep their text."""
         ascii_only = self.text.isascii() and "\\u" in self.text
 
         def dumped(value: str) -> str:
@@ -286,7 +286,7 @@ def _cell(text: str, number: int, span: _Span) -> Cell | None:
 
 
 def _is_known(name: str, text: str) -> bool:
-    """Whether a file of this name is one that is migrated; Python has to be valid."""
+    """Whether a file of this name can be migrated; Python has to be valid."""
     path = Path(name)
     if path.suffix != ".py":
         return kinds.kind(path) is not None
@@ -298,7 +298,7 @@ def _is_known(name: str, text: str) -> bool:
 
 
 def _as_script(source: str) -> tuple[str, list[int]]:
-    """The lines of a shell script as commands, and where each of them starts."""
+    """The lines of a shell script as commands, with the start of each."""
     commands = lines_of.split(source, continued=True)
     starts = accumulate((command.count("\n") + 1 for command in commands[:-1]), initial=1)
     return "\n".join(call(COMMAND, command) for command in commands), list(starts)
@@ -308,7 +308,7 @@ def _as_script(source: str) -> tuple[str, list[int]]:
 
 
 def _as_python(source: str) -> tuple[str, list[int]]:
-    """A cell's source with placeholders, and which of its lines each line is."""
+    """A cell's source with placeholders, and the source line for each line."""
     lines = source.split("\n")
     code: list[str] = []
     numbers: list[int] = []
@@ -327,13 +327,13 @@ def _as_python(source: str) -> tuple[str, list[int]]:
 
 
 def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
-    """A line of IPython's as Python; None: it is Python."""
+    """An IPython line as Python; None if it is Python already."""
     match = _MAGIC.fullmatch(line) or _HELP.fullmatch(line)
     if match is None or _is_inside(above):
         return None
     text = match["text"]
     if text.startswith("%%") and not (is_first and _PYTHON_CELL.match(text)):
-        return None  # its cell is not Python, and does not parse
+        return None  # its cell isn't Python, and doesn't parse
     target = match.groupdict().get("target") or ""
     python = _PYTHON_LINE.match(text)
     if python is not None:
@@ -342,7 +342,7 @@ def _command(line: str, above: list[str], *, is_first: bool) -> str | None:
 
 
 def _is_inside(above: list[str]) -> bool:
-    """Whether what comes behind these lines goes on with a string, brackets or a line."""
+    """Whether the next line continues a string, brackets or a line."""
     if above and above[-1].endswith("\\") and "#" not in above[-1]:
         return True
     try:
@@ -358,13 +358,13 @@ def _is_inside(above: list[str]) -> bool:
 
 
 def _skip(text: str, at: int, expected: str = "") -> int:
-    """Behind white space and, where it is there, one of the expected characters."""
+    """Skip white space and, if present, one of the expected characters."""
     at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
     return at + 1 if expected and text[at] in expected else at
 
 
 def _members(text: str, start: int) -> Iterator[tuple[str, _Span]]:
-    """The members of a JSON object, with the places of their values."""
+    """The members of a JSON object, with the positions of their values."""
     if text[start] != "{":
         raise KeyError("object")
     at = _skip(text, start + 1)
@@ -377,7 +377,7 @@ def _members(text: str, start: int) -> Iterator[tuple[str, _Span]]:
 
 
 def _items(text: str, start: int) -> Iterator[tuple[Any, _Span]]:
-    """The items of a JSON array, with their places."""
+    """The items of a JSON array, with their positions."""
     if text[start] != "[":
         raise KeyError("array")
     at = _skip(text, start + 1)
@@ -392,7 +392,7 @@ def _value(text: str, span: _Span) -> Any:
 
 
 def _leaves(text: str, span: _Span, path: tuple[str, ...]) -> Iterator[tuple[str, _Span]]:
-    """All values in nested objects that are none, by dotted paths."""
+    """All values in nested objects that aren't objects, by dotted path."""
     for name, inner in _members(text, span.start):
         if text[inner.start] == "{":
             yield from _leaves(text, inner, (*path, name))

@@ -1,4 +1,4 @@
-"""Python source as bytes and as text: encoding cookie, BOM and line ends come back as they were."""
+"""Python source as bytes and as text: preserves encoding cookie, BOM and line ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """Decoded source text with what is needed to encode it again."""
+    """Decoded source text with the information needed to encode it again."""
 
     text: str
     encoding: str
@@ -21,7 +21,7 @@ class Source:
 
 
 def encode(text: str) -> bytes:
-    """The bytes of a file with this text: in the encoding that it names, else in UTF-8."""
+    """The bytes of a file with this text: in the encoding that it declares, otherwise in UTF-8."""
     content = text.encode("utf-8", "replace")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -47,7 +47,7 @@ def decode(source: bytes) -> Source:
     try:
         text = source.decode(encoding)
         kept = encoding == "utf-8" or text.encode(encoding) == source
-    except LookupError:  # rot13 and others turn text into text, or bytes into bytes
+    except LookupError:  # rot13 and others map text to text, or bytes to bytes
         raise SyntaxError(f"{encoding} is not an encoding for source code") from None
     if not kept:
         raise SyntaxError(

@@ -1,4 +1,4 @@
-"""Text as a shell reads it: words, and what stands between commands."""
+"""Text as a shell reads it: words, and separators between commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PART = re.compile(
 
 
 class Word(NamedTuple):
-    """Where a word starts and ends, and what it says; an empty one ends a command."""
+    """The start, end and value of a word; an empty one ends a command."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ def words(text: str) -> Iterator[Word]:
 
 
 def quoted(word: str, mark: str = "'") -> str:
-    """A word as it stands for any shell: zsh takes `a[b]` for a pattern."""
+    """A word quoted for any shell: zsh treats `a[b]` as a pattern."""
     return word if re.fullmatch(r"[\w@%+=:,./-]*", word) else f"{mark}{word}{mark}"
 
 

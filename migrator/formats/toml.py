@@ -1,7 +1,7 @@
-"""TOML (pyproject.toml, Pipfile, pixi.toml): where it lists requirements. tomllib says what they
-are, but not where they stand.
+"""TOML (pyproject.toml, Pipfile, pixi.toml): where it lists requirements. tomllib gives the values,
+but not their positions.
 
-So the text is read again by tokens, and only what tomllib has read alike is taken.
+So the text is tokenized again, and only what agrees with tomllib is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
 )
 _PIXI = r"tool\.pixi\.(?:feature\.[^.]+\.)?(?:target\.[^.]+\.)?"
 _BELOW = r"(?P<below>\.(?:version|git|url|path|file|source|index))?"
-# What stands under a key: a list, texts, or `key = value` as a whole, which may be a table.
+# The kind of value of a key: a list, texts, or a whole `key = value`, which may be a table.
 _OF_PROJECT = {
     "list": (
         (r"project\.(?:optional-dependencies\..+|dependencies)|dependency-groups\..+"
@@ -70,7 +70,7 @@ _OF_PIPENV = {
     ),
     "whole": ((rf"(?!(?:source|requires|scripts|pipenv)\.)[^.]+\.[^.]+{_BELOW}", TABLE),),
 }
-_Tokens = list[tuple[re.Match[str], int]]  # with how many brackets are around them
+_Tokens = list[tuple[re.Match[str], int]]  # with the number of enclosing brackets
 _Patterns = list[tuple[str, re.Pattern[str], str]]
 
 
@@ -91,13 +91,13 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class _Value:
-    """What stands behind a key, by its tokens."""
+    """The value of a key, as tokens."""
 
     path: tuple[str, ...]
     start: int  # of the key
     tokens: _Tokens
-    table: tuple[str, ...] = ()  # that it is in
-    inline: bool = False  # which is written as `{…}`
+    table: tuple[str, ...] = ()  # that contains it
+    inline: bool = False  # whether it is written as `{…}`
 
     @property
     def is_plain(self) -> bool:
@@ -111,19 +111,19 @@ class _Value:
 
 
 def check(text: str) -> None:
-    """Raises ValueError where it is not TOML."""
+    """Raises ValueError if it isn't TOML."""
     tomllib.loads(text)
 
 
 def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
-    """The requirements of each list, those of a table, and what is only named as lists."""
+    """The requirements of each list and table, and text that is only named like a list."""
     try:
         data = tomllib.loads(text)
         values = [inner for value in _values(text) for inner in (value, *_inside(value))]
-    except (ValueError, RecursionError):  # damaged, too deep, or with tokens not known here
+    except (ValueError, RecursionError):  # invalid, too deep, or with tokens not known here
         return []
     found: dict[tuple[object, ...], list[Entry]] = {}
-    known: set[tuple[str, ...]] = set()  # packages that are named as a whole
+    known: set[tuple[str, ...]] = set()  # packages whose whole entry was found
     for value in values:
         for how, keys, function in _KEYS[file]:
             match = keys.fullmatch(".".join(value.path))
@@ -153,7 +153,7 @@ _TORCH = re.compile(r"torch\b(?!-)")
 
 
 def _function(data: Mapping[str, Any], path: tuple[str, ...], function: str) -> str:
-    """A project that is built is installed by others; else its extras stand beside its own list."""
+    """A built project is installed by others; otherwise its extras are beside its own list."""
     if path[0] != "project":
         return function
     own = _at(data, ("project", "dependencies"))
@@ -168,7 +168,7 @@ def _extra(
     values: Iterable[_Value],
     found: Mapping[tuple[object, ...], list[Entry]],
 ) -> list[Entry]:
-    """Where a project that names torch has its extra for TPUs, or where it would stand."""
+    """The TPU extra of a project that depends on torch, or the place for it."""
     listed = (entry for entries in found.values() for entry in entries)
     if not any(e.function == DEPENDENCY and _TORCH.match(e.text) for e in listed):
         return []
@@ -182,7 +182,7 @@ def _extra(
         dotted = last.table == ("project",) and not last.inline
         head = "optional-dependencies.tpu" if dotted and len(last.path) == 3 else "tpu"
         if last.table not in (("project",), table) or last.inline or len(last.path) != 3:
-            return []  # written in one line, say
+            return []  # written on one line, for example
     elif _at(data, table) is not None:
         return []
     else:
@@ -219,7 +219,7 @@ def _entry(text: str, token: re.Match[str], function: str) -> Entry:
 
 
 def _whole(text: str, value: _Value, function: str, below: bool) -> Entry:
-    """`key = value`; what stands `below` a table of the package's own says its name, too."""
+    """`key = value`; the name of a package's own table also counts for the values `below` it."""
     said = text[value.start : value.end]
     if below and len(value.path) - len(value.table) == 1:
         said = f"{value.table[-1]}.{said}"
@@ -251,7 +251,7 @@ def _values(text: str) -> Iterator[_Value]:
 
 
 def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _Value:
-    """`key = value`, by its tokens. Raises ValueError where there is no value."""
+    """`key = value`, as tokens. Raises ValueError if there is no value."""
     at = [t["mark"] for t, _ in said].index("=")
     key = "".join(t.group() for t, _ in said[:at])
     start = said[0][0].start() + len(key) - len(key.lstrip())
@@ -259,9 +259,9 @@ def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _Valu
 
 
 def _inside(value: _Value) -> Iterator[_Value]:
-    """What inline tables hold: `{…}`, also as elements of a list."""
+    """The contents of inline tables: `{…}`, also as elements of a list."""
     parts: list[_Tokens] = []
-    inner = 0  # brackets around what is in the table
+    inner = 0  # brackets around the table's contents
     for token, depth in value.tokens:
         if not inner and token["mark"] == "{":
             inner = depth + 1
@@ -280,7 +280,7 @@ def _inside(value: _Value) -> Iterator[_Value]:
 
 
 def _lines(text: str) -> Iterator[_Tokens]:
-    """Tokens up to each end of a line that no brackets are around."""
+    """Tokens up to each end of a line outside of brackets."""
     line: _Tokens = []
     depth = 0
     for token in _TOKEN.finditer(text):
@@ -294,7 +294,7 @@ def _lines(text: str) -> Iterator[_Tokens]:
 
 
 def _path(toml: str) -> tuple[str, ...]:
-    """The only key of a document, with those inside of it."""
+    """The only key of a document, with those nested in it."""
     data = tomllib.loads(toml)
     parts: list[str] = []
     while data:

@@ -1,4 +1,4 @@
-"""Reports: how a run is shown. One file a format."""
+"""Reports: how a run is presented. One file for each format."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 # What `--format` takes beside "console": each is a module here with `render(report, view) -> str`.
 FORMATS = ("json", "github", "github-review", "gitlab", "markdown", "sarif")
-_NAMED = ("github", "gitlab", "sarif")  # a service looks for the file that they are about
+_NAMED = ("github", "gitlab", "sarif")  # a service uses the file that they refer to
 _BEYOND, _LONE = re.compile("[^\0-\x7f]+"), re.compile("[\ud800-\udfff]")
-# How each of them begins: what looks so may be written over.
+# The first characters of each: such a file may be overwritten.
 _BEGINNING = re.compile(
     rb"""::(error|warning|notice|group) ?\S | tpu-migrate:\ \d | <!--\ tpu-migrate\ -->
     | \{\s+"event":\ "COMMENT",\s+"body":\ "tpu-migrate\  | \{\s+"version":.+\s+"target":
@@ -32,19 +32,19 @@ _BEGINNING = re.compile(
 
 @dataclass(frozen=True)
 class View:
-    """What the report of a run does not say by itself."""
+    """Facts for a report that aren't part of the run's result."""
 
     exit_code: int = 0
-    written: bool = False  # in place: the files hold what they became
+    written: bool = False  # in place: the files already have the new content
     statistics: bool = False
 
 
 def check(names: Collection[str], *, stdin: bool, diff_base: bool) -> None:
-    """Refuse formats that need what a run does not have, before anything is migrated.
+    """Refuse formats that need something that a run lacks, before anything is migrated.
 
     Args:
-        stdin: it is about standard input without a name.
-        diff_base: it knows what the change is.
+        stdin: the source is standard input without a name.
+        diff_base: the base of the change is known.
 
     Raises:
         UsageError: one of them does.
@@ -57,10 +57,10 @@ def check(names: Collection[str], *, stdin: bool, diff_base: bool) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a place where a report would hide something, or cannot be written.
+    """Refuse a path where a report would overwrite something, or can't be written.
 
     Raises:
-        UsageError: source, a file that is no report, a folder that cannot be written to.
+        UsageError: source, a file that isn't a report, a folder that can't be written to.
     """
     if path.suffix in (".py", ".ipynb"):
         raise UsageError("that name is for source code; name another file")
@@ -68,7 +68,7 @@ def check_file(path: Path) -> None:
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError("cannot write a file there")
         if path.exists() and not path.is_file():
-            return  # a pipe, a terminal
+            return  # a pipe, or a terminal
         if path.exists() and path.stat().st_size and not _is_report(path):
             raise UsageError("exists and is not a report of tpu-migrate; name another file")
         if not os.access(path.resolve().parent, os.W_OK):
@@ -83,7 +83,7 @@ def _is_report(path: Path) -> bool:
 
 
 def as_json(document: object) -> str:
-    """JSON that every reader takes: half a character (a name that is not UTF-8) is U+FFFD."""
+    """JSON that every reader accepts: half a character (a name that isn't UTF-8) becomes U+FFFD."""
     text = _LONE.sub("\N{REPLACEMENT CHARACTER}", dumps(document, indent=2, ensure_ascii=False))
     return _BEYOND.sub(lambda match: dumps(match[0])[1:-1], text)
 
@@ -94,7 +94,7 @@ def write(path: Path, report: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    from migrator.files import staging  # not for every start
+    from migrator.files import staging  # not needed at every start
 
     content = report.encode("utf-8", "replace") + b"\n"
     try:
@@ -110,7 +110,7 @@ def render(name: str, report: Report, view: View) -> str:
     """A report in one of `FORMATS`.
 
     Raises:
-        UsageError: the format needs something that is not there.
+        UsageError: the format needs something that is missing.
     """
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text: str = module.render(report, view)

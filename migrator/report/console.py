@@ -1,4 +1,4 @@
-"""The terminal: changes by file, what is left to change by hand, a summary."""
+"""The terminal: changes by file, remaining manual work, a summary."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def render(
     statistics: bool = False,
     hidden: bool = False,
 ) -> None:
-    """Print a run; of files that were `written`, what they are now.
+    """Print a run; for `written` files, what they have become.
 
-    `hidden`: there is a diff, which leaves the runtime out.
+    `hidden`: the diff that is printed leaves the runtime out.
     """
     report = as_written(report, edits=verbose) if written else report
     if not quiet:
@@ -72,7 +72,7 @@ def show_diff(report: Report, console: Console, companions: bool = True) -> None
 
 
 def show_cell(report: Report, console: Console) -> None:
-    """Print the diff of one cell of a notebook, and what is to be said of it."""
+    """Print the diff of one notebook cell, and its diagnostics."""
     if report.changed:
         show_diff(report, console)
     _left(report, console)
@@ -123,7 +123,7 @@ def _left(report: Report, console: Console) -> None:
 
 
 def _staying(console: Console, program: Staying, furthest: str) -> None:
-    """One paragraph: the line in the way, what hangs on it, and what gets furthest."""
+    """One paragraph: the line in the way, what depends on it, and which option gets furthest."""
     first, *more = program.obstacles
     code = registry().for_launched_code.code
     row = line(first.place, "  ", (code, "yellow"), "  ", (program.keeps, "bold"), ": ",
@@ -143,7 +143,7 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
 def _section(
     console: Console, title: str, found: Iterable[tuple[Path, Diagnostic]], brief: bool = False
 ) -> None:
-    """Each reason once in a file with all its places; `brief`: without what stands there."""
+    """Each reason once per file with all its places; `brief`: without the code there."""
     console.print()
     console.print(Text(title, "bold yellow"))
     every = list(found)
@@ -155,7 +155,7 @@ def _section(
         elsewhere: dict[Path, None] = {}
         for _, diagnostic in group:
             paths = files[_same(diagnostic, brief)]
-            if len(paths) > _MANY:  # the same in many files is said once
+            if len(paths) > _MANY:  # the same in many files is printed once
                 if path is not next(iter(paths)):
                     continue
                 elsewhere |= paths

@@ -1,4 +1,4 @@
-"""Unified diffs that `git apply` takes."""
+"""Unified diffs for `git apply`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \S+ @@")
 def unified(report: Report, root: Path | None = None, *, codes: bool = False) -> Iterator[bytes]:
     """The diff of a run in the files' own bytes, line by line, companions as new files.
 
-    Paths are relative to `root`, as `git apply` expects them there. With `codes`, each part begins
+    Paths are relative to `root`, as `git apply` expects. With `codes`, each part starts
     with the rules that made it.
     """
     base = root or _base(report)
@@ -34,8 +34,8 @@ def unified(report: Report, root: Path | None = None, *, codes: bool = False) ->
 
 
 def _base(report: Report) -> Path:
-    """The current folder if it holds the files, else the top of the project they belong to."""
-    here = Path.cwd().resolve()  # Windows tells a junction's or a substituted drive's own name
+    """The current folder if it contains the files, otherwise the top of their project."""
+    here = Path.cwd().resolve()  # Windows resolves a junction's or a substituted drive's real name
     files = [f.path.resolve() for f in report.changed]
     if not files or all(here in file.parents for file in files):
         return here
@@ -76,7 +76,7 @@ def _with_codes(lines: Iterable[bytes], text: Text) -> Iterator[bytes]:
 
 
 def _names(hunk: Hunk) -> list[str]:
-    """The rules that made it; one whose edit may change results is said to be unsafe."""
+    """The rules that made it; one whose edit may change results is marked as unsafe."""
     unsafe = {d.code for d in hunk.diagnostics if d.safety is Safety.UNSAFE}
     return [f"{code} ({Safety.UNSAFE})" if code in unsafe else code for code in hunk.codes] or [
         hunk.label
@@ -87,7 +87,7 @@ _LETTERS = dict(zip(b'\a\b\t\n\v\f\r"\\', b'abtnvfr"\\', strict=True))
 
 
 def _quoted(name: bytes) -> bytes:
-    """A name as git writes it: in quotes, as C does it, where it would break its line."""
+    """A name as git writes it: quoted like a C string, if it would break its line."""
     spelled = b"".join(map(_spelled, name))
     return name if spelled == name else b'"%b"' % spelled
 
@@ -99,6 +99,6 @@ def _spelled(byte: int) -> bytes:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """Lines that end where git ends them: at a line feed only."""
+    """Lines split as git does it: only at line feeds."""
     *lines, last = content.split(b"\n")
     return [line + b"\n" for line in lines] + ([last] if last else [])

@@ -1,4 +1,4 @@
-"""The outcome of `tpu-migrate rules --test PACKAGE`: a table of what failed, and what differs."""
+"""The result of `tpu-migrate rules --test PACKAGE`: a table of failures and differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migrator.report.terminal import print_code
 
 
 def show_examples(wanted: str, console: Console) -> bool:
-    """Test the examples of the rules of a package, or of a code; True where none failed.
+    """Test the examples of the rules of a package, or of a code; True if none failed.
 
     Raises:
         UsageError: there are no such rules.

@@ -1,4 +1,4 @@
-"""Every code, explained: the same text on the terminal and on its page in docs/rules."""
+"""Explanations of all codes: the same text on the terminal and on its page in docs/rules."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _EFFORT = {
     Effort.HOURS: "understand and change the code around it",
     Effort.REWRITE: "write it anew",
 }
-_SMALL = 6  # members of a family that all are named
+_SMALL = 6  # members of a family, up to which all are named
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 
 
 def every_code() -> dict[str, Rule | Code]:
-    """What can be explained: the rules, and the codes that no rule has."""
+    """All codes that can be explained: those of rules, and others."""
     known: dict[str, Rule | Code] = {**registry().rules, **OTHERS}
     return dict(sorted(known.items()))
 
 
 def explain(entry: Rule | Code, console: Console) -> None:
-    """Print an explanation: for a terminal, or, in pipes, as the Markdown that it is."""
+    """Print an explanation: formatted for a terminal, or, in pipes, as plain Markdown."""
     if not console.is_terminal:
         console.print(Text(markdown(entry)), end="", soft_wrap=True)
         return
@@ -73,12 +73,12 @@ def pages() -> dict[str, str]:
 
 
 def markdown(entry: Rule | Code) -> str:
-    """What a code means as Markdown, without links to other pages."""
+    """A code's meaning as Markdown, without links to other pages."""
     return "\n\n".join(_parts(entry)) + "\n"
 
 
 def _linked(text: str, known: Mapping[str, Rule | Code], own: str) -> str:
-    """Codes and pages that prose names become links; code and the title stay."""
+    """Turn codes and page names in prose into links; code and the title stay."""
     pieces = re.split(r"(^# [^\n]*$|^```.*?^```$|`[^`\n]*`|https://\S+)", text, flags=re.M | re.S)
 
     def code(match: re.Match[str]) -> str:
@@ -140,13 +140,13 @@ def _parts(entry: Rule | Code) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    """With a capital letter, where it begins with a word and not with code."""
+    """Capitalized, if it starts with a word and not with code."""
     first = text.split()[0]
     return text[0].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def _related(rule: Rule) -> dict[str, Rule | Code]:
-    """Codes that this one speaks of, that speak of it, and the others of a small family."""
+    """Codes that this one mentions, that mention it, and the others of a small family."""
     known = every_code()
     spoken = {code: set(_CODE.findall(f"{e.summary} {e.why}")) for code, e in known.items()}
     family = [code for code in known if code[:3] == rule.code[:3]]
@@ -160,7 +160,7 @@ def _related(rule: Rule) -> dict[str, Rule | Code]:
 
 
 def _by_hand(rule: Rule) -> Iterator[str]:
-    """Advice: what is said of the first example, and the second one as what to write instead."""
+    """For advice: the message for the first example, and the second one as the code to write."""
     before, after = (example.before for example in rule.examples[:2])
     yield "What a TPU expert would change:"
     yield _fenced(_diff(before, after), "diff")
@@ -204,7 +204,7 @@ def _migrated(example: Example, target: str) -> Result:
 
 
 def _messages(rule: Rule, example: Example, target: str) -> list[str]:
-    """What the rule says of places that it leaves, or that it gives advice on."""
+    """The rule's messages for places that it leaves, or that it gives advice on."""
     result = _migrated(example, target)
     said = [Outcome.REPORTED] if result.changed else [Outcome.REPORTED, Outcome.KEPT]
     return [
@@ -215,12 +215,12 @@ def _messages(rule: Rule, example: Example, target: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """A message as Markdown: `__init__` is not emphasized, `<device>` no tag."""
+    """A message as Markdown: `__init__` isn't emphasized, `<device>` isn't a tag."""
     return re.sub(r"(`[^`]*`)|([_*<])", lambda m: m[1] or f"\\{m[2]}", text)
 
 
 def _quoted_messages(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A list of the messages; those that some targets alone have, with their names."""
+    """A list of the messages; those that only some targets have, with the targets' names."""
     lines: list[str] = []
     for message in dict.fromkeys(line for found in messages.values() for line in found):
         names = [name for name, found in messages.items() if message in found]
@@ -231,7 +231,7 @@ def _quoted_messages(messages: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _diff(before: str, after: str) -> str:
-    """All lines, with those that change marked; "" if none does."""
+    """All lines, with changed ones marked; "" if there are none."""
     old, new = before.splitlines(), after.splitlines()
     lines = difflib.unified_diff(old, new, n=len(old), lineterm="")
     return "".join(f"{line}\n" for line in list(lines)[3:])

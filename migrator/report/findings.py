@@ -1,4 +1,4 @@
-"""What a run has to say, place by place, for services that show it beside the code."""
+"""A run's findings, place by place, for services that show them beside the code."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Place:
 
     line: int
     end_line: int
-    column: int = 0  # 0: not known
+    column: int = 0  # 0: unknown
     end_column: int = 0  # exclusive
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a person, or this tool, has to do or may want to do."""
+    """One thing that a person, or this tool, should do or may want to do."""
 
     path: str  # from the top of the project, with slashes
     place: Place
     diagnostic: Diagnostic
-    fingerprint: str  # the same where lines above were put in or taken out
+    fingerprint: str  # stays the same if lines above are inserted or removed
     suppressed: bool = False
-    hunks: tuple[Hunk, ...] = ()  # that it makes, perhaps with others
+    hunks: tuple[Hunk, ...] = ()  # the hunks that it makes, maybe with others
 
     @property
     def code(self) -> str:
@@ -52,12 +52,12 @@ class Finding:
 
     @property
     def pending(self) -> bool:
-        """Whether it is an edit that this tool makes."""
+        """Whether it is an edit that this tool will make."""
         return self.diagnostic.is_edit and not self.suppressed
 
     @property
     def message(self) -> str:
-        """What was found, and what is to do or to know about it."""
+        """The finding, and what to do or to know about it."""
         d = self.diagnostic
         rule = registry().rules.get(d.code)
         said = d.message
@@ -71,21 +71,21 @@ class Finding:
 
 
 def top(report: Report) -> Path:
-    """The top of the project that the files belong to: what their paths are relative to.
+    """The top of the project that contains the files: their paths are relative to it.
 
-    Of several projects, the folder that has them all.
+    For several projects, the folder that contains them all.
     """
     here = Path.cwd().resolve()
     folders = {file.path.parent.resolve() for file in report.files if file.path != _STDIN}
     tops = {project_root(folder, [here]) for folder in folders} or {here}
     try:
         return Path(os.path.commonpath(tops))
-    except ValueError:  # several drives of Windows
+    except ValueError:  # several drives on Windows
         return min(tops)
 
 
 def relative(path: Path, folder: Path) -> str:
-    """A path as services expect it; a link stays the link that it is."""
+    """A path as services expect it; links aren't resolved."""
     if path == _STDIN:
         return str(path)
     return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve())).as_posix()
@@ -93,7 +93,7 @@ def relative(path: Path, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Text:
-    """A file as it is on the disk: where diagnostics stand in it, and the edits that it awaits."""
+    """A file as on the disk: the positions of diagnostics in it, and its pending edits."""
 
     file: FileReport
     written: bool = False  # the file holds the result
@@ -113,7 +113,7 @@ class Text:
 
     @cached_property
     def hunks(self) -> list[Hunk]:
-        """Those that the run tells of, each with what has to be made at once with it."""
+        """The hunks that the run reports, each with those that must be applied together with it."""
         if self.file.whole is None:
             return self.every_hunk
         told = [h for d in self.file.result.diagnostics for h in self.needed(d)]
@@ -121,7 +121,7 @@ class Text:
 
     @cached_property
     def told(self) -> bytes:
-        """What the file becomes by these alone."""
+        """The file with only these applied."""
         result, suffix = self.file.whole or self.file.result, self.file.path.suffix
         if len(self.hunks) == len(self.every_hunk):
             return result.source
@@ -153,7 +153,7 @@ class Text:
         return Place(first, last, where.column, where.end_column)
 
     def now(self, diagnostic: Diagnostic) -> Diagnostic:
-        """The diagnostic with the places, in its message too, that the file has now."""
+        """The diagnostic with the file's current positions, also in its message."""
         where = diagnostic.range
         (line, same), (last, same_end) = (
             self._line(where.cell, n) for n in (where.line, where.end_line)
@@ -171,7 +171,7 @@ class Text:
         return replace(diagnostic, range=moved, message=_LINE.sub(now, diagnostic.message))
 
     def _line(self, cell: int, line: int) -> tuple[int, bool]:
-        """The line that a line of the original is, and whether it is the same."""
+        """The line that an original line has become, and whether it is unchanged."""
         moved = 0
         for hunk in self.hunks if self.written else ():
             if hunk.cell != cell:
@@ -183,7 +183,7 @@ class Text:
         return line + moved, True
 
     def _in_hunk(self, hunk: Hunk, line: int) -> int:
-        """The line that is most like one that has changed; it may have moved to another hunk."""
+        """The line most similar to a changed one; it may have moved to another hunk."""
         near = min(hunk.new_start + line - hunk.start, max(hunk.new_end, hunk.new_start + 1))
         before = hunk.before[line - hunk.start - 1].strip()
         others = [h for h in self.hunks if h.cell == hunk.cell]
@@ -196,7 +196,7 @@ class Text:
         return near
 
     def _column(self, where: Range, line: int) -> int:
-        """Where the code of a place is in a line that is not the same: else, where that begins."""
+        """The column of a place's code in a changed line; otherwise the line's first code."""
         texts = zip(self._texts.get(where.cell, ([], [])), (where.line, line), strict=True)
         before, after = (lines[n - 1] if n <= len(lines) else "" for lines, n in texts)
         end = where.end_column - 1 if where.end_line == where.line else None
@@ -210,9 +210,9 @@ class Text:
 
 
 def as_written(report: Report, *, edits: bool = True) -> Report:
-    """The report of a run that has written files, as of these: their names, and lines in them.
+    """The report of a run that has written files, with their current names and lines.
 
-    Without `edits`, these keep their old lines, which takes less time.
+    Without `edits`, their lines stay the old ones, which takes less time.
     """
     files = []
     for file in report.files:
@@ -225,7 +225,7 @@ def as_written(report: Report, *, edits: bool = True) -> Report:
 
 
 def findings(report: Report, *, written: bool = False) -> list[Finding]:
-    """Everything that is left, pending (unless it is `written`), advised or suppressed."""
+    """All findings: left, pending (unless it is `written`), advice or suppressed."""
     folder = top(report)
     found: list[Finding] = []
     for file in report.files:
@@ -242,7 +242,7 @@ def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Findi
             continue
         if written and diagnostic.is_edit:
             continue
-        added = diagnostic.is_edit and diagnostic.outcome is None  # is where it is put in
+        added = diagnostic.is_edit and diagnostic.outcome is None  # where the insertion is
         where = diagnostic.touched[0] if added and diagnostic.touched else diagnostic.range
         place = text.place(where)
         line = "" if added or place.line > len(text.lines) else text.lines[place.line - 1]
@@ -260,7 +260,7 @@ _EFFORTS = list(Effort)
 
 
 def by_importance(found: Sequence[Finding]) -> list[Finding]:
-    """The most important first, and each thing once before the first is said again."""
+    """Most important first, and one of each kind before a kind is repeated."""
     seen: Counter[tuple[str, str]] = Counter()
     ranks: dict[int, tuple[int, int, int]] = {}
     for number, finding in enumerate(found):

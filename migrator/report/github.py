@@ -1,4 +1,4 @@
-"""Annotations of a GitHub workflow: lines that its runner reads from the log."""
+"""Annotations in a GitHub workflow: log lines that its runner interprets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from migrator.report.statistics import counted
 from migrator.report.terminal import shown
 from migrator.runs.run_report import Report
 
-_SHOWN = 10  # of each kind, by step: GitHub drops what comes behind them
+_SHOWN = 10  # of each kind, per step: GitHub drops the rest
 _MESSAGE = 4000  # characters
 _LINES = 6
 
 
 def render(report: Report, view: View) -> str:
-    """The most important findings as annotations, the others as a group of the log."""
+    """The most important findings as annotations, the others as a group in the log."""
     found = [f for f in findings(report, written=view.written) if not f.suppressed]
     folder = _in_workspace(report)
     counts: Counter[str] = Counter()
@@ -63,7 +63,7 @@ def _add_annotation(
 
 
 def command(kind: str, properties: dict[str, object], message: str) -> str:
-    """One workflow command; its values cannot end it or begin another."""
+    """One workflow command; its values can't end it or start another."""
     values = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items())
     return f"::{kind} {values}::{_data(message)}"
 
@@ -77,7 +77,7 @@ def _property(text: str) -> str:
 
 
 def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:
-    """All edits of a line are one annotation, at the place of the first; others are one each."""
+    """All edits of a line form one annotation, at the first position; others are separate."""
     groups: dict[object, list[Finding]] = {}
     for f in found:
         groups.setdefault((f.path, f.place.line) if f.pending else id(f), []).append(f)
@@ -85,7 +85,7 @@ def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def _becomes(group: Sequence[Finding]) -> list[str]:
-    """What the first lines of an edit come to be."""
+    """The new text of the first lines of an edit."""
     first = group[0]
     hunks = first.hunks[:1] if first.pending else ()
     lines = [f"+ {line}" for hunk in hunks for line in _own_lines(hunk, first.diagnostic.range)]
@@ -93,7 +93,7 @@ def _becomes(group: Sequence[Finding]) -> list[str]:
 
 
 def _own_lines(hunk: Hunk, where: Range) -> Sequence[str]:
-    """What a line of a hunk comes to be: that which is most like it; else, what all of it does."""
+    """The new text of a hunk's line: the most similar new line; otherwise, the whole hunk's."""
     at = where.line - 1 - hunk.start
     if where.line != where.end_line or not 0 <= at < len(hunk.before):
         return hunk.after
@@ -118,14 +118,14 @@ def _where(finding: Finding, folder: str) -> dict[str, object]:
     place = finding.place
     where: dict[str, object] = {"file": folder + finding.path, "line": place.line}
     if place.end_line > place.line:
-        return {**where, "endLine": place.end_line}  # columns only go with a single line
+        return {**where, "endLine": place.end_line}  # columns are only allowed for a single line
     if place.column:
         where |= {"col": place.column, "endColumn": max(place.end_column - 1, place.column)}
     return where
 
 
 def _in_workspace(report: Report) -> str:
-    """The way from the workflow's workspace to the project, where it was checked out below it."""
+    """The path from the workflow's workspace to the project, if it was checked out below it."""
     workspace = os.environ.get("GITHUB_WORKSPACE")
     if not workspace:
         return ""

@@ -1,7 +1,7 @@
-"""A review for a pull request of GitHub's: safe edits as changes that can be committed from it.
+"""A review for a GitHub pull request: safe edits as suggestions that can be committed from it.
 
-The JSON is what GitHub's `POST /repos/{owner}/{repo}/pulls/{number}/reviews` takes; the caller adds
-`commit_id`. A change is suggested where the pull request has all lines that it needs.
+The JSON is the body of GitHub's `POST /repos/{owner}/{repo}/pulls/{number}/reviews`; the caller
+adds `commit_id`. A change is suggested if the pull request contains all the lines that it needs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from migrator.report.statistics import counted
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import RUNTIME
 
-_COMMENTS = 30  # of one review: more than that are better made by the tool itself
-_GAP = 2  # lines between edits that are one suggestion
+_COMMENTS = 30  # per review: more are better applied by the tool itself
+_GAP = 2  # lines between edits that form one suggestion
 
 
 def render(report: Report, view: View) -> str:
-    """The review as JSON; no `comments`: there is nothing to suggest."""
+    """The review as JSON; empty `comments` if there is nothing to suggest."""
     folder = top(report)
     by_file = [(file, list(_file_comments(file, folder, report))) for file in report.changed]
     found = [comment for _, comments in by_file for comment in comments]
@@ -54,7 +54,7 @@ def render(report: Report, view: View) -> str:
 
 def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
     if kinds.is_notebook(file.path) or not _can_be_said(file):
-        return  # lines of JSON; a text that a suggestion would change
+        return  # lines of JSON; text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
     text = Text(file)
@@ -68,7 +68,7 @@ def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[d
 
 
 def _can_be_said(file: FileReport) -> bool:
-    """Whether JSON holds name and text: in UTF-8, without a BOM, lines that end in a feed."""
+    """Whether JSON can hold name and text: in UTF-8, without a BOM, with line feeds only."""
     content = file.result.original
     try:
         str(file.path).encode()
@@ -78,7 +78,7 @@ def _can_be_said(file: FileReport) -> bool:
 
 
 def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
-    """Hunks that go together; those that share one are one."""
+    """Hunks that belong together; groups that share a hunk are merged."""
     groups: list[list[Hunk]] = []
     for diagnostic in diagnostics:
         needed = text.needed(diagnostic)
@@ -94,11 +94,11 @@ _Span = tuple[int, int, list[Hunk]]  # lines from 1, both inclusive
 
 
 def _spans(group: Sequence[Hunk], lines: Sequence[str], new: Lines) -> Iterator[_Span]:
-    """The lines of each suggestion; none at all if the pull request lacks one of them."""
+    """The lines of each suggestion; empty if the pull request lacks one of them."""
     spans: list[_Span] = []
     for hunk in group:
         first, last = hunk.start + 1, hunk.end
-        if first > last:  # put in: with the line above or below it
+        if first > last:  # inserted: with the line above or below it
             at = next((n for n in (hunk.start, first) if _has(new, n, n, lines)), 0)
             first = last = at
         if not _has(new, first, last, lines):

@@ -1,4 +1,4 @@
-"""GitLab's Code Quality report: a list of issues, which a merge request shows."""
+"""GitLab's Code Quality report: a list of issues, shown in a merge request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEFT = {Effort.MINUTES: "minor", Effort.HOURS: "major", Effort.REWRITE: "critic
 
 
 def render(report: Report, view: View) -> str:
-    """A JSON array. Errors that are about no file are not in it; the exit code tells."""
+    """A JSON array. Errors that aren't about a file are missing; the exit code shows them."""
     found = findings(report, written=view.written)
     return as_json([_issue(f) for f in found if not f.suppressed])
 

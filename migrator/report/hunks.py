@@ -1,4 +1,4 @@
-"""What changed in a file, hunk by hunk, and which diagnostics stand behind each."""
+"""The changes in a file, hunk by hunk, and the diagnostics behind each."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _TODO = re.compile(r"\s*# TPU-TODO\[")
 
 @dataclass(frozen=True)
 class Part:
-    """A text of a file as people read it: all of it, or one cell of a notebook.
+    """A text of a file as shown to people: the whole file, or one cell of a notebook.
 
-    ``cell`` is counted from 1; 0: the file itself, or what a notebook says about itself.
+    ``cell`` counts from 1; 0: the file itself, or a notebook's metadata.
     """
 
     cell: int
-    before: list[str]  # lines, without what ends them
+    before: list[str]  # lines, without line ends
     after: list[str]
     of_notebook: bool = False
 
 
 class Explained:
-    """Lines that change, by the diagnostics that they change for; without any, by a label."""
+    """Changed lines, with the diagnostics that they change for, or a label."""
 
     diagnostics: tuple[Diagnostic, ...]
     label: str
@@ -46,16 +46,16 @@ class Explained:
 
     @property
     def safety(self) -> Safety | None:
-        """That of the edit in it that can be trusted least; None: no edit of the tool's."""
+        """The safety of its least safe edit; None if it isn't an edit of the tool's."""
         known = {d.safety for d in self.diagnostics}
         return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
 
 
 @dataclass(frozen=True)
 class Hunk(Explained):
-    """Lines that changed side by side, none of them the same.
+    """Adjacent changed lines.
 
-    Indices of lines are from 0 and the ends exclusive, as of a slice of `Part.before` and `.after`.
+    Line indices count from 0 and the ends are exclusive, like slices of `Part.before` and `.after`.
     """
 
     cell: int
@@ -65,12 +65,12 @@ class Hunk(Explained):
     new_end: int
     before: tuple[str, ...]
     after: tuple[str, ...]
-    diagnostics: tuple[Diagnostic, ...] = ()  # what it was made for; none: see `label`
-    label: str = ""  # else what it is: "imports", "comments" or "metadata"
+    diagnostics: tuple[Diagnostic, ...] = ()  # the reason for the hunk; if empty, see `label`
+    label: str = ""  # otherwise its kind: "imports", "comments" or "metadata"
 
 
 def parts(path_suffix: str, result: Result) -> list[Part]:
-    """The texts of a file that a migration may change, in the file's order."""
+    """The texts of a file that a migration may change, in file order."""
     if path_suffix != kinds.NOTEBOOK:
         return [Part(0, _lines(result.original), _lines(result.source))]
     try:
@@ -95,7 +95,7 @@ def _lines(content: bytes) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Lines as diagnostics count them: a form feed or U+2028 does not end one."""
+    """Lines as diagnostics count them: a form feed or U+2028 doesn't end one."""
     return [line.rstrip("\r\n") for line in SourceMap(text).lines] if text else []
 
 
@@ -113,7 +113,7 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
 
 
 def made(path_suffix: str, result: Result, wanted: Collection[Hunk]) -> bytes:
-    """A file of which only some hunks are made."""
+    """A file with only some of its hunks applied."""
     if path_suffix != kinds.NOTEBOOK:
         before, after = (text.decode("latin-1") for text in (result.original, result.source))
         return _made(before, after, wanted).encode("latin-1")
@@ -136,10 +136,10 @@ def _made(before: str, after: str, wanted: Iterable[Hunk]) -> str:
 
 
 def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
-    """The hunks that have to be made at once, for what was found at `diagnostic`.
+    """The hunks that have to be applied together, for the finding at `diagnostic`.
 
-    Its own, those that have a diagnostic with one of them in common, the set-up of the program, and
-    the imports of names that these use; all of the file where such an import takes another's place.
+    Its own, those that share a diagnostic with one of them, the program's set-up, and
+    the imports of names that these use; the whole file if such an import replaces another.
     """
     found = [h for h in hunks if diagnostic in h.diagnostics]
     while found:
@@ -154,7 +154,7 @@ def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
             or not words.isdisjoint(_imported(h.after) - _imported(h.before))
         ]
         if any(_imported(h.before) and h not in found for h in more):
-            more = list(hunks)  # what the import gave to the others would be missing
+            more = list(hunks)  # otherwise the import would be missing for the others
         if len(more) == len(found):
             break
         found = more
@@ -162,7 +162,7 @@ def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
 
 
 def _imported(lines: Sequence[str]) -> set[str]:
-    """The names that import statements of one line bind."""
+    """The names that the import statements on one line bind."""
     named = (part for line in lines if (m := _NAMES.match(line)) for part in m[1].split(","))
     words = (part.split("#")[0].split() for part in named)
     return {
@@ -192,13 +192,13 @@ def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
 def _touching(
     start: int, end: int, made: Iterable[tuple[Diagnostic, Range]], lines: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
-    """The diagnostics that touch lines `start` to `end`, or the place between two lines."""
+    """The diagnostics that touch lines `start` to `end`, or the position between two lines."""
     found: dict[Diagnostic, None] = {}
     for diagnostic, where in made:
         if (where.line, where.column) == (where.end_line, where.end_column):
             between = where.line if where.column > 1 else where.line - 1
             while between < start and not lines[between].strip():
-                between += 1  # what is put in may stand above or below blank lines
+                between += 1  # an insertion may be above or below blank lines
             meets = start <= between <= end
         elif start == end:
             meets = where.line - 1 < start < where.end_line

@@ -50,7 +50,7 @@ def render(report: Report, view: View) -> str:
 
 
 def _staying(program: Staying) -> dict[str, Any]:
-    """A program that stays with all its files, and the lines that are in the way."""
+    """A program that stays with all its files, and the lines in the way."""
     return {
         "constructs": program.constructs,
         "files": list(map(str, program.files)),

@@ -1,4 +1,4 @@
-"""Markdown for a comment on a pull request, or for the summary of a job: what needs eyes first."""
+"""Markdown for a comment on a pull request, or for a job summary: what needs review comes first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
 from migrator.report.staying import Staying, staying
 from migrator.runs.run_report import FileReport, Report
 
-MARK = "<!-- tpu-migrate -->"  # by which a comment is found again
+MARK = "<!-- tpu-migrate -->"  # used to find the comment again
 _ROWS = 20
 _CONTEXT = 2
 _EFFORTS = list(Effort)
@@ -31,7 +31,7 @@ class _Edit:
 
     @property
     def risk(self) -> int:
-        """Of more interest: what may change results, then what costs something, then the rest."""
+        """Sort key: edits that may change results first, then those with a cost, then the rest."""
         if self.hunk.safety is Safety.UNSAFE:
             return 3
         if self.hunk.label:
@@ -41,7 +41,7 @@ class _Edit:
 
 
 def render(report: Report, view: View) -> str:
-    """A table, the edits from the riskiest, what is left to change by hand, and advice, folded."""
+    """A table, the edits from the riskiest, remaining manual work, and advice, folded."""
     edits = sorted(_edits(report), key=lambda e: -e.risk)
     risky = [_edit_text(e) for e in edits if e.risk > 1]
     others = [_edit_text(e) for e in edits if e.risk <= 1]
@@ -80,7 +80,7 @@ def _errors(report: Report) -> list[str]:
 
 
 def _table(report: Report, view: View) -> list[str]:
-    """Files where something changes or is left, those that take the most first."""
+    """Files with changes or remaining work, those with the most effort first."""
     folder = top(report)
     files = [f for f in report.files if f.result.changed or of_file(f).reported]
     if not files:
@@ -174,7 +174,7 @@ def place(path: str, cell: int, line: int) -> str:
 
 
 def _left(report: Report) -> list[str]:
-    """A paragraph for each reason in a file, those that take the most first."""
+    """A paragraph for each reason in a file, those with the most effort first."""
     programs, others = staying(report)
     grouped = _grouped(report, others)
     grouped.sort(key=lambda item: -_effort(item[1][0]))
@@ -186,7 +186,7 @@ def _left(report: Report) -> list[str]:
 
 
 def _staying(program: Staying, folder: Path) -> str:
-    """A program that stays, by the lines that are in the way."""
+    """A program that stays, with the lines in the way."""
     first, *more = (
         f"{code(f'{relative(o.path, folder)}:{o.line}')} {prose(o.reason)}"
         for o in program.obstacles

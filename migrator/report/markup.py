@@ -1,4 +1,4 @@
-"""Markdown that text of any origin cannot break out of."""
+"""Markdown that text from any source can't break."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def code(text: str) -> str:
-    """A code span, which may stand in a cell of a table."""
+    """A code span, also valid in a table cell."""
     text = _printable(text) or " "
     mark = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     pad = " " if text[0] in "` " or text[-1] in "` " else ""
@@ -18,7 +18,7 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without any markup; nobody is mentioned, and no issue is linked."""
+    """Text without any markup; it mentions nobody and links no issue."""
     escaped = _SPECIAL.sub(r"\\\1", _printable(text).replace("\u200b", ""))
     return re.sub(r"(@|\\#|GH\\-)(?=[\w\\])", "\\1\u200b", escaped)
 
@@ -29,41 +29,41 @@ def prose(text: str) -> str:
 
 
 def pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """A message of this tool in pieces, and whether each is `code`."""
+    """A message of this tool in pieces, with whether each is `code`."""
     for number, piece in enumerate(_CODE.split(text)):
         yield piece, number % 2 == 1
 
 
 def fenced(lines: Iterable[str], language: str) -> str:
-    """A block of code; the fence is longer than any that is in it."""
+    """A block of code; the fence is longer than any inside it."""
     return verbatim(list(map(_line, lines)), language)
 
 
 def verbatim(lines: Sequence[str], language: str) -> str:
-    """As `fenced`, with every character as it is: for text that somebody takes over."""
+    """Like `fenced`, but with every character unchanged: for text that is meant to be copied."""
     text = "\n".join(lines)
     mark = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{mark}{language}\n{text}\n{mark}" if lines else f"{mark}{language}\n{mark}"
 
 
 def difference(before: Sequence[str], after: Sequence[str], above: Sequence[str] = ()) -> str:
-    """Lines that go and lines that come, below others."""
+    """Removed and added lines, below other lines."""
     marked = [(" ", above), ("-", before), ("+", after)]
     return changed([f"{mark}{line}" for mark, lines in marked for line in lines])
 
 
 def changed(lines: Sequence[str], limit: int = 60) -> str:
-    """Lines of a diff as a block that services colour."""
+    """Lines of a diff as a block that services show in colour."""
     if len(lines) > limit:
         lines = [*lines[:limit], f" … {len(lines) - limit} more lines"]
     return fenced((line[:400] for line in lines), "diff")
 
 
-LIMIT = 65_536  # characters of a comment on GitHub; counted as bytes, which is never less
+LIMIT = 65_536  # characters in a GitHub comment; bytes are counted, which are never fewer
 
 
 class Page:
-    """Sections that together keep to a limit."""
+    """Sections that keep to a common limit."""
 
     def __init__(self, head: Sequence[str], limit: int = LIMIT) -> None:
         self.blocks = list(head)
@@ -74,9 +74,9 @@ class Page:
         return "\n\n".join(self.blocks)
 
     def add(self, title: str, items: Sequence[str], share: float, *, fold: bool = False) -> None:
-        """A section of as many items as fit into a share of the room that is left.
+        """A section with as many items as fit into a share of the remaining room.
 
-        `title` is our own words.
+        `title` is the tool's own text.
         """
         if not items:
             return
@@ -93,7 +93,7 @@ def size(text: str) -> int:
 
 
 def fitting(items: Sequence[str], room: int, more: str) -> str:
-    """As many whole items as there is room for, and `more` with the number of the others."""
+    """As many whole items as fit, and `more` with the number of the others."""
     room -= size(more) + 12
     taken = 0
     for item in items:
@@ -110,5 +110,5 @@ def _printable(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A line as it is, but for characters that would end it or turn the ones around it."""
+    """A line with any characters replaced that would end it or change the direction of text."""
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -26,11 +26,11 @@ _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
 _ROOT = "%SRCROOT%"
-_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning"}  # else "note"
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning"}  # otherwise "note"
 
 
 def render(report: Report, view: View) -> str:
-    """One run. What is right as it stands is no result; what a comment switches off is one."""
+    """One run. Kept constructs aren't results; suppressed ones are."""
     found = findings(report, written=view.written)
     codes = list(dict.fromkeys(finding.code for finding in found))
     fixes = {} if view.written else _fixes(report)
@@ -77,7 +77,7 @@ def _rule(code: str) -> dict[str, Any]:
         "name": "".join(part.capitalize() for part in rule.name.split("-")),
         "shortDescription": {"text": f"{rule.summary[:1].upper()}{rule.summary[1:]}."},
         "fullDescription": {"text": " ".join(rule.why.split())},
-        # Viewers show a help text as it stands: its braces are not doubled.
+        # Viewers show a help text literally: its braces aren't doubled.
         "help": {"text": _help(code), "markdown": markdown(rule)},
         "properties": {"tags": ["tpu", "pytorch"], **said},
         **({"helpUri": references[0]} if references else {}),
@@ -126,7 +126,7 @@ def _result(finding: Finding, rule: int, fixes: list[dict[str, Any]]) -> dict[st
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is a placeholder (3.11.5) or a link (3.11.6)."""
+    """Text without any placeholder (3.11.5) or link (3.11.6)."""
     return text.replace("{", "{{").replace("}", "}}").replace("](", "] (")
 
 
@@ -153,10 +153,10 @@ def _key(finding: Finding) -> tuple[str, object]:
 
 
 def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
-    """What each pending edit changes, with all that has to change with it, as lines of the file.
+    """The changes of each pending edit, with everything that has to change together, as file lines.
 
-    Not for notebooks, whose lines are JSON, and not for files with a mark of their
-    byte order, or whose lines end in several ways.
+    Not for notebooks, whose lines are JSON, and not for files with a byte order mark,
+    or with mixed line ends.
     """
     folder = top(report)
     found: dict[tuple[str, object], list[dict[str, Any]]] = {}
@@ -188,11 +188,11 @@ def _ending(file: FileReport) -> str | None:
 
 
 def _replacement(hunk: Hunk, lines: list[str], ending: str) -> dict[str, Any]:
-    """Whole lines; behind the last line there is nothing to insert before."""
+    """Whole lines; after the last line there is nothing to insert before."""
     first, last = hunk.start + 1, hunk.end + 1
     text = "".join(line + ending for line in hunk.after)
     region = {"startLine": first, "startColumn": 1, "endLine": last, "endColumn": 1}
-    if last > len(lines):  # the last line has no end
+    if last > len(lines):  # the last line has no newline
         end = len(lines)
         region |= {"endLine": end, "endColumn": len(lines[-1]) + 1}
         text = text.removesuffix(ending)

@@ -1,4 +1,4 @@
-"""How much was done, by rule, by file and in all, and what is left takes a person."""
+"""How much was done, by rule, by file and in total, and the effort of the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from migrator.diagnostics import Diagnostic, Effort, Outcome
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import RUNTIME
 
-MANY = 20  # constructs that take minutes each take hours together, if they are more
+MANY = 20  # constructs that take minutes each take hours together, if there are more
 NO_PROGRAM = (
     f"No program was found: whatever imports this code has to call {RUNTIME}.setup() first."
 )
@@ -19,7 +19,7 @@ NO_PROGRAM = (
 
 @dataclass(frozen=True)
 class Work:
-    """The constructs of a file, or of a project, by what became of them."""
+    """The constructs of a file, or of a project, by outcome."""
 
     outcomes: Counter[Outcome]
     left: Counter[tuple[str, Effort]]  # reported constructs, by code and effort
@@ -30,7 +30,7 @@ class Work:
 
     @property
     def automatic(self) -> float:
-        """The share of GPU constructs that need no person, in percent."""
+        """The share of GPU constructs that need no manual work, in percent."""
         total = self.outcomes.total()
         return 100.0 * (total - self.reported) / total if total else 100.0
 
@@ -44,7 +44,7 @@ class Work:
 
     @property
     def effort(self) -> Effort | None:
-        """That of the construct that takes the most; None where nothing is left."""
+        """The effort of the hardest construct; None if nothing is left."""
         if not self.left:
             return None
         worst = max(self.efforts, key=list(Effort).index)
@@ -73,7 +73,7 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
 
 
 def runtimes(report: Report) -> dict[Path, tuple[int, int]]:
-    """The runtimes that are to be written, by folder: how many files and lines of each."""
+    """The runtimes to be written, by folder: the number of files and lines of each."""
     folders = {path.parent for path in report.companions}
     sizes: dict[Path, tuple[int, int]] = {}
     for path, content in sorted(report.companions.items()):
@@ -86,7 +86,7 @@ def runtimes(report: Report) -> dict[Path, tuple[int, int]]:
 
 
 def by_effort(report: Report) -> list[tuple[Path, Work]]:
-    """The files where something is left, from those that take the most."""
+    """The files with remaining work, those with the most effort first."""
     found = [(file.path, of_file(file)) for file in report.files]
     left = [(path, work) for path, work in found if work.effort is not None]
     order = list(Effort)
@@ -99,7 +99,7 @@ def _rank(work: Work, order: list[Effort]) -> list[int]:
 
 
 def by_code(report: Report) -> dict[str, Counter[Outcome]]:
-    """How many constructs each rule rewrote, kept and reported, by code."""
+    """The number of constructs that each rule rewrote, kept and reported, by code."""
     counts: dict[str, Counter[Outcome]] = {}
     for _, diagnostic in report.diagnostics(*Outcome):
         if diagnostic.outcome is not None:

@@ -1,4 +1,4 @@
-"""Programs that stay as they are: what is in the way of each, and what hangs on it."""
+"""Programs that stay as they are: what is in the way of each, and what depends on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Found = tuple[Path, Diagnostic]
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A line that is in the way, and how many constructs hang on it."""
+    """A line in the way, and how many constructs depend on it."""
 
     path: Path
     line: int
@@ -32,7 +32,7 @@ class Obstacle:
 
 @dataclass(frozen=True)
 class Staying:
-    """A program that is left with all its files; what most constructs hang on is first."""
+    """A program that is left with all its files; the obstacle of most constructs is first."""
 
     files: Sequence[Path]
     obstacles: Sequence[Obstacle]
@@ -44,20 +44,20 @@ class Staying:
 
     @property
     def keeps(self) -> str:
-        """What hangs on the obstacles."""
+        """What depends on the obstacles."""
         files = f" in {counted(len(self.files), 'file')}" if len(self.files) > 1 else ""
         return f"keeps {counted(self.constructs, 'construct')}{files}"
 
     @property
     def furthest(self) -> str:
-        """What gets further than this run."""
+        """The option that gets further than this run."""
         if self.unsafe:
             return "--unsafe rewrites this program, which may change results"
         return "`tpu-migrate assess PATH` says how far each target gets"
 
 
 def staying(report: Report) -> tuple[list[Staying], list[Found]]:
-    """The programs of a run that stay, and what is left to change by hand beside them."""
+    """The programs of a run that stay, and the remaining manual work besides them."""
     code = registry().for_launched_code.code
     held = [file for file in report.files if file.result.gate is not None]
     paths = {file.path for file in held}
@@ -76,7 +76,7 @@ def staying(report: Report) -> tuple[list[Staying], list[Found]]:
 
 
 def _connected(files: Sequence[FileReport]) -> list[list[FileReport]]:
-    """Files that name one another, or the same one, as the reason why they stay."""
+    """Files that name one another, or the same file, as the reason for staying."""
     groups: dict[Path, list[FileReport]] = {}  # by their files, and those that they name
     for file in files:
         gate = _gate(file)

@@ -1,4 +1,4 @@
-"""The console of every command: colours where they are wanted, and lines that nothing breaks."""
+"""The console of every command: colours if they are wanted, and lines that nothing breaks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:  # rich takes longer to import than a shell should wait for a completion
+if TYPE_CHECKING:  # importing rich takes too long for shell completion
     from rich.console import Console
     from rich.text import Text
 
-# Of what goes to a file or a pipe: no line is broken, so that programs and people can search it.
+# Lines in files and pipes aren't wrapped, so that programs and people can search them.
 _UNBROKEN = 10_000
 _CHOICES = {"auto": None, "always": True, "never": False}
 
@@ -40,11 +40,11 @@ def color_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def console(stderr: bool = False, *, shows_color: bool = False) -> Console:
-    """A console as the command line and the environment want it.
+    """A console as configured on the command line and in the environment.
 
-    By the first that says: `--color`, NO_COLOR, FORCE_COLOR (each counts if it is not empty),
-    whether the stream is a terminal, or otherwise known to show colours. COLUMNS is the width; else
-    a terminal's own, or none at all.
+    The first of these decides: `--color`, NO_COLOR, FORCE_COLOR (if they aren't empty),
+    whether the stream is a terminal, or otherwise known to show colours. COLUMNS is the width;
+    otherwise the terminal's own, or unlimited.
     """
     stream = sys.stderr if stderr else sys.stdout
     context = click.get_current_context(silent=True)
@@ -60,7 +60,7 @@ def console(stderr: bool = False, *, shows_color: bool = False) -> Console:
         width=None if terminal or os.environ.get("COLUMNS") else _UNBROKEN,
         force_terminal=terminal or color is True,
         force_interactive=terminal and os.environ.get("TERM") != "dumb",
-        force_jupyter=False,  # a notebook shows a stream in colours of its own theme
+        force_jupyter=False,  # a notebook shows a stream in its own theme's colours
         no_color=color is False,
         color_system={None: "auto", True: "standard", False: None}[color],
     )
@@ -72,7 +72,7 @@ def _safe() -> type[Console]:
     from rich.segment import Segment
 
     class Safe(Console):
-        """A console on which no text is obeyed: of a program, of a file name, of source."""
+        """A console that obeys no control codes in text: from a program, a file name, or source."""
 
         def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
             for segment in super().render(*arguments, **options):
@@ -83,7 +83,7 @@ def _safe() -> type[Console]:
     return Safe
 
 
-# Controls of a terminal but for tabs and ends of lines, and what turns the direction of text.
+# A terminal's control characters except tabs and line ends, and characters that change direction.
 _OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -92,7 +92,7 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Text with its styles, on one line that names and messages cannot break."""
+    """Styled text on one line that names and messages can't break."""
     from rich.text import Text
 
     return Text.assemble(
@@ -101,7 +101,7 @@ def line(*parts: str | tuple[str, str]) -> Text:
 
 
 def shown(text: object) -> str:
-    """A name or a message on one line that no terminal obeys, nor the runner of a workflow."""
+    """A name or a message on one line that neither a terminal nor a workflow runner obeys."""
     said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
     if said.lstrip().startswith("::"):
         said = said.replace("::", ": :", 1)
@@ -109,7 +109,7 @@ def shown(text: object) -> str:
 
 
 def print_code(code: str, language: str, to: Console) -> None:
-    """Code in colours, in its own lines: a terminal may break them, this program does not."""
+    """Code in colours, with its own lines: a terminal may wrap them, this program doesn't."""
     from rich.syntax import Syntax
 
     text = Syntax(code, language, theme="ansi_dark", background_color="default").highlight(code)
@@ -127,7 +127,7 @@ _PLAIN = {
 
 
 def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Characters that a terminal has not, in those that it has."""
+    """Characters that a terminal lacks, replaced by ones that it has."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     characters = error.object[error.start : error.end]
@@ -136,7 +136,7 @@ def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def spell_out() -> None:
-    """Make standard output and standard error take every character, whatever their encoding."""
+    """Make standard output and standard error accept every character, whatever their encoding."""
     codecs.register_error("tpu-migrate", _spelled)
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):

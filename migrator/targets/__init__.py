@@ -1,4 +1,4 @@
-"""Targets: each folder here is one; installed packages bring others (docs/adding-a-target.md)."""
+"""Targets: each folder here is one; installed packages add others (docs/adding-a-target.md)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = [
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-DEFAULT = "torchax"  # where none has to be given
-GROUP = "tpu_migrate.targets"  # of entry points: packages that are a target
+DEFAULT = "torchax"  # the default target
+GROUP = "tpu_migrate.targets"  # entry points: packages that are a target
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all targets; none is loaded for that."""
+    """The names of all targets; none is loaded for this."""
     return tuple(sorted({*_own(), *(point.name for point in installed(GROUP))}))
 
 
 @cache
 def targets() -> dict[str, Target]:
-    """Every target by name.
+    """All targets by name.
 
-    Raises UsageError for an installed package that is no target.
+    Raises UsageError for an installed package that isn't a target.
     """
     found = {name: importlib.import_module(f"{__name__}.{name}").TARGET for name in _own()}
     for point in installed(GROUP):
@@ -52,14 +52,14 @@ def targets() -> dict[str, Target]:
 
 
 def find_target(name: str) -> Target:
-    """The target of that name. Raises UsageError."""
+    """The target with that name. Raises UsageError."""
     if name not in names():
         raise UsageError(f"unknown target {name!r} (known: {', '.join(names())})")
     return targets()[name]
 
 
 def rule_modules() -> list[tuple[ModuleType, EntryPoint | None]]:
-    """The modules `rules` in the folders of targets, with the installed package that has them."""
+    """The `rules` modules of all targets, with the installed package that contains them."""
     packages: dict[str, EntryPoint | None] = {f"{__name__}.{name}": None for name in _own()}
     packages |= {point.module: point for point in installed(GROUP)}
     found = {f"{package}.rules": point for package, point in packages.items()}

@@ -8,7 +8,7 @@ from migrator.targets import names
 
 
 class TargetName(click.Choice[str]):
-    """What is installed is looked up when it is asked for: `--version` need not wait for that."""
+    """Installed targets are looked up lazily: `--version` doesn't have to wait for that."""
 
     def __init__(self, *others: str) -> None:
         self._others = others

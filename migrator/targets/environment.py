@@ -1,4 +1,4 @@
-"""Environment: the packages and Pythons that programs for a target run with."""
+"""Environment: the packages and Python versions that programs for a target run with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class Damage:
-    """A distribution whose wheel carries files of the target's own package, of another version."""
+    """A distribution whose wheel contains files of the target's own package, in another version."""
 
     by: str
 
@@ -19,8 +19,8 @@ class Damage:
 class Environment:
     """The Python environment of a target, as a user makes it and `verify --install` does.
 
-    `pins` are requirements that were tested together: torch, what goes with it, and `package`, the
-    distribution that makes an environment one for this target. Without any, they are the extra of
+    `pins` are requirements that were tested together: torch, its companions, and `package`, the
+    distribution that makes an environment one for this target. Without pins, they are the extra of
     tpu-migrate that has the target's name.
     """
 
@@ -28,24 +28,24 @@ class Environment:
     pins: tuple[str, ...] = ()
     asked: Mapping[str, str] = field(default_factory=dict)  # by pins, in their own metadata
     pythons: tuple[Version, Version] = ((3, 11), (3, 13))  # for which all have wheels: from, to
-    newest_with_tpu: Version | None = None  # where the driver has none for the newest of these
+    newest_with_tpu: Version | None = None  # if the driver has none for the newest of these
     systems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with wheels; {}: all
-    driver: str = ""  # the pin that brings libtpu, itself or by its extra
-    # What has to be there on a machine with a TPU, in the place of a pin for the same module.
+    driver: str = ""  # the pin that provides libtpu, itself or through its extra
+    # Required on a machine with a TPU, instead of a pin for the same module.
     on_tpu: tuple[str, ...] = ()
     imports: tuple[str, ...] = ("torch",)  # modules whose import shows that the environment works
-    runs_with: Mapping[str, str] = field(default_factory=dict)  # what programs refuse to go without
+    runs_with: Mapping[str, str] = field(default_factory=dict)  # required by programs
     frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with
-    import_limits: Mapping[str, str] = field(default_factory=dict)  # beyond them imports fail
+    import_limits: Mapping[str, str] = field(default_factory=dict)  # imports fail beyond them
     damage: Damage | None = None
 
     @property
     def newest(self) -> Version:
-        """The newest Python that all packages have wheels for, those for a TPU, too."""
+        """The newest Python for which all packages have wheels, including those for a TPU."""
         return self.newest_with_tpu or self.pythons[1]
 
     def framework(self, name: str) -> str:
-        """The requirement of a framework, in the release that programs ran with."""
+        """The requirement of a framework, in the release that programs were run with."""
         return f"{name}=={self.frameworks[name]}.*"
 
     def has_wheels(self, system: str, machine: str) -> bool:

@@ -21,9 +21,9 @@ class Slow:
 
 @dataclass(frozen=True)
 class StandIn:
-    """What a program finds in the place of a TPU, where its library has no CPU back end.
+    """Replaces a TPU for a program whose library has no CPU back end.
 
-    `modules` is a folder that is put on its PYTHONPATH, `says` what a result has to say of it.
+    `modules` is a folder that is added to PYTHONPATH, `says` the note that results must contain.
     """
 
     modules: Path

@@ -27,8 +27,8 @@ class Target:
 
     `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for
     recognising code of the target. `runtime` is the folder of the package `tpu_runtime`, which
-    migrated code imports: the names in its `__all__` may be used. Without a runtime, what has no
-    word is reported.
+    migrated code imports: the names in its `__all__` may be used. Without a runtime, a construct
+    without a word is reported.
     """
 
     name: str
@@ -96,7 +96,7 @@ def with_ranks(target: Target) -> Target:
     The starting process must not use the device itself; the runtime takes care of that.
     """
     if target.words.device_names:
-        return target  # what it asks torch for does not use the device
+        return target  # what it asks torch for doesn't use the device
     words = replace(
         target.words,
         device_object=None,
@@ -108,9 +108,9 @@ def with_ranks(target: Target) -> Target:
 
 
 def portable(target: Target) -> Target:
-    """The target for a program that also runs on GPUs and CPUs: every word is the runtime's.
+    """The target for a program that also runs on GPUs and CPUs: all words come from the runtime.
 
-    A target whose own words are torch's, for any device, is that already.
+    A target whose own words are torch's, for any device, is already portable.
     """
     if target.portable:
         return target

@@ -1,4 +1,4 @@
-"""Traces: how code is recognised that was migrated to a target, or written for it."""
+"""Traces: how to recognise code that was migrated to a target, or written for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Traces:
-    """What code of a target has in it.
+    """What identifies a target's code.
 
     With a `library`, people write programs for the target by hand: there they stay as they are, but
-    for older spellings, and other targets read them as the GPU programs that they stand for. The
+    for older spellings, and other targets read them as the corresponding GPU programs. The
     target's rules (`rules` in its folder) do both.
     """
 
@@ -18,7 +18,7 @@ class Traces:
     devices: tuple[str, ...] = ()  # strings that name its device
     library: str = ""
     device_functions: tuple[str, ...] = ()  # of the library: they return a device
-    rank_modules: tuple[str, ...] = ()  # parts of it by which ranks exchange something
-    older_variables: tuple[str, ...] = ()  # of the environment, which older releases of it read
-    older_packages: tuple[str, ...] = ()  # which it came with
-    older_wheels: tuple[str, ...] = ()  # parts of URLs where it was to be had
+    rank_modules: tuple[str, ...] = ()  # modules of it through which ranks communicate
+    older_variables: tuple[str, ...] = ()  # environment variables that older releases of it read
+    older_packages: tuple[str, ...] = ()  # packages that it used to require
+    older_wheels: tuple[str, ...] = ()  # parts of URLs where its wheels used to be

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 RUNTIME = "tpu_runtime"  # the package that migrated code imports
 
-# Names of torch.cuda that a runtime may offer, too.
+# Names of torch.cuda that a runtime may also offer.
 MIRRORED = frozenset({
     "Event", "autocast", "current_device", "device_count", "get_device_name",
     "get_device_properties", "initial_seed", "is_available", "is_bf16_supported", "manual_seed",
@@ -43,15 +43,15 @@ class Devices:
     """
 
     group: str  # the backend of torch.distributed
-    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it is for GPUs alone
-    # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself, as all else
+    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it only supports GPUs
+    # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself
     ranks: Word | None = None
-    back_end: Word | None = None  # code for `group`, where the program chooses its device
-    launch_environment: Word | None = None  # what is called before processes start
+    back_end: Word | None = None  # code for `group`, if the program chooses its device
+    launch_environment: Word | None = None  # called before processes start
     launch_command: str = ""  # the same in a shell
     launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, if it replaces the program's own
-    unsharded: Word | None = None  # what FullyShardedDataParallel becomes, where ranks stay ranks
+    unsharded: Word | None = None  # what FullyShardedDataParallel becomes, if ranks stay ranks
     replicated: Word | None = None  # what fully_shard becomes there
     sharded: Word | None = None  # what it becomes with --shard fsdp and the like
     sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
@@ -64,17 +64,17 @@ class Devices:
 class Words:
     """The code that rules write for a target, what it can do, and what messages say about it.
 
-    Only `device` is required. What has no word, and is not in the target's runtime either, is
+    Only `device` is required. A construct without a word, and not in the target's runtime, is
     reported. `calls` are the target's own functions, by their names in torch.cuda; they take
     precedence over the runtime's.
     """
 
     device: str  # the device type string
     device_object: Word | None = None  # None: torch.device(<device string>)
-    # Where the program chooses its device when it starts: names for the variable that holds
-    # `device_object`, of which a file takes the first that it does not use otherwise.
+    # If the program chooses its device when it starts: names for the variable that holds
+    # `device_object`; a file uses the first name that it doesn't use otherwise.
     device_names: tuple[str, ...] = ()
-    on_gpu: Word | None = None  # there, whether it runs on a GPU
+    on_gpu: Word | None = None  # if so, whether it runs on a GPU
     autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
     step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
@@ -83,26 +83,26 @@ class Words:
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
-    keras_backend: str = ""  # what Keras computes with, where that is not TensorFlow
+    keras_backend: str = ""  # Keras' back end, if it isn't TensorFlow
     # The statement that makes a strategy of tf.distribute, as `{name}`; None: there is none
     strategy: Word | None = None
 
-    # What it can do. Anything not known to work is reported.
+    # The target's abilities. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
     compiles_constants: bool = False  # lists that become tensors are only sent to the device once
     generators: bool = False  # it has generator objects of its own
-    compiles: bool = False  # torch.compile does, without options for the back ends of others
+    compiles: bool = False  # torch.compile works, without options for other back ends
     transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout
     safetensors: bool = False  # safetensors reads straight onto the device, by its name
     threads: bool = False  # any thread may use the device
-    absent: frozenset[str] = frozenset()  # operators that it does not have, and the CPU cannot do
-    thread_setup: str = ""  # the call that lets another thread use it, too
+    absent: frozenset[str] = frozenset()  # operators that neither it nor the CPU supports
+    thread_setup: str = ""  # the call that lets another thread use it as well
 
     # For messages.
     profiler: str = "its own profiler"  # the profiler of the device
-    float64: str = "float64 is slow"  # what happens with it
+    float64: str = "float64 is slow"  # how it behaves
     accelerate_off: str = ""  # the variable that always keeps accelerate from using it
 
     @property

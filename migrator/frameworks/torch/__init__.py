@@ -1,1 +1,1 @@
-"""PyTorch: what of it counts as GPU code, and where files say so."""
+"""PyTorch: what counts as GPU code in it, and where files contain it."""

@@ -1,4 +1,4 @@
-"""What a program tells a shell, an installer or a configuration: the text that is in it."""
+"""Text in a program for a shell, an installer or a configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from migrator.vocabulary import Vocabulary
 
 
 def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[Construct]:
-    """What a shell is told to do, a requirement, or text that is not looked into."""
+    """A shell command, a requirement, or text that isn't analysed further."""
     function = call.func.id if isinstance(call.func, ast.Name) else ""
     if call.args and names.qualified(call.func) in _READERS:
         value = names.only_value(call.args[0])
@@ -74,7 +74,7 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
 
 
 def says(function: str, text: str) -> bool:
-    """Whether a line of a file that is no Python may hold a construct."""
+    """Whether a line of a non-Python file may hold a construct."""
     if function in (SETTING, TEXT):
         return mentions.setting(text) is not None or _DEVICES.search(text) is not None
     if function == COMMAND:
@@ -83,12 +83,12 @@ def says(function: str, text: str) -> bool:
 
 
 def _said(text: ast.expr) -> str:
-    """The words that are in a text, as far as they stand there."""
+    """The relevant words in a text, where they occur literally."""
     parts = [n.value for n in ast.walk(text) if isinstance(n, ast.Constant)]
     return "".join(part for part in parts if isinstance(part, str))
 
 
-# Options of pip that the next word belongs to.
+# pip options that take the next word as their value.
 _WITH_VALUE = ("-r", "-c", "-e", "-i", "-f", "-t", "--requirement", "--constraint", "--editable",
                "--index-url", "--extra-index-url", "--find-links", "--target")  # fmt: skip
 
@@ -106,7 +106,7 @@ def _installed(words: Iterable[ast.Constant]) -> Iterator[ast.Constant]:
 def next_in_line(
     found: Construct, text: str, done: Collection[str], kept: Collection[str]
 ) -> Construct | None:
-    """What else a line says of GPUs, beside what is `done` already."""
+    """What else a line says about GPUs, besides what is already `done`."""
     key = None
     if found.kind == "setting" and found.key != "text":
         key = mentions.setting(text, done)
@@ -121,7 +121,7 @@ _CHILDREN = frozenset({
     "os.popen",
 })  # fmt: skip
 
-# What makes values of a configuration that stands in the code.
+# Calls that create configuration values written in the code.
 _READERS = frozenset({
     "json.loads", "omegaconf.OmegaConf.create", "toml.loads", "tomllib.loads", "yaml.full_load",
     "yaml.load", "yaml.safe_load", "yaml.unsafe_load",
@@ -129,5 +129,5 @@ _READERS = frozenset({
 
 _REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}
 
-_DEVICES = re.compile(mentions.DEVICES)  # strings that name one are constructs anywhere
+_DEVICES = re.compile(mentions.DEVICES)  # strings that name a device are always constructs
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")

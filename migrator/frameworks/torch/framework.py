@@ -14,7 +14,7 @@ from migrator.frameworks.torch.references import BY_SHAPE
 
 
 def _constructs(module: ModuleView) -> list[Construct]:
-    """What a module itself says, and the processes that it starts."""
+    """The constructs in a module itself, and the processes that it starts."""
     names, flow = module.names, module.flow
     found = list(find(names, flow, module.vocabulary, module.package, module.ranks, module.project))
     return [*found, *Children(names, flow, found, module.project).constructs()]

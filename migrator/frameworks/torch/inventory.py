@@ -1,4 +1,4 @@
-"""Inventory: what counts as a GPU construct. The one place that decides what must be accounted for.
+"""Inventory: what counts as a GPU construct. Only this file decides what must be accounted for.
 
 Each construct that `find` yields ends as exactly one of rewritten, kept or reported.
 """
@@ -51,10 +51,10 @@ def find(
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
-    `vocabulary` are the names that count: those of the rules, or `DEVICES` for whoever only asks
+    `vocabulary` are the names that count: those of the rules, or `DEVICES` to find out only
     what kind of program it is.
 
-    `package` is the one that the file is in, from where relative imports lead.
+    `package` is the package of the file, to which relative imports refer.
     """
     part_of_found: set[ast.AST] = set()
     marked = {node: (kind, key) for kind, key, node in _generation(names, flow, project)}
@@ -105,7 +105,7 @@ def find(
 def _generation(
     names: Names, flow: Flow, project: ProjectFacts | None
 ) -> Iterator[tuple[str, str, ast.AST]]:
-    """Loops without gradients, and what makes text token by token, by kind and key."""
+    """Loops without gradients, and text generation token by token, by kind and key."""
     for loop in rounds_without_gradients(names, flow):
         yield "loop", "without gradients", loop
         tokens = token_loop(names, flow, loop)
@@ -126,7 +126,7 @@ def _generation(
 def _of_expression(
     names: Names, flow: Flow, node: ast.expr, vocabulary: Vocabulary
 ) -> Iterator[Construct]:
-    """The constructs that an expression is, but for names and strings."""
+    """The constructs that an expression itself is, except names and strings."""
     match node:
         case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
@@ -163,7 +163,7 @@ def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
 
 
 def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Iterator[Construct]:
-    """The constructs that a statement is, with nothing in it."""
+    """The constructs that a statement itself is, without its parts."""
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):
@@ -185,7 +185,7 @@ def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Itera
 def _one_of_several(
     names: Names, node: ast.ImportFrom, vocabulary: Vocabulary
 ) -> Iterator[Construct]:
-    """`from torch.cuda.amp import autocast`, where the name has another meaning as well."""
+    """`from torch.cuda.amp import autocast`, if the name also has another meaning."""
     for alias in node.names:
         if vocabulary.includes(f"{node.module}.{alias.name}"):
             uses = names.uses(alias.asname or alias.name, names.scope_of(node))
@@ -194,7 +194,7 @@ def _one_of_several(
 
 
 def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
-    """The library that an import brings, if it is one for CUDA or another accelerator alone."""
+    """The library of an import, if it is only for CUDA or another accelerator."""
     for module in modules:
         head, _, rest = module.partition(".")
         for name in (head, f"{head}.{rest.partition('.')[0]}"):
@@ -207,7 +207,7 @@ def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
 
 
 def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Assert) -> bool:
-    """Whether the forward pass of a model decides by what is in a tensor."""
+    """Whether a model's forward pass branches on the contents of a tensor."""
     test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
     function = names.function(node)
     return (
@@ -220,10 +220,10 @@ def _reads_values(names: Names, node: ast.If | ast.IfExp | ast.While | ast.Asser
 
 
 def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
-    """Numbers of ranks that a target with one process for all has to see as 1."""
+    """Numbers of ranks that a target with one process for all has to treat as 1."""
     if not ranks.reductions() and not ranks.gathers() and "len" not in names.by_id:
         return set()
-    direct = "torch.distributed.get_world_size"  # which stays
+    direct = "torch.distributed.get_world_size"  # this one stays
     return {
         n for n in ranks.undone if not isinstance(n, ast.Call) or names.qualified(n.func) != direct
     }

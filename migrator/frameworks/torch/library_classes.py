@@ -1,4 +1,4 @@
-"""Classes of libraries that train, by whatever name a program has them."""
+"""Classes of training libraries, under any name that a program gives them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ LIBRARIES = frozenset({
     "accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "sentence_transformers",
     "transformers", "trl",
 })  # fmt: skip
-# Where one of these is imported, the runtime of torchax makes one program of a step by itself.
+# If one of these is imported, the runtime of torchax compiles a step into one program by itself.
 HELD = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 _KINDS = {
-    # What takes the device when it is made.
+    # Classes that take the device when they are created.
     "accelerator": r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)",
     "trainer": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?Trainer|trl\.(?:\w+\.)*[A-Z]\w*Trainer"
     r"|sentence_transformers\.(?:\w+\.)*(?:Sparse|Cross)?(?:Encoder|SentenceTransformer)Trainer",
-    # What starts processes that make one.
+    # Functions that start processes, which then create one.
     "launcher": r"accelerate\.(?:\w+\.)*notebook_launcher",
-    # What it is told; some of it names kernels or types that a TPU has not.
+    # Their settings; some of them name kernels or types that a TPU doesn't have.
     "arguments": r"transformers\.(?:\w+\.)*(?:Seq2Seq)?TrainingArguments"
     r"|trl\.(?:\w+\.)*[A-Z]\w*Config",
     "lightning": r"(?:pytorch_lightning|lightning|lightning_fabric)\.(?:\w+\.)*"
     r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?",
 }
-# Without one of these words in it, a program makes nothing that takes settings.
+# Without one of these words, a program creates nothing that takes settings.
 _TAKES_SETTINGS = re.compile(
     r"\w*Trainer|\w*TrainingArguments|Accelerator|AcceleratorState|PartialState|Fabric"
     r"|notebook_launcher"
@@ -45,9 +45,9 @@ _DEEPEST = 8
 
 
 class Meaning(NamedTuple):
-    """The kind of class that a call makes, and whether the call is one of the library's own.
+    """The kind of class that a call creates, and whether it is the library's own class.
 
-    `own` is one that is derived from it.
+    `own`: a class of the program's, derived from it.
     """
 
     kind: str
@@ -56,12 +56,12 @@ class Meaning(NamedTuple):
 
 
 class LibraryClasses:
-    """What the names of one file have to do with the classes of such libraries."""
+    """How the names of one file relate to the classes of such libraries."""
 
     def __init__(self, names: Names, project: ProjectFacts | None = None) -> None:
         self.names, self.project = names, project
         self._of_project: dict[tuple[str, int], Meaning | None] = {}
-        # Files of the project that speak of them may bring some.
+        # Files of the project that mention them may provide some.
         self._brought = project is not None and any(
             not LIBRARIES.isdisjoint(project.cache.file(path).libraries)
             for path in project.reached()
@@ -70,7 +70,7 @@ class LibraryClasses:
 
     @cached_property
     def take_settings(self) -> bool:
-        """Whether the program may make what takes settings: it may load models alone."""
+        """Whether the program may create something that takes settings: it may only load models."""
         if not self.spoken_of:
             return False
         if any(map(_TAKES_SETTINGS.fullmatch, set(_words(self.names)))):
@@ -81,7 +81,7 @@ class LibraryClasses:
         return any(self.project.cache.file(path).has_word(_TAKES_SETTINGS) for path in files)
 
     def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:
-        """What a call of an expression makes, None for no class of such a library."""
+        """What a call of an expression creates, None if it isn't a class of such a library."""
         if not self.spoken_of or depth > _DEEPEST:
             return None
         qualname = self.names.qualified(function)
@@ -143,7 +143,7 @@ class LibraryClasses:
         return None
 
     def _elsewhere(self, qualname: str, depth: int) -> Meaning | None:
-        """What a name means in the file of the project that has it."""
+        """The meaning of a name in the project file that defines it."""
         if self.project is None or not self._brought:
             return None
         asked = qualname, depth
@@ -171,7 +171,7 @@ class LibraryClasses:
         return other._of_bindings(bindings, depth + 1)
 
     def is_said(self, node: ast.expr) -> bool:
-        """Whether a name, an attribute or `getattr(…)` is a library's class by its own name."""
+        """Whether a name, an attribute or `getattr(…)` is a library's class, by its own name."""
         qualname = self.names.qualified(node)
         if _CLASS.fullmatch(qualname or self._by_text(node)):
             return True
@@ -195,7 +195,7 @@ class LibraryClasses:
         return ""
 
     def referred_to(self, node: ast.expr) -> Meaning | None:
-        """The class that is said here by its own name, and neither called nor only named."""
+        """The class that is named here by its own name, without being called or only mentioned."""
         above = self.names.parents.get(node)
         if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             return None
@@ -207,7 +207,7 @@ class LibraryClasses:
 
 
 def bound_by(names: Names, node: ast.AST) -> ast.expr | None:
-    """What `functools.partial(…)` is a call of."""
+    """The function that `functools.partial(…)` calls."""
     if isinstance(node, ast.Call) and node.args:
         if names.qualified(node.func) == "functools.partial":
             return node.args[0]
@@ -219,7 +219,7 @@ def imports_any(names: Names, libraries: Collection[str]) -> bool:
 
 
 def _words(names: Names) -> Iterator[str]:
-    """What the names, the imports and the strings of a file say."""
+    """The words in a file's names, imports and strings."""
     for node in names.order:
         match node:
             case ast.Name(id=text) | ast.Attribute(attr=text) | ast.Constant(value=str(text)):

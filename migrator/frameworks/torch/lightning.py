@@ -1,4 +1,4 @@
-"""Lightning's Trainer and Fabric: what they are told of devices and precisions."""
+"""Lightning's Trainer and Fabric: their settings for devices and precisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from migrator.analysis.syntax.literals import values
 from migrator.construct import Construct
 
-# What chooses nothing that a TPU has not.
+# Values that choose nothing that a TPU lacks.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "accelerator": ("auto", "tpu", None),
     "gpus": (0, None),
@@ -22,7 +22,7 @@ HALF = {16: "bf16-mixed", "16": "bf16-mixed", "16-mixed": "bf16-mixed", "16-true
 
 
 def lightning(node: ast.Call, is_said: bool) -> Iterator[Construct]:
-    """What a call makes of Lightning's, and tells it; whether it says the class by its name."""
+    """The Lightning class that a call creates, its settings, and whether the call names it."""
     told = {keyword.arg: keyword for keyword in node.keywords if keyword.arg}
     accelerator = told.get("accelerator")
     if accelerator is not None and values(accelerator.value) == ["cpu"]:
@@ -43,7 +43,7 @@ def _chosen(name: str, value: ast.expr, at: ast.AST) -> Iterator[Construct]:
 
 
 def _defaults(value: ast.expr) -> Iterator[Construct]:
-    """What LightningCLI tells a trainer where nobody says another thing."""
+    """The settings that LightningCLI passes to a trainer by default."""
     if not isinstance(value, ast.Dict):
         return
     for key, each in zip(value.keys, value.values, strict=True):

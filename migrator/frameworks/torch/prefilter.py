@@ -1,4 +1,4 @@
-"""Which files can hold constructs of PyTorch's, by words alone; which constructs use a device."""
+"""Which files can contain PyTorch constructs, by words alone; which constructs use a device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
 from migrator.vocabulary import Vocabulary
 
-# What is found by more than its name: a file without any of these bytes, and without the words of
-# the vocabulary, holds no construct and is not even parsed. The second pattern is asked only of
-# files that speak of torch, since its words are common.
+# Constructs found by more than their name: a file without any of these bytes, and without the words
+# of the vocabulary, has no construct and isn't even parsed. The second pattern is only used for
+# files that mention torch, because its words are common.
 _TOKENS = Tokens(
     b"cuda", b"cudnn", b"nccl", b"nvidia-smi", b"torchrun", b"XRT_", b"lightning", b"__cell__",
     b"__command__", b"__setting__", b"__text__", b"__requirement__", b"__dependency__",
@@ -32,7 +32,7 @@ _TORCH_TOKENS = re.compile(
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 
-# What makes a program one that runs on a device, whatever the rules are about.
+# Makes a program one that runs on a device, independent of the rules.
 DEVICES = Vocabulary(
     names=frozenset({
         "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
@@ -46,7 +46,7 @@ LETTERS = (*_TOKENS.letters, b"torch")
 
 
 def has_tokens(source: bytes) -> bool:
-    """A cheap test: False means that the file holds no construct but for names of a vocabulary."""
+    """A cheap test: False if the file has no construct except names of a vocabulary."""
     if _TOKENS.are_in(source):
         return True
     return b"torch" in source and (
@@ -65,7 +65,7 @@ _DEVICE_NAMES = (
 def uses_device(construct: Construct) -> bool:
     """True for a construct that makes its program one that runs on a device.
 
-    Checkpoints, flags of libraries, extensions or `inference_mode` alone do not.
+    Checkpoints, library flags, extensions or `inference_mode` alone don't.
     """
     if construct.kind == "name":
         return construct.key.startswith(_DEVICE_NAMES)

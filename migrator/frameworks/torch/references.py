@@ -1,4 +1,4 @@
-"""Names and attributes that are constructs for what they are called on, or called with."""
+"""Names and attributes that are constructs because of their object or arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from migrator.frameworks.by_name import named
 from migrator.targets import RUNTIME
 from migrator.vocabulary import Vocabulary
 
-# What rules register for, and is a construct only for what is done with it.
+# Rules register for these, but they are only constructs depending on their use.
 BY_SHAPE = frozenset({
     "torch.device", "torch.Generator", "cuda", "is_cuda", "get_device", "to", "type", "step",
     "unclear step", "device",
@@ -66,7 +66,7 @@ def reference_of(
 
 
 def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
-    """True for an integer that stands for a CUDA device: a literal, a rank, `args.gpu`."""
+    """True for an integer that identifies a CUDA device: a literal, a rank, `args.gpu`."""
     kind = flow.kind(node)
     if kind & Kind.DEVICE_INT:
         return True
@@ -93,7 +93,7 @@ def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Con
 
 
 def _passed_on(names: Names, node: ast.Attribute) -> bool:
-    """`self.cuda = model.cuda`, `wrap(model.cuda)`: the method itself as a value of a model."""
+    """`self.cuda = model.cuda`, `wrap(model.cuda)`: a model's method used as a value."""
     return False if names.parents.get(node) is None else bool(re.match(
         r"(?:net|model|module)", ast.unparse(node.value).rpartition(".")[2]
     ) and isinstance(names.parents[node], ast.Call | ast.Assign))  # fmt: skip

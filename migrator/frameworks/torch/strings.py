@@ -1,4 +1,4 @@
-"""Strings that are constructs: devices, types, variables of the environment."""
+"""Strings that are constructs: devices, types, environment variables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
 
 
 def _is_of_group(names: Names, parent: ast.AST | None) -> bool:
-    """Whether a call of torch.distributed takes it, which is looked at as a whole."""
+    """Whether it is an argument of a torch.distributed call, which is handled as a whole."""
     call = names.parents.get(parent) if isinstance(parent, ast.keyword) else parent
     name = names.qualified(call.func) if isinstance(call, ast.Call) else None
     return (name or "").startswith("torch.distributed.")
@@ -65,7 +65,7 @@ def _is_of_environment(names: Names, parent: ast.AST | None) -> bool:
             return names.qualified(owner) == "os.environ"
         case ast.Call(func=function):
             return (names.qualified(function) or "").startswith(_ENVIRONMENT)
-    return isinstance(parent, ast.Dict)  # the environment of a child, too
+    return isinstance(parent, ast.Dict)  # also the environment of a child process
 
 
 def _is_sought_in_error(names: Names, parent: ast.AST | None) -> bool:
@@ -80,7 +80,7 @@ def _is_sought_in_error(names: Names, parent: ast.AST | None) -> bool:
 
 
 def takes_device(names: Names, node: ast.expr, parent: ast.AST | None) -> bool:
-    """Whether a value stands where nothing but a device can stand."""
+    """Whether a value is in a position that only accepts a device."""
     match parent:
         case ast.keyword(arg="device" | "map_location"):
             return True

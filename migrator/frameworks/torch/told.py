@@ -1,4 +1,4 @@
-"""What trainers are told elsewhere than where they are made: in a table, an attribute, …"""
+"""Trainer settings given elsewhere than at the trainer's creation: in a table, an attribute, …"""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SETTINGS = frozenset({
 GPU_OPTIMIZERS = ("8bit", "bnb", "paged", "apex")
 _SWITCHES = ("fp16", "fp16_full_eval", "tf32", "torch_compile", "use_liger_kernel")
 _LIGHTNING = ("accelerator", "precision")
-# What accelerate reads of the environment.
+# Environment variables that accelerate reads.
 _VARIABLES = {
     "ACCELERATE_MIXED_PRECISION": "mixed_precision",
     "ACCELERATE_DYNAMO_BACKEND": "dynamo_backend",
     "ACCELERATE_USE_DEEPSPEED": "deepspeed",
     "ACCELERATE_USE_FSDP": "fsdp",
 }
-# What gives a name a value, or may be a command line.
+# Nodes that give a name a value, or may be a command line.
 _TELLING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Call, ast.ClassDef, ast.Dict, ast.List,
             ast.Tuple)  # fmt: skip
 
 
 def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
-    """A setting for GPUs that is no argument of a class of such a library."""
+    """A GPU setting that isn't an argument of a class of such a library."""
     names = classes.names
     if not isinstance(node, _TELLING) or not classes.take_settings:
         return
     argument_of_lightning = _given_to_lightning(classes, node)
     if argument_of_lightning == "trainer_defaults":
-        return  # those are a construct each
+        return  # each of those is a construct
     for at, key, value, owner in _said(names, node):
         unknown = owner is not None and key in SETTINGS and _holds(classes, owner)
         yield from _told(at, key, value, unknown)
@@ -62,7 +62,7 @@ def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
 
 
 def _options(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr]]:
-    """What a command line says: `["--fp16", "--optim=adafactor", "--trainer.precision", "16"]`."""
+    """Options in a command line: `["--fp16", "--optim=adafactor", "--trainer.precision", "16"]`."""
     words: list[ast.expr]
     match node:
         case ast.List() | ast.Tuple():
@@ -91,7 +91,7 @@ def _options(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.ex
 
 
 def _text(word: ast.expr) -> str:
-    """A word of a command line, or the text that it begins with."""
+    """A word of a command line, or the literal start of it."""
     match word:
         case (
             ast.Constant(value=str(text))
@@ -102,7 +102,7 @@ def _text(word: ast.expr) -> str:
 
 
 def _given_to_lightning(classes: LibraryClasses, node: ast.AST) -> str | None:
-    """The argument of one of Lightning's that something is: `LightningCLI(args=[…])`."""
+    """The Lightning argument that a node is part of: `LightningCLI(args=[…])`."""
     match classes.names.parents.get(node):
         case ast.keyword(arg=name) as above:
             call = classes.names.parents[above]
@@ -129,7 +129,7 @@ def _sets(function: ast.expr) -> bool:
 
 
 def told_to_accelerate(names: Names, node: ast.AST) -> Iterator[Construct]:
-    """What an environment tells accelerate, in a file that does not import it."""
+    """Environment variables for accelerate, in a file that doesn't import it."""
     above = names.parents.get(node)
     if isinstance(node, ast.Constant) and node.value in _VARIABLES and above is not None:
         whole = names.parents[above] if isinstance(above, ast.Subscript) else above
@@ -150,7 +150,7 @@ def told_by_keyword(classes: LibraryClasses, call: ast.Call) -> Iterator[Constru
 
 
 def _only_decides(classes: LibraryClasses, function: ast.expr, name: str) -> bool:
-    """Whether a function of the program's own asks what it is given, and does nothing else."""
+    """Whether a function of the program's own only tests its argument."""
     names = classes.names
     found: ast.AST | None = None
     if isinstance(function, ast.Name):
@@ -182,7 +182,7 @@ def _told(at: ast.AST, key: str, value: ast.expr, unknown: bool = False) -> Iter
 
 
 def _said(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr, ast.expr | None]]:
-    """What a node gives a name: where, the name, the value, and what has the attribute."""
+    """What a node assigns: the place, the name, the value, and the owner of the attribute."""
     match node:
         case ast.Dict(keys=keys, values=given):
             for key, value in zip(keys, given, strict=True):
@@ -223,7 +223,7 @@ def _stored(
 
 
 def _holds(classes: LibraryClasses, owner: ast.expr) -> bool:
-    """Whether an object is made of a class that takes settings."""
+    """Whether an object is an instance of a class that takes settings."""
     names = classes.names
     bound = [b.value for b in names.lookup(owner)] if isinstance(owner, ast.Name) else []
     bound += names.dotted_assignments.get(dotted(owner) or "", [])
@@ -239,8 +239,8 @@ def is_off(value: ast.expr) -> bool:
 
 
 def says_gpu(key: str, value: ast.expr, unknown: bool = False) -> bool:
-    """Whether a value of a setting is for GPUs; what cannot be seen, if `unknown` is."""
-    if key == "optim":  # `OptimizerNames.ADAMW_BNB`, too
+    """Whether the value of a setting is for GPUs; if it can't be determined, `unknown`."""
+    if key == "optim":  # also `OptimizerNames.ADAMW_BNB`
         value = ast.Constant(value.attr.lower()) if isinstance(value, ast.Attribute) else value
     return any(unknown if each is ... else _is_for_gpus(key, each) for each in values(value))
 

@@ -1,4 +1,4 @@
-"""Libraries that train for a program, and choose the device by themselves."""
+"""Libraries that train for a program, and choose the device themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CPU = ("cpu", "use_cpu", "no_cuda")  # arguments that keep a program on the CPU
 _PIPELINE = re.compile(r"transformers\.(?:\w+\.)*pipeline")
 _INSTANTIATE = ("hydra.utils.instantiate", "hydra.utils.call")
 _TRAINER = re.compile(r"trainer|fabric|accelerator", re.IGNORECASE)
-_PRECISION_AT = {"accelerator": 2, "launcher": 3}  # of the arguments
+_PRECISION_AT = {"accelerator": 2, "launcher": 3}  # position of the argument
 TOKENS = (
     rb"Accelerator\b", b"notebook_launcher", b"AcceleratorState", b"PartialState", rb"Trainer\b",
     b"TrainingArguments", rb"pipeline\(", rb"\bfp16\b", rb"\btf32\b", rb"\bmixed_precision\b",
@@ -32,7 +32,7 @@ TOKENS = (
 
 
 def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
-    """What a node has to do with such a library."""
+    """How a node uses such a library."""
     match node:
         case ast.Call():
             yield from trainers(classes, node)
@@ -41,14 +41,14 @@ def of_trainers(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
         case ast.ClassDef():
             yield from subclassed(classes, node)
     if isinstance(node, ast.Name | ast.Attribute | ast.Call):
-        made = classes.referred_to(node)  # as a default, in a table
+        made = classes.referred_to(node)  # as a default, or in a table
         if made is not None and made.kind != "arguments":
             yield Construct("trainer", made.kind, node)
     yield from told(classes, node)
 
 
 def trainers(classes: LibraryClasses, node: ast.Call) -> Iterator[Construct]:
-    """What a call makes or tells of such a library."""
+    """The object of such a library that a call creates, or its settings."""
     names = classes.names
     if _PIPELINE.fullmatch(names.qualified(node.func) or "") and _takes_gpu(node):
         yield Construct("trainer", "pipeline", node)
@@ -97,7 +97,7 @@ def _by_position(given: list[ast.expr], kind: str) -> Iterator[Construct]:
 
 
 def subclassed(classes: LibraryClasses, node: ast.ClassDef) -> Iterator[Construct]:
-    """A trainer of the program's own, or what it is told."""
+    """A trainer class of the program's own, or its settings."""
     made = [(base, classes.made_by(base)) for base in node.bases]
     for base, each in made:
         if each is not None and each.kind != "arguments" and classes.is_said(base):
@@ -107,14 +107,14 @@ def subclassed(classes: LibraryClasses, node: ast.ClassDef) -> Iterator[Construc
             match statement:
                 case ast.AnnAssign(value=ast.expr() as value) | ast.Assign(value=value):
                     keys = _stored(statement) & SETTINGS
-                    # what names a GPU's is told by every class
+                    # GPU names are settings in every class
                     default = _default(value)
                     if any(says_gpu(k, default, True) and not says_gpu(k, value) for k in keys):
                         yield Construct("trainer", "told elsewhere", statement)
 
 
 def _default(value: ast.expr) -> ast.expr:
-    """What an option of a dataclass is if nobody says another thing: `field(default="sgd")`."""
+    """The default of a dataclass option: `field(default="sgd")`."""
     if isinstance(value, ast.Call):
         return next((k.value for k in value.keywords if k.arg == "default"), value)
     return value
@@ -126,9 +126,9 @@ def _stored(statement: ast.Assign | ast.AnnAssign) -> set[str]:
 
 
 def _may_hold_settings(names: Names, options: ast.expr) -> bool:
-    """Whether what comes by `**` may be a setting; what cannot be seen may.
+    """Whether an argument passed by `**` may be a setting; an unknown one may.
 
-    What is seen is a construct itself, where it says something of GPUs.
+    A known one is a construct itself, if it concerns GPUs.
     """
     match names.only_value(options):
         case ast.Dict(keys=keys, values=given):
@@ -142,7 +142,7 @@ def _may_hold_settings(names: Names, options: ast.expr) -> bool:
 
 
 def _takes_gpu(node: ast.Call) -> bool:
-    """Whether a pipeline takes the device that it finds, or one by its number."""
+    """Whether a pipeline uses the device that it finds, or one given by number."""
     given = {keyword.arg: keyword.value for keyword in node.keywords}
     if given.keys() & {"device_map", None}:
         return False

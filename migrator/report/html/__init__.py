@@ -1,4 +1,4 @@
-"""The report as one HTML file: `page.html.j2` with its style, script and data inside it."""
+"""The report as one HTML file: `page.html.j2` with its style, script and data."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from migrator.report.staying import staying
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import targets
 
-_MARK = "tpu-migrate report"  # in the second line of the file, which may then be written over
+_MARK = "tpu-migrate report"  # in the second line of the file, which may then be overwritten
 _FOLDER = Path(__file__).parent
 _SCRIPT = ("data", "text", "filters", "files", "tree", "navigation", "controls")
-_LIST = 8  # reasons, and places of one, that the overview lists at once
-# Characters that cannot be seen, or that turn the direction of what follows.
+_LIST = 8  # reasons, and places of one, that the overview lists initially
+# Characters that are invisible, or that change the direction of the following text.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
 
 
 def check(path: Path) -> None:
-    """Refuse a place where the report would hide something, before anything is migrated.
+    """Refuse a path where the report would overwrite something, before anything is migrated.
 
     Only files that end in .html are written: no run reads such a file, so that the report may lie
     among the code.
@@ -83,9 +83,9 @@ def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None 
 
 
 def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> str:
-    """The page. `written` says whether the files have been changed, or would be.
+    """The page. `written` tells whether the files have been changed already.
 
-    The same run gives the same page: there is no time and no place in it.
+    The same run gives the same page: it contains no time and no path of this machine.
     """
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
@@ -122,7 +122,7 @@ def _read(name: str) -> Markup:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is loaded, and nothing runs but our own: whatever stands in the source."""
+    """Load nothing, and run no script but our own, whatever the source contains."""
     style_hash, script_hash = (
         base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for text in (style, script)
@@ -134,17 +134,17 @@ def _policy(style: str, script: str) -> str:
 
 
 def _embedded(value: Any) -> Markup:
-    """JSON that cannot end the element that it stands in; ASCII, so that no character is lost."""
+    """JSON that can't end its enclosing element; ASCII, so that no character is lost."""
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def visible(text: object) -> str:
-    """The text with characters that cannot be seen by their numbers."""
+    """The text, with invisible characters replaced by their numbers."""
     return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
 
 
 def prose(text: str) -> Markup:
-    """A sentence whose `code` is code."""
+    """A sentence with its `code` marked."""
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if is_code else piece
         for piece, is_code in pieces(visible(text))
@@ -156,7 +156,7 @@ def prose(text: str) -> Markup:
 
 @dataclass
 class _Row:
-    """A bar of the picture, or a rule below it: constructs by outcome."""
+    """A bar of the chart, or a rule below it: constructs by outcome."""
 
     code: str
     name: str
@@ -172,7 +172,7 @@ class _Row:
 
 @dataclass
 class _Reason:
-    """What is left to change by hand, or advice, for one reason."""
+    """Remaining manual work, or advice, for one reason."""
 
     code: str
     message: str
@@ -219,7 +219,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
 
 
 def _project(report: Report) -> str:
-    """The name of the folder that all files are in."""
+    """The name of the folder that contains all files."""
     if not report.files:
         return ""
     folders = [str(file.path.absolute().parent) for file in report.files]
@@ -235,7 +235,7 @@ def _by_rule(report: Report) -> list[_Row]:
 
 
 def _by_family(rules: Iterable[_Row]) -> list[_Row]:
-    """The letters that codes begin with, the largest first; named by their rules."""
+    """The first letters of codes, the most frequent first; named by their rules."""
     families: dict[str, _Row] = {}
     known = registry().rules
     for row in rules:
@@ -248,7 +248,7 @@ def _by_family(rules: Iterable[_Row]) -> list[_Row]:
 
 
 def _reasons(files: Iterable[FileReport], left: Set[int]) -> list[_Reason]:
-    """Those that take most first; of these, what is found most often."""
+    """Those with the most effort first; of these, the most frequent."""
     found: dict[tuple[str, str], _Reason] = {}
     for file in files:
         for number, d in enumerate(file.result.diagnostics):

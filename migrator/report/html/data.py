@@ -1,7 +1,7 @@
-"""What the page's script reads: an index of all files, and the text of each that has something.
+"""Data for the page's script: an index of all files, and the text of each file with a finding.
 
-The index is what filters and the file tree need; a file's text is parsed when it is shown first.
-Names are short words, and what is empty is left out, since a run may have thousands of findings.
+Filters and the file tree use the index; a file's text is parsed when it is first shown.
+Keys are short, and empty values are left out, because a run may have thousands of findings.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from migrator.report.hunks import Hunk, Part, hunks, parts
 from migrator.report.statistics import of_file
 from migrator.runs.run_report import FileReport, Report
 
-MANY_LINES = 5_000  # of a part of a file; of more, only what is around a change is embedded
+MANY_LINES = 5_000  # of a part of a file; of a longer one, only the context of changes is embedded
 AROUND = 50
 
 Json = dict[str, Any]
 
 
 def index(report: Report, written: bool) -> tuple[Json, list[Json]]:
-    """The index, and for each of its files what `text_N` holds (empty: nothing to show)."""
+    """The index, and the content of `text_N` for each of its files (empty: nothing to show)."""
     messages = _Table()
     found = [_file(file, messages) for file in sorted(report.files, key=_in_tree)]
     codes = {d.code for f in report.files for d in f.result.diagnostics}
@@ -44,13 +44,13 @@ def index(report: Report, written: bool) -> tuple[Json, list[Json]]:
 
 
 def _in_tree(file: FileReport) -> list[tuple[bool, str]]:
-    """Files in the order of the tree: in each folder, other folders first."""
+    """Files in tree order: in each folder, subfolders first."""
     *folders, own = file.path.parts
     return [*((False, folder) for folder in folders), (True, own)]
 
 
 class _Table:
-    """Texts that many findings share, each once."""
+    """Texts that many findings share, stored once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -64,7 +64,7 @@ class _Table:
 
 
 def kind(diagnostic: Diagnostic) -> str:
-    """What became of it, in the words of the page's filter."""
+    """The outcome, as named in the page's filter."""
     if diagnostic.severity is Severity.ERROR:
         return "failed"
     if diagnostic.severity is Severity.ADVICE:
@@ -75,7 +75,7 @@ def kind(diagnostic: Diagnostic) -> str:
 
 
 def status(file: FileReport) -> str:
-    """Of a file as a whole: what is worst of failed, left, changed and clean."""
+    """A file's overall status: the worst of failed, left, changed and clean."""
     if file.result.failed:
         return "failed"
     if any(d.outcome is Outcome.REPORTED for d in file.result.diagnostics):
@@ -84,7 +84,7 @@ def status(file: FileReport) -> str:
 
 
 def name(path: Path) -> str:
-    """A path as text; bytes that are none become U+FFFD."""
+    """A path as text; bytes that can't be decoded become U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -118,7 +118,7 @@ def _file(file: FileReport, messages: _Table) -> tuple[Json, Json]:
 
 
 def _without_empty(**values: Any) -> Json:
-    """What is not empty; a zero is a number."""
+    """Remove empty values; zero is not empty."""
     return {name: v for name, v in values.items() if v or (v == 0 and v is not False)}
 
 
@@ -150,7 +150,7 @@ def _hunk(hunk: Hunk, numbers: dict[Diagnostic, int]) -> Json:
 def _text(
     part: Part, made: Iterable[Hunk], diagnostics: Iterable[Diagnostic]
 ) -> list[tuple[int, str]]:
-    """The lines before, as pieces with the index of their first line: one piece, unless long."""
+    """The original lines, as pieces with the index of their first line: one piece, unless long."""
     count = len(part.before)
     if count <= MANY_LINES:
         return [(0, "\n".join(part.before))] if count else []

@@ -1,4 +1,4 @@
-"""What `verify` found out about a script's numbers, as a part of the page: rows, and a chart."""
+"""The result of `verify` for a script, as a part of the page: rows, and a chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Row:
-    """Values of one kind in one run, all as text."""
+    """Values of one kind in one run, as text."""
 
     what: str
     run: str
@@ -19,14 +19,14 @@ class Row:
     relative: str
     cosine: str
     share: str
-    short: str  # pass, or FAIL and how many
-    state: str  # and the first of them
+    short: str  # pass, or FAIL and the number of failures
+    state: str  # and the first failure
     passed: bool
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Points of lines, for SVG: the losses of both, and how far they are apart."""
+    """Points of lines, for SVG: both runs' losses, and their difference."""
 
     WIDTH: ClassVar = 720  # in units of the picture
     HEIGHT: ClassVar = 180
@@ -42,7 +42,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The verdict in a line, what it rests on, and where the runs part."""
+    """The verdict in one line, its basis, and where the runs diverge."""
 
     verdict: str
     passed: bool
@@ -53,7 +53,7 @@ class Numbers:
 
     @property
     def chart(self) -> Chart | None:
-        """None for too few losses to draw a line."""
+        """None if there are too few losses for a line."""
         finite = [value for pair in self.losses for value in pair if math.isfinite(value)]
         if len(self.losses) < 3 or not finite:
             return None
@@ -69,7 +69,7 @@ class Numbers:
 
 
 def _points(values: Sequence[float], low: float, high: float, height: int) -> str:
-    """What is not finite is left out."""
+    """Leave out values that aren't finite."""
     span = (high - low) or 1.0
     across = Chart.WIDTH / (len(values) - 1)
     return " ".join(

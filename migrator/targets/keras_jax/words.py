@@ -1,4 +1,4 @@
-"""Facts behind the words: Keras' documentation, and runs of our own."""
+"""Sources for the words: Keras' documentation, and our own runs."""
 
 from migrator.targets.words import Word, Words
 

@@ -1,8 +1,8 @@
-"""What TensorFlow programs run with where no TPU is; the pins are an extra of pyproject.toml.
+"""The environment of TensorFlow programs without a TPU; the pins are an extra of pyproject.toml.
 
-On a TPU they need tensorflow-tpu in the place of tensorflow-cpu. Without one its import waits for
-what a TPU's machine would say, and its libtpu does not start. Its release 2.20 aborts at import,
-with the libtpu that it brings.
+On a TPU they need tensorflow-tpu instead of tensorflow-cpu. Without a TPU its import waits for
+a TPU machine's metadata, and its libtpu doesn't start. Its release 2.20 aborts at import,
+with the libtpu that it installs.
 """
 
 from migrator.targets.environment import Environment

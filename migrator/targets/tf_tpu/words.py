@@ -1,4 +1,4 @@
-"""Facts behind the words: TensorFlow's guide to TPUs, and runs of our own without one."""
+"""Sources for the words: TensorFlow's guide to TPUs, and our own runs without one."""
 
 from migrator.targets.words import Word, Words
 

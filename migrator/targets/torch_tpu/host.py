@@ -11,7 +11,7 @@ _QUIET = {
 
 HOST = Host(
     cpu={"TPU_SKIP_MDS_QUERY": "1", **_QUIET},
-    # what its launcher tells the only rank of a world
+    # set by its launcher for the only rank of a world
     virtual={"TORCH_TPU_SLICEBUILDER_ADDRESSES": "localhost:0", "TORCH_TPU_TOPOLOGY": "1x1x1"},
     originals={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     stand_in=StandIn(

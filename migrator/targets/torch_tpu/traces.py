@@ -1,4 +1,4 @@
-"""How code is recognised that names TorchTPU; what is migrated to it does not need to."""
+"""How code that names TorchTPU is recognised; code migrated to it doesn't need to name it."""
 
 from migrator.targets.traces import Traces
 

@@ -1,8 +1,8 @@
-"""Words of PyTorch itself: they mean a TPU where there is one, and a GPU where there are GPUs."""
+"""PyTorch's own words: they mean a TPU if there is one, and a GPU if there are GPUs."""
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
-# Functions of torch.cuda, with those of any accelerator that take the same arguments.
+# Functions of torch.cuda, and those for any accelerator that take the same arguments.
 _SAME = {
     "is_available": "is_available",
     "synchronize": "synchronize",

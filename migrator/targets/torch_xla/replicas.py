@@ -4,13 +4,13 @@
 
 On a TPU each rank is a process with a chip. The CPU client has all devices in one process, so here
 each rank is a thread, with XLA's own collectives between them. Ranks run in turn, one at a time,
-from one exchange to the next, and each has what a process would have: its random numbers,
+from one exchange to the next, and each has a process's own state: random numbers,
 environment, modules of the program, built-in functions, world of torch.distributed. So a run gives
-the same numbers each time, and where ranks do not do the same exchanges, on which a TPU would hang,
-that is an error.
+the same numbers each time, and if ranks don't do the same exchanges, on which a TPU would hang,
+it raises an error.
 
 With ``--each`` every rank runs the whole script, as torchrun starts it; ``{rank}`` in an argument
-is its number (``--local_rank={rank}`` is what torch.distributed.launch gives).
+is replaced by its number (``--local_rank={rank}`` is torch.distributed.launch's argument).
 """
 
 import builtins
@@ -43,7 +43,7 @@ pjrt: Any = import_module("torch_xla._internal.pjrt")
 rendezvous: Any = import_module("torch_xla._internal.rendezvous")
 multi_threaded_pg: Any = import_module("torch.testing._internal.distributed.multi_threaded_pg")
 
-# Of libraries, these keep what belongs to one run of a program.
+# Library modules that keep the state of one run of a program.
 _OWN_LIBRARIES = ("hydra", "omegaconf")
 _group_of_gloo: Any = torch.distributed.ProcessGroupGloo
 _EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute")
@@ -54,19 +54,19 @@ class Turns:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._at = 0  # whose turn it is
+        self._at = 0  # the rank whose turn it is
         self._running = set(range(COUNT))
         self._away: set[int] = set()
-        self._exchanges: list[str] = []  # so far
-        self._done = [0] * COUNT  # how many of them, by rank
+        self._exchanges: list[str] = []  # all exchanges so far
+        self._done = [0] * COUNT  # the number of them done, by rank
         self._failed = False
         self._start: tuple[Any, ...] = ()
 
     @contextmanager
     def take(self, rank: int) -> Iterator[None]:
-        """Be ``rank`` in this thread, to its end."""
+        """Run this thread as ``rank``, to its end."""
         self._wait(rank)
-        # The first rank finds what the program had before it: ranks start alike.
+        # The first rank finds the program's previous state: ranks start alike.
         self._start = self._start or (
             dict(os.environ), {"__main__": _modules()["__main__"]}, [*sys.argv],
             dict(vars(builtins)),
@@ -75,7 +75,7 @@ class Turns:
         try:
             yield
         except BaseException:
-            if not self._failed:  # the others end for this one's sake
+            if not self._failed:  # the others end because of this one
                 traceback.print_exc()
             self._failed = True
             raise
@@ -85,7 +85,7 @@ class Turns:
                 self._next(rank)
 
     def meet(self, exchange: str) -> None:
-        """Go on when all ranks have come to the same exchange."""
+        """Continue when all ranks have reached the same exchange."""
         rank = xr.global_ordinal()
         state = _state()
         with self._condition:
@@ -102,13 +102,13 @@ class Turns:
             if not behind <= self._running | self._away:
                 _restore(state)
                 raise RuntimeError(f"rank {rank} waits for {exchange}, and another rank has ended")
-            with self._condition:  # who was away may yet come
+            with self._condition:  # a rank that is away may still arrive
                 self._next(rank)
             self._wait(rank)
         _restore(state)
 
     def away(self, work: Callable[[], Any]) -> Any:
-        """What waits for other ranks without XLA, while these take their turns."""
+        """Waiting for other ranks without XLA, while these take their turns."""
         rank, state = xr.global_ordinal(), _state()
         with self._condition:
             self._running.discard(rank)
@@ -129,7 +129,7 @@ class Turns:
         order = [(rank + 1 + i) % COUNT for i in range(COUNT)]
         self._at = next((r for r in order if r in self._running), -1)
         if self._at == rank and self._away:
-            self._at = -1  # whoever comes back is the next
+            self._at = -1  # whoever comes back is next
         self._condition.notify_all()
 
     def _wait(self, rank: int) -> None:
@@ -144,13 +144,13 @@ _package = ""  # of the main module
 
 
 def _state() -> tuple[Any, ...]:
-    """What would be a process's own."""
+    """The state that a separate process would have."""
     numbers = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
     return *numbers, dict(os.environ), _modules(), [*sys.argv], dict(vars(builtins))
 
 
 def _modules() -> dict[str, types.ModuleType]:
-    """The modules that each process would import for itself, and keep what it knows in."""
+    """The modules that each process would import separately, with their own state."""
     found = {}
     for name, module in [*sys.modules.items()]:
         path = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
@@ -168,7 +168,7 @@ def _is_own(package: str, path: str) -> bool:
 
 @functools.cache
 def _folders() -> tuple[str, ...]:
-    """Where the program's modules lie."""
+    """The folders of the program's modules."""
     return tuple(f"{Path(folder).absolute()}{os.sep}" for folder in (sys.path[0], "."))
 
 
@@ -194,11 +194,11 @@ def _restore(state: tuple[Any, ...]) -> None:
     sys.argv = [*state[5]]
     for name in vars(builtins).keys() - state[6].keys():
         delattr(builtins, name)
-    vars(builtins).update(state[6])  # some programs let the first rank alone print
+    vars(builtins).update(state[6])  # some programs let only the first rank print
 
 
 def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
-    """An exchange as a program of its own that all ranks run at the same time."""
+    """An exchange as a separate program that all ranks run at the same time."""
 
     @functools.wraps(exchange)
     def exchanged(*args: Any, **kwargs: Any) -> Any:
@@ -220,10 +220,10 @@ def _at_once(name: str, exchange: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Gloo:
-    """A group by gloo, whose ranks wait for each other."""
+    """A gloo group, whose ranks wait for each other."""
 
     def __init__(self, store: Any, *args: Any) -> None:
-        own = store.clone()  # who waits for a value holds the connection
+        own = store.clone()  # waiting for a value blocks the connection
         self._group = _turns.away(lambda: _group_of_gloo(own, *args))
 
     def __getattr__(self, name: str) -> Any:
@@ -231,7 +231,7 @@ class _Gloo:
 
         def exchanged(*args: Any) -> Any:
             work = exchange(*args)
-            if name.startswith(("send", "recv")):  # others may have to be sent to first
+            if name.startswith(("send", "recv")):  # other ranks may have to be served first
                 return _Work(work)
             _turns.away(work.wait)
             return work
@@ -240,7 +240,7 @@ class _Gloo:
 
 
 class _Work:
-    """What two ranks exchange: the program waits when it wants to."""
+    """An exchange between two ranks: the program decides when to wait."""
 
     def __init__(self, work: Any) -> None:
         self._work = work
@@ -253,7 +253,7 @@ class _Work:
 
 
 def _on_hosts(new_group: Callable[..., Any]) -> Callable[..., Any]:
-    """Groups by gloo as those of some ranks: these exchange by it, too, and wait in turn."""
+    """Groups with gloo for a subset of ranks: these exchange through it, too, and wait in turn."""
 
     @functools.wraps(new_group)
     def made(ranks: Any = None, timeout: Any = None, backend: Any = None, **options: Any) -> Any:
@@ -271,23 +271,23 @@ def _shapes(values: Any) -> str:
 
 
 def _share() -> None:
-    """Make exchanges meet, and torch.distributed's state a thread's own."""
-    # Up to Python 3.11 a cached_property has a lock, which processes would not share: whoever waits
-    # for the others inside of one would hold it.
+    """Make exchanges meet, and make torch.distributed's state thread-local."""
+    # Up to Python 3.11 a cached_property has a lock, which processes wouldn't share: a thread that
+    # waits for the others inside of one would hold it.
     functools.RLock = nullcontext  # type: ignore[attr-defined]
     for name in _EXCHANGES:
         setattr(xm, name, _at_once(name, getattr(xm, name)))
     torch.distributed.ProcessGroupGloo = _Gloo
     for module in (torch.distributed, torch.distributed.distributed_c10d):
         module.new_group = _on_hosts(module.new_group)
-    # All ranks are here: at a port that is free, whatever the program says.
+    # All ranks are here: use a free port, whatever the program sets.
     rendezvous._store = torch.distributed.TCPStore("localhost", 0, is_master=True)
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
 
 
 def _prepare() -> None:
-    """Let what a launch starts be threads that are ranks."""
+    """Make the threads of a launch ranks."""
     _share()
     threads = pjrt._run_thread_per_device
 
@@ -302,7 +302,7 @@ def _prepare() -> None:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what the main module defines in the one of this rank."""
+    """Resolves names of the main module to this rank's own."""
 
     def __init__(self, data: bytes, main: types.ModuleType) -> None:
         super().__init__(io.BytesIO(data))
@@ -315,7 +315,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def run_rank(_rank: int, program: Callable[[], object]) -> object:
-    """Run what a rank does; who records it puts something else here."""
+    """Run a rank's function; a recorder replaces this."""
     return program()
 
 
@@ -327,7 +327,7 @@ def _take_part(program: Callable[[], object]) -> None:
 
 
 def _run_task(task: bytes) -> None:
-    """A rank as a launch starts it."""
+    """A rank as started by a launch."""
 
     def program() -> None:
         script = getattr(sys.modules["__main__"], "__file__", None)
@@ -338,7 +338,7 @@ def _run_task(task: bytes) -> None:
 
 
 def _execute(script: Path, name: str) -> types.ModuleType:
-    """A main module of its own."""
+    """A main module for each rank."""
     module = types.ModuleType(name)
     module.__file__, module.__package__ = str(script), _package
     sys.modules["__main__"] = module
@@ -347,7 +347,7 @@ def _execute(script: Path, name: str) -> types.ModuleType:
 
 
 def _run_script(script: str) -> None:
-    """A rank as torchrun starts it."""
+    """A rank as started by torchrun."""
 
     def program() -> None:
         rank = str(xr.global_ordinal())
@@ -359,7 +359,7 @@ def _run_script(script: str) -> None:
 
 
 def main(arguments: list[str], module: str = "") -> None:
-    """Run a script; with ``module`` as `python -m` does in the folder that is found first."""
+    """Run a script; with ``module`` like `python -m` in the folder that is found first."""
     global _package
     each = arguments[0] == "--each"
     script, *rest = arguments[1:] if each else arguments
@@ -372,13 +372,13 @@ def main(arguments: list[str], module: str = "") -> None:
         sizes = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
         os.environ |= {**dict.fromkeys(sizes, str(COUNT)), "GROUP_RANK": "0"}
         os.environ.setdefault("MASTER_ADDR", "localhost")
-        os.environ.setdefault("MASTER_PORT", "29500")  # nobody listens: all is one process
+        os.environ.setdefault("MASTER_PORT", "29500")  # nothing listens: it is all one process
         threads, setup = pjrt._run_thread_per_device, pjrt.initialize_multiprocess
         _share()
         threads(0, 1, functools.partial(_run_script, script), setup)
         return
     _prepare()
-    # One process would be started, whose devices are all here; what it is given is pickled below.
+    # One process would be started, with all devices here; its arguments are pickled below.
     # A program of torch_xla alone starts it by the first, one with the runtime by the second.
     pjrt.run_multiprocess = lambda function, start_method="spawn": pjrt._run_thread_per_device(
         0, 1, function, pjrt.initialize_multiprocess

@@ -8,7 +8,7 @@ TRACES = Traces(
     library="torch_xla",
     device_functions=("torch_xla.device",),
     rank_modules=("torch_xla.core.xla_model", "torch_xla.runtime", "torch_xla.distributed"),
-    # what older guides told it, before PJRT or before bfloat16 models
+    # settings from older guides, before PJRT or before bfloat16 models
     older_variables=(
         "XRT_TPU_CONFIG", "XRT_WORKERS", "XRT_DEVICE_MAP", "XLA_USE_BF16", "XLA_DOWNCAST_BF16",
     ),

@@ -1,4 +1,4 @@
-"""Only the current API of torch_xla; facts from runs of our own."""
+"""Only the current API of torch_xla; facts from our own runs."""
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 

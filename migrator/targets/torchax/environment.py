@@ -19,5 +19,5 @@ ENVIRONMENT = Environment(
     # runtime/torchax/tpu_runtime/_versions.py says the same
     runs_with={"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
     import_limits={"torch": "<2.13"},
-    damage=Damage(by="torch_xla"),  # which carries an old torchax/ that overwrites the real one
+    damage=Damage(by="torch_xla"),  # it contains an old torchax/ that overwrites the real one
 )

@@ -1,4 +1,4 @@
-"""How migrated code for torchax is recognised: nobody writes programs for it by hand."""
+"""How migrated code for torchax is recognised: programs aren't written for it by hand."""
 
 from migrator.targets.traces import Traces
 

@@ -1,4 +1,4 @@
-"""Facts behind the words: docs of torchax, and runs of our own."""
+"""Sources for the words: torchax's documentation, and our own runs."""
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 

@@ -1,7 +1,7 @@
-"""torch_tpu on XLA's CPU client, for programs that are verified where no TPU is.
+"""torch_tpu on XLA's CPU client, for verifying programs without a TPU.
 
-torch loads the entry points `torch.backends` of what is on the path when it is imported, torch_tpu
-by one of its own: with this folder on PYTHONPATH, a program finds one device, and need not know.
+When torch is imported, it loads the entry points `torch.backends` of installed packages, including
+torch_tpu's: with this folder on PYTHONPATH, a program finds one device without being changed.
 Stands alone, in the target's python.
 """
 
@@ -11,10 +11,10 @@ import os
 from importlib import import_module
 from typing import Any
 
-_CREATE = 40 + 8 * 10  # where PJRT_Api has PJRT_Client_Create
+_CREATE = 40 + 8 * 10  # offset of PJRT_Client_Create in PJRT_Api
 _INT64 = 1  # of PJRT_NamedValue_Type
 _OPTION = b"cpu_device_count"
-# NaN stays NaN in a maximum; and a scan becomes a loop, since of its other form XLA makes no code.
+# NaN stays NaN in a maximum; and a scan becomes a loop, because XLA compiles no other form of it.
 _FLAGS = "--xla_cpu_enable_fast_min_max=false --xla_disable_hlo_passes=associative-scan-rewriter"
 
 
@@ -30,7 +30,7 @@ class _NamedValue(ctypes.Structure):
     )  # fmt: skip
 
 
-class _CreateArguments(ctypes.Structure):  # how they begin
+class _CreateArguments(ctypes.Structure):  # the first fields
     _fields_ = (
         ("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p),
         ("options", ctypes.POINTER(_NamedValue)), ("options_count", ctypes.c_size_t),
@@ -38,11 +38,11 @@ class _CreateArguments(ctypes.Structure):  # how they begin
 
 
 _Create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_CreateArguments))
-_kept: list[object] = []  # what C goes on using
+_kept: list[object] = []  # objects that C keeps using
 
 
 def _prepare(plugin: str) -> None:
-    """Let a client be made with one device: the CPU's knows none of the options of a TPU's."""
+    """Allow creating a client with one device: the CPU's supports none of a TPU's options."""
     library = ctypes.CDLL(plugin)
     library.GetPjrtApi.restype = ctypes.c_void_p
     entry = ctypes.c_void_p.from_address(library.GetPjrtApi() + _CREATE)
@@ -62,7 +62,7 @@ def _prepare(plugin: str) -> None:
 
 
 def load() -> None:
-    """What torch calls when it is imported."""
+    """Called by torch at import."""
     torch: Any = import_module("torch")
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # noqa: PTH123
         loader: Any = import_module("torch_tpu._loader")
@@ -70,7 +70,7 @@ def load() -> None:
         hardware.get_tpu_device_count = lambda: 1
         loader.load()
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # it has no memory of its own
-    # With these, torch_tpu takes a kernel that is a TPU's; without, it multiplies.
+    # With these, torch_tpu uses a TPU kernel; without them, it multiplies.
     for kernel in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
 

@@ -1,1 +1,1 @@
-"""Rules for programs that were written for torch_xla: on it, and elsewhere."""
+"""Rules for programs written for torch_xla, both with torch_xla and with other targets."""

@@ -1,4 +1,4 @@
-"""Elsewhere: the GPU program that a program for torch_xla stands for."""
+"""Other targets: the GPU program that a torch_xla program corresponds to."""
 
 import ast
 
@@ -105,7 +105,7 @@ _CALLS = {  # without arguments
 }  # fmt: skip
 _RANK = (f"{XM}get_ordinal", f"{XM}get_local_ordinal", f"{XR}global_ordinal", f"{XR}local_ordinal")
 _WORLD = (f"{XM}xrt_world_size", f"{XR}world_size")
-# Nothing to do in one process whose operations run in order.
+# Unnecessary in one process whose operations run in order.
 _NOTHING = (f"{XM}broadcast_master_param", f"{XM}reduce_gradients", f"{XM}rendezvous",
             f"{XR}initialize_cache")  # fmt: skip
 _ADVICE = {
@@ -141,7 +141,7 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
             word = word.replace('"cuda"', ctx.quoted("cuda", call))
             return Rewrite([Replace(call, word)], requires)
         decision = together(ctx, found, call) if _is_of_ranks(ctx) else None
-        # Other files see how a GPU program starts its ranks.
+        # This shows other files how a GPU program starts its ranks.
         as_gpu_program = ctx.for_others and found.key in STARTS and isinstance(decision, Rewrite)
         if decision is not None and not as_gpu_program:
             return decision
@@ -166,7 +166,7 @@ def star(ctx: Context, found: Construct) -> Decision:
 
 
 def has_ranks(ctx: Context) -> bool:
-    """Whether the file may belong to a program that starts a process for each device."""
+    """Whether the file may belong to a program that starts one process per device."""
     if ctx.for_others:
         return True
     started = (*STARTS, GROUP)
@@ -205,7 +205,7 @@ def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 
 def _is_of_ranks(ctx: Context) -> bool:
-    """Whether there may be several processes, each with a loss of its own, where ranks stay."""
+    """Whether there may be several processes, each with its own loss, if ranks stay."""
     return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.is_entry)
 
 

@@ -1,4 +1,4 @@
-"""Elsewhere: what torch_xla starts processes and feeds devices with."""
+"""Other targets: how torch_xla starts processes and feeds devices."""
 
 import ast
 
@@ -14,7 +14,7 @@ from .spelling import GROUP, MP, PL, STARTS, is_constant
 
 @CONVERTERS.on(*STARTS)
 def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    """A process for each device: as torch.multiprocessing, whose spawn it is made after."""
+    """One process per device: like torch.multiprocessing, after which its spawn is modelled."""
     is_spawn = found.key.endswith("spawn")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
@@ -44,7 +44,7 @@ def _wrapper(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @CONVERTERS.on(f"{MP}MpSerialExecutor")
 def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    """Its `run` calls a function; there is nobody to wait for."""
+    """Its `run` calls a function; there is nothing to wait for."""
     edits: list[Edit] = []
     uses: list[ast.expr] = [*_uses(ctx, call)]
     for use in uses or [call]:
@@ -98,7 +98,7 @@ def _retrieved(ctx: Context, loader: ast.expr) -> ast.Call | None:
 
 
 def _uses(ctx: Context, value: ast.expr) -> list[ast.Name]:
-    """Where a name is read that only stands for values like this one."""
+    """Where a name is read that only refers to values like this one."""
     match ctx.parent(value):
         case ast.Assign(targets=[ast.Name() as target]):
             key = ctx.names.qualified(value.func) if isinstance(value, ast.Call) else None

@@ -1,4 +1,4 @@
-"""Elsewhere, where ranks stay ranks: what torch_xla's processes do together."""
+"""Other targets, if ranks stay ranks: what torch_xla's processes do together."""
 
 import ast
 
@@ -11,7 +11,7 @@ from migrator.rule import Context, Decision, Report, Rewrite
 from .spelling import MP, STARTS, XM, XR, Converters, is_constant
 
 _CONVERTERS = Converters()
-# What a process does with others, or what they have in common, in ways that no rewrite keeps.
+# Collective operations, or shared state, in ways that no rewrite preserves.
 _ADVICE = {
     f"{XM}reduce_gradients": "averages gradients; call {step} instead of both",
     f"{XM}broadcast_master_param": "broadcast each parameter and buffer from rank 0",
@@ -25,7 +25,7 @@ _ADVICE = {
 
 
 def together(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
-    """What becomes of a call in a program of ranks; None where it is that of a single process."""
+    """The rewrite of a call in a program with ranks; None if it is that of a single process."""
     if found.key in _CONVERTERS:
         return _CONVERTERS[found.key](ctx, found, call)
     advice = _ADVICE.get(found.key)
@@ -69,13 +69,13 @@ def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     return Rewrite([Replace(call, f"{word.code}({{optimizer}}{given})", holes)], word.requires)
 
 
-# Arguments by which not rank 0 of all does it, or that torch has by other names.
+# Arguments that choose another rank than 0, or that torch names differently.
 _OTHERWISE = ("local", "global_master", "sync", "data", "file_or_path")
 
 
 @_CONVERTERS.on(f"{XM}master_print", f"{XM}save")
 def _by_the_first(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    """Done by rank 0 alone."""
+    """Done only by rank 0."""
     statement = ctx.names.statement(call)
     if statement is None or not ctx.is_statement(call):
         return Report("only rank 0 does it: put it on a line of its own")

@@ -1,4 +1,4 @@
-"""On torch_xla itself: older spellings, in those of today."""
+"""torch_xla itself as target: older spellings, in those of today."""
 
 import ast
 
@@ -73,7 +73,7 @@ function no longer has are removed. Modules that no longer exist are reported.""
 
 @OLDER.on("name", "torch_xla.*")
 def today(ctx: Context, found: Construct) -> Decision | None:
-    """On torch_xla: today's name."""
+    """torch_xla itself: today's name."""
     if not is_at_home(ctx):
         return None
     call = ctx.names.call_of(found.node)
@@ -130,7 +130,7 @@ def _is_given_what_went(ctx: Context, found: Construct, dropped: tuple[str, ...]
     return ctx.names.qualified(above.func) == "map" and len(above.args) - 1 > len(taken)
 
 
-# What was renamed; a module by the star.
+# Renamed names; the star stands for a module.
 _TODAY = {
     f"{XM}xla_device": "torch_xla.device",
     f"{XM}mark_step": "torch_xla.sync",
@@ -153,7 +153,7 @@ _GONE = {
     f"{XM}run_step_closures": "is gone: torch_xla.sync() runs them",
     f"{XM}toPlatformAgnosticDevice": "is gone",
 }
-# Parameters that are gone.
+# Removed parameters.
 _UNKNOWN = {
     f"{XM}xla_device": ("devkind",),
     f"{XM}xrt_world_size": ("defval",),
@@ -169,7 +169,7 @@ _POSITIONS = {
 
 
 def _arguments(key: str, call: ast.Call | None) -> dict[str, ast.expr | ast.keyword]:
-    """What a call, or a `partial`, gives a function by the names of its older parameters."""
+    """The arguments of a call, or a `partial`, by the names of the function's older parameters."""
     if call is None:
         return {}
     names = _POSITIONS.get(key, ("defval",))
@@ -187,7 +187,7 @@ def _value(given: ast.expr | ast.keyword) -> ast.expr:
 
 
 def _spelled(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
-    """How this file spells a function of torch_xla, and what has to be imported for it."""
+    """How this file spells a function of torch_xla, and the import that it needs."""
     module, _, last = name.rpartition(".")
     if module == "torch_xla":
         return name, (module,)
@@ -197,7 +197,7 @@ def _spelled(ctx: Context, name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _launch(ctx: Context, call: ast.Call | None, bound: ast.Call | None) -> Decision:
-    """`xmp.spawn` with a number of processes, which torch_xla decides by itself today."""
+    """`xmp.spawn` with a number of processes, which torch_xla chooses by itself today."""
     if call is None:
         if bound is not None and not is_constant(argument(bound, 3, "nprocs"), None, 1):
             return Report("nprocs may only be 1 or None today; use torch_xla.launch")

@@ -1,4 +1,4 @@
-"""Names of torch_xla's modules, and what its rules share."""
+"""Names of torch_xla's modules, and code that its rules share."""
 
 import ast
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Converter = Callable[[Context, Construct, ast.Call], Decision]
 
 
 class Converters(dict[str, Converter]):
-    """What decides about calls, by the names of what they call."""
+    """Functions that rewrite calls, by the names of the called functions."""
 
     def on(self, *keys: str) -> Callable[[Converter], Converter]:
         def register(converter: Converter) -> Converter:
@@ -30,7 +30,7 @@ class Converters(dict[str, Converter]):
 
 
 def is_at_home(ctx: Context) -> bool:
-    """Whether programs for torch_xla stay what they are."""
+    """Whether programs for torch_xla stay as they are."""
     return ctx.target.traces.library == TRACES.library
 
 

@@ -1,4 +1,4 @@
-"""Variables of the environment that only older releases read."""
+"""Environment variables that only older releases read."""
 
 import ast
 import re
