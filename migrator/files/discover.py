@@ -15,7 +15,7 @@ from migrator.files.staging import is_temporary
 from migrator.formats import kinds
 from migrator.targets import RUNTIME
 
-# How the docstring of each runtime begins.
+# How the docstring of each runtime begins: these words must not change.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
 TODO = b"TPU-TODO["  # in a comment of --todo-comments
 _SHEBANG = re.compile(rb"#!.*\bpython")

@@ -1,6 +1,6 @@
-"""What a script migrated from CUDA to TPU with torchax needs at run time.
+"""What a script migrated from CUDA to TPU by torchax needs at run time.
 
-Written next to migrated code by tpu-migrate, but independent of it. ``import tpu_runtime`` makes
+Written beside migrated code by tpu-migrate, but independent of it. ``import tpu_runtime`` makes
 ``torch.device("jax")`` valid; ``tpu_runtime.setup()``, called once in the entry script after its
 imports, makes torch compute there. The other names are those of ``torch.cuda``.
 
