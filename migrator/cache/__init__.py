@@ -1,1 +1,1 @@
-"""The cache: what earlier runs have found out, as long as all that they looked at is the same."""
+"""The cache: results of earlier runs, valid as long as everything that they read is the same."""

@@ -1,7 +1,7 @@
-"""Again: a run that would find the same as an earlier one says the same, before anything is loaded.
+"""Again: a run that would find the same as an earlier one prints its output, before anything loads.
 
-Ten thousand files are asked for their state in the time that the command line's libraries take to
-be imported. What may be kept, and how, is known in `told`.
+Checking the state of ten thousand files takes as long as importing the command line's libraries.
+`told` knows what may be stored, and how.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TextIO
 
-# What rich, click and this tool ask of the environment for what they print.
+# Environment variables that affect what rich, click and this tool print.
 _VARIABLES = (
     "COLORTERM", "COLUMNS", "FORCE_COLOR", "GITHUB_WORKSPACE", "LANG", "LC_ALL", "LC_CTYPE",
     "LINES", "NO_COLOR", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONUTF8", "TERM", "TERM_PROGRAM",
     "TTY_COMPATIBLE", "TTY_INTERACTIVE", "_TPU_MIGRATE_COMPLETE",
 )  # fmt: skip
-_EXPANDED = frozenset("*?[~$%")  # click makes paths of these on Windows
+_EXPANDED = frozenset("*?[~$%")  # click expands these to paths on Windows
 
 
 def run_of(arguments: Sequence[str]) -> str | None:
-    """What stands for a run: all that what it prints rests on, beside files. None: nothing can."""
+    """The key of a run: all that its output depends on, besides files. None: it can't be stored."""
     streams = (sys.stdout, sys.stderr)
     if not all(hasattr(stream, "buffer") for stream in streams):
-        return None  # of a program that has put something else there
+        return None  # the program has replaced a stream
     if os.name == "nt" and not _EXPANDED.isdisjoint("".join(arguments)):
         return None
     try:
@@ -42,7 +42,7 @@ def run_of(arguments: Sequence[str]) -> str | None:
             [(stream.isatty(), stream.encoding, _size(stream)) for stream in streams],
             [os.environ.get(name) for name in _VARIABLES],
         )  # fmt: skip
-    except OSError:  # the working folder is gone
+    except OSError:  # the working folder no longer exists
         return None
     return repr(parts)
 
@@ -52,11 +52,11 @@ def _size(stream: TextIO) -> os.terminal_size | None:
 
 
 def said_again(run: str) -> int | None:
-    """Say what the run has said; its exit code. None where it has to be done."""
+    """Print a stored run's output; returns its exit code. None if the run has to be done."""
     try:
         code, said, tool, seen, answers, _ = load(TOLD, run)
         is_same = not changed(tool[0]) and still_true(tool[1]) and still_true(answers)
-    except (KeyError, TypeError, ValueError):  # nothing is kept, or by an older version
+    except (KeyError, TypeError, ValueError):  # nothing is stored, or by an older version
         return None
     if not is_same:
         return None

@@ -1,4 +1,4 @@
-"""Entries: what the cache holds, read back before the tool is loaded. Imports next to nothing."""
+"""Entries: the cache's contents, readable before the tool is loaded. Imports almost nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from migrator.files.homes import cache_home
 if TYPE_CHECKING:
     from typing import Any
 
-HOOK, TOLD = "hook", "told"  # kinds: what an answer to a hook rests on; what a run has said
+HOOK, TOLD = "hook", "told"  # kinds: the premises of a hook's answer; a run's output
 
 
 def folder() -> str:
@@ -20,27 +20,27 @@ def folder() -> str:
 
 
 def file_of(kind: str, of: str) -> str:
-    """The file of what is kept of one kind.
+    """The file of an entry of one kind.
 
     Args:
-        of: all that it is of. Another one may have the same checksum, so it is kept, too.
+        of: the entry's key. Another one may have the same checksum, so it is stored, too.
     """
     return os.path.join(folder(), f"{kind}-{crc32(of.encode('utf-8', 'surrogateescape')):08x}")
 
 
 def packed(of: str, value: Any) -> bytes:
-    """The content of such a file: text, numbers and what holds them. Raises ValueError."""
+    """The content of such a file: text, numbers and containers of them. Raises ValueError."""
     content = marshal.dumps((of, value))
     return crc32(content).to_bytes(4, "big") + content
 
 
 def load(kind: str, of: str) -> Any:
-    """What was kept; None where nothing was, or something else."""
+    """The stored value; None if there is none, or for another key."""
     file = file_of(kind, of)
     try:
         with open(file, "rb") as opened:
             check, content = opened.read(4), opened.read()
-        os.utime(file)  # it was used now
+        os.utime(file)  # mark as used now
         if crc32(content).to_bytes(4, "big") != check:
             return None
         kept_of, value = marshal.loads(content)

@@ -1,7 +1,7 @@
-"""Store: entries in a folder of the user's account, each a file that is there whole or not at all.
+"""Store: entries in a folder of the user's account, each of them a complete file or none at all.
 
-Any number of runs may use it at a time: an entry is replaced in one step, and one that cannot be
-read, or holds something else than was written, is as good as none (`entries`).
+Any number of runs may use it at once: an entry is replaced in one step, and one that can't be
+read, or has unexpected contents, counts as missing (`entries`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from migrator.cache import entries
 from migrator.files.staging import is_temporary, temporary_in
 
-MOST = 2**28  # bytes of all entries: those go that were not used for the longest time
-_LARGEST = MOST // 4  # of one entry
+MOST = 2**28  # bytes of all entries: the least recently used ones are removed
+_LARGEST = MOST // 4  # for one entry
 
 
 def folder() -> Path:
@@ -22,7 +22,7 @@ def folder() -> Path:
 
 
 def put(kind: str, of: str, value: object) -> None:
-    """Keep something. A folder that cannot be written to only means that nothing is kept."""
+    """Store a value. If the folder isn't writable, nothing is stored."""
     content = entries.packed(of, value)
     if len(content) > _LARGEST:
         return
@@ -40,11 +40,11 @@ def put(kind: str, of: str, value: object) -> None:
 
 
 def _make_room(at: Path) -> None:
-    """Let go of what was used least recently; of runs that were killed, too."""
+    """Remove the least recently used entries, and files left by killed runs."""
     found = []
     with os.scandir(at) as listed:
         for entry in listed:
-            with suppress(OSError):  # another run has just let go of it
+            with suppress(OSError):  # another run has just removed it
                 status = entry.stat()
                 found.append((status.st_mtime, status.st_size, entry.path, entry.name))
     found.sort(reverse=True)

@@ -1,8 +1,8 @@
-"""Told: what a run that only looks has printed is kept, for the next one that would find the same.
+"""Told: the output of a run that only reads is stored, for a later run that would find the same.
 
 The same command in the same folder, by the same tool, prints the same bytes as long as nothing that
-it looked at has changed. To ask each file for its state takes a hundredth of looking at it, so the
-whole run is what is kept: no tree, no fact and no report is made to say it once more (`again`).
+it has read has changed. Checking each file's state takes a hundredth of analysing it, so the
+whole output is stored: repeating it needs no tree, no fact and no report (`again`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from migrator.cache.entries import TOLD, load
 from migrator.cache.tool import as_it_is
 from migrator.files.witness import Witness, watching
 
-Said = list[tuple[bool, bytes]]  # whether to standard error, and what
-_MOST = 2**24  # bytes of output; who prints more waits for a terminal anyway
+Said = list[tuple[bool, bytes]]  # whether to standard error, and the text
+_MOST = 2**24  # bytes of output; with more, the terminal is the bottleneck anyway
 
 
 def told(name: str | None, run: Callable[[], int]) -> int:
-    """The exit code of a run that only looks; what it says is kept.
+    """The exit code of a run that only reads; its output is stored.
 
     Args:
-        name: what stands for the run (`again.run_of`), if anything does.
+        name: the run's key (`again.run_of`), if it has one.
     """
     if name is None:
         return run()
@@ -42,13 +42,13 @@ def told(name: str | None, run: Callable[[], int]) -> int:
 def _keep(name: str, result: tuple[object, ...], witness: Witness) -> None:
     states = {path: state for path, (state, _) in witness.seen.items()}
     answers = [(question, path, answer) for (question, path), answer in witness.answers.items()]
-    # What files hold is rarely asked for: it is unpacked on its own.
+    # File contents are rarely needed: they are unpacked separately.
     contents = marshal.dumps([content for _, content in witness.seen.values()])
     store.put(TOLD, name, (*result, states, answers, contents))
 
 
 def holds_the_same(name: str, changed: Sequence[str]) -> bool:
-    """Whether files that only look changed hold what they did; then their new state is kept."""
+    """Whether apparently changed files have the same content; then their new state is stored."""
     kept = load(TOLD, name)
     if kept is None:
         return False
@@ -68,7 +68,7 @@ def holds_the_same(name: str, changed: Sequence[str]) -> bool:
 
 @contextmanager
 def _listening() -> Iterator[Said]:
-    """What is printed in the meantime; it is printed all the same."""
+    """Capture what is printed meanwhile; it is still printed."""
     said: Said = []
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Heard(sys.stdout, said), _Heard(sys.stderr, said, is_error=True)
@@ -81,17 +81,17 @@ def _listening() -> Iterator[Said]:
 
 
 class _Heard(io.TextIOWrapper):
-    """A standard stream whose bytes are kept, too."""
+    """A standard stream whose bytes are captured as well."""
 
     def __init__(self, stream: TextIO, said: Said, is_error: bool = False) -> None:
-        self.unheard = stream  # for what is of this run alone: its progress
+        self.unheard = stream  # for output that only concerns this run: its progress
         super().__init__(
             _Ear(stream.buffer, said, is_error),  # type: ignore[arg-type]
             encoding=stream.encoding, errors=stream.errors, write_through=True,
         )  # fmt: skip
 
     def __del__(self) -> None:
-        """The stream below goes on."""
+        """The underlying stream stays open."""
 
 
 class _Ear(io.BufferedIOBase):

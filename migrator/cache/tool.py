@@ -1,7 +1,7 @@
-"""The tool as it is: what a result depends on beside the files that it was made of.
+"""The tool's own state: what a result depends on besides its input files.
 
-Not a version: in a checkout the rules change without one. So the state of every file of the tool
-counts, of each folder that packages are installed in, and of the packages that bring rules.
+A version isn't enough: in a checkout the rules change without one. So the state of every file of
+the tool counts, of each folder with installed packages, and of packages that provide rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS = ("tpu_migrate.rules", "tpu_migrate.targets", "tpu_migrate.frameworks")
 
 
 def as_it_is() -> tuple[dict[str, State], list[Answer]]:
-    """The states of the tool's files and of what is installed beside it; which files there are."""
+    """The states of the tool's files and of packages installed with it; and which files exist."""
     folders = [folder for folder in sys.path if os.path.realpath(folder) != os.getcwd()]
     states = {folder: state_of(folder) for folder in folders}
     for folder in folders:
@@ -36,7 +36,7 @@ def as_it_is() -> tuple[dict[str, State], list[Answer]]:
 
 
 def plugins() -> list[EntryPoint]:
-    """What other packages bring."""
+    """The files of plug-ins."""
     return [point for group in GROUPS for point in installed(group)]
 
 

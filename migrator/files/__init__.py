@@ -1,1 +1,1 @@
-"""Files on the disk and in git: found, read, and written so that nothing is ever lost."""
+"""Files on disk and in git: found, read, and written without losing anything."""

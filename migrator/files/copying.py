@@ -1,4 +1,4 @@
-"""Copying: a migrated copy of a file or a folder, which appears in one step when it is whole."""
+"""Copying: a migrated copy of a file or a folder, which appears in one step when it is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_output(source: Path, output: Path) -> None:
-    """Refuse an output folder that would mix with the source or hide files that are there.
+    """Refuse an output folder that would mix with the source or hide existing files.
 
     Raises:
         UsageError: it is inside the source, around it, or not empty.
@@ -37,14 +37,14 @@ def check_output(source: Path, output: Path) -> None:
 
 
 def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
-    """Write a copy of `source` to `output`, without .git, with what changes in it.
+    """Write a copy of `source` to `output`, without .git, with the changes applied.
 
-    Returns what could not be copied, as "path: reason"; the rest is there all the same.
+    Returns what could not be copied, as "path: reason"; everything else is copied.
 
     Raises:
         UsageError: nothing can be written there, or a file has changed since it was read.
     """
-    out = output.resolve()  # what a link leads to is replaced, not the link
+    out = output.resolve()  # a link's target is replaced, not the link
     with only_writer([out]):
         try:
             with _staging(out) as staging:
@@ -62,7 +62,7 @@ def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A folder beside the output; one that a run left when it was killed goes."""
+    """A folder beside the output; one left by a killed run is removed."""
     staging = out.parent / f".tpu-migrate-{key(out)[:16]}.tmp"
     if os.path.lexists(staging):
         shutil.rmtree(staging)
@@ -80,7 +80,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
 
     def copy_file(file: str, to: str) -> str:
         try:
-            if os.path.isfile(file):  # a pipe would wait, a device need not end
+            if os.path.isfile(file):  # reading a pipe would wait, a device may be endless
                 return shutil.copy2(file, to)
             problems.append(f"{file}: not copied: not a regular file")
         except OSError as error:
@@ -95,9 +95,9 @@ def _copied(source: Path, staging: Path) -> list[str]:
     ignore = shutil.ignore_patterns(".git", "__pycache__")
     try:
         shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
-    except shutil.Error as errors:  # folders, and links, which Windows lets few users make
+    except shutil.Error as errors:  # folders, and links, which few Windows users may create
         found = [(file, str(why)) for file, _, why in errors.args[0]]
-        for code in _FULL:  # it goes on where a file cannot be copied
+        for code in _FULL:  # it continues if a file can't be copied
             if any(os.strerror(code) in why for _, why in found):
                 raise OSError(code, os.strerror(code)) from None
         problems += [f"{file}: not copied: {why}" for file, why in found]
@@ -105,7 +105,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
 
 
 def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
-    """Write what changes into the copy. Raises OSError, UsageError."""
+    """Write the changes into the copy. Raises OSError, UsageError."""
     folders = set()
     for change in changes:
         relative = _relative(change.path, top)

@@ -1,4 +1,4 @@
-"""Discovery: which files a path means, and reading them."""
+"""Discovery: which files a path refers to, and reading them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside mi
 TODO = b"TPU-TODO["  # in a comment of --todo-comments
 _SHEBANG = re.compile(rb"#!.*\bpython")
 ENVIRONMENT = "pyvenv.cfg"  # in a folder that is one
-_MOST_BARE = 200  # names without a suffix in a folder: more of them are data
+_MOST_BARE = 200  # names without a suffix in a folder: beyond that they are data
 SKIPPED = frozenset({
     ".git", ".hg", ".svn", ".tox", ".nox", ".venv", "venv", "__pycache__", "node_modules",
     "site-packages", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".ipynb_checkpoints",
@@ -29,23 +29,23 @@ SKIPPED = frozenset({
 
 @dataclass
 class Found:
-    """The files below some paths, in a fixed order, and what could not be looked into."""
+    """The files below some paths, in a fixed order, and folders that could not be read."""
 
     files: list[Path] = field(default_factory=list)
     errors: list[tuple[Path, str]] = field(default_factory=list)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
-    excluded: int = 0  # by patterns: files, and folders with all that is in them
+    excluded: int = 0  # by patterns: files, and folders with all their contents
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | None = None) -> Found:
-    """Files below `paths` that may be migrated; one that is named itself is taken in any case, but
-    for those of a bundled runtime; with `home` only if a search from there came to it.
+    """Files below `paths` that may be migrated; one that is named explicitly is always included,
+    except in a bundled runtime; with `home` only if a search from there would find it.
 
-    These are Python files (without a suffix, too, where the first line says so), notebooks, scripts
-    for a shell, Dockerfiles, Makefiles, requirements and configurations.
+    These are Python files (also without a suffix, if the first line says so), notebooks, shell
+    scripts, Dockerfiles, Makefiles, requirements and configurations.
 
-    Folders of environments, caches and version control, bundled runtimes, and what `exclude` (shell
-    patterns on the path or a name) matches are passed over. Links to folders are not followed, nor
+    Folders of environments, caches and version control, bundled runtimes, and matches of `exclude`
+    (shell patterns on the path or a name) are skipped. Links to folders are not followed, nor
     are those to files outside of a path and its repository.
     """
     found = Found()
@@ -71,7 +71,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
 
 
 def _leads_out(real: Path, folder: Path) -> bool:
-    """Whether a file is neither in a folder nor in the repository that it belongs to."""
+    """Whether a file is neither in a folder nor in the folder's repository."""
     around = folder.resolve()
     return not any(real.is_relative_to(top) for top in (around, git.top(around)) if top)
 
@@ -106,7 +106,7 @@ def _is_no_source(folder: Path) -> bool:
 
 
 def is_of_tools(folder: Path) -> bool:
-    """Whether a folder is an environment, a cache, or of version control."""
+    """Whether a folder is an environment, a cache, or belongs to version control."""
     name = folder.name
     return name in SKIPPED or is_temporary(name) or witness.exists(folder / ENVIRONMENT)
 
@@ -123,7 +123,7 @@ def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Pa
 
 
 def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
-    """Whether a search of the folder `home` would not come to a file in it."""
+    """Whether a search of the folder `home` would skip a file in it."""
     home = home.resolve()
     at = path.parent.resolve()
     if at != home and home not in at.parents:
@@ -138,7 +138,7 @@ def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
 
 
 def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
-    """Whether a search of the folder `top` takes a file, by its name alone."""
+    """Whether a search of the folder `top` includes a file, by its name alone."""
     folders = path.relative_to(top).parts[:-1]
     around = (top.joinpath(*folders[: n + 1]) for n in range(len(folders)))
     return (
@@ -155,7 +155,7 @@ def _has_code(path: Path) -> bool:
 
 
 def _is_script(path: Path) -> bool:
-    """Whether a file without a suffix is a program in Python."""
+    """Whether a file without a suffix is a Python program."""
     if path.suffix or not witness.isfile(path):
         return False
     witness.looked_at(path)
@@ -205,7 +205,7 @@ def _excluded(path: Path, top: Path, patterns: Sequence[str]) -> bool:
 def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
     """The folder up to which imports are followed: the top of the version-controlled tree.
 
-    Without version control, the given folder that holds `path`, else the folder of its package.
+    Without version control, the given folder that contains `path`, or the folder of its package.
     """
     folder = path if witness.isdir(path) else path.parent
     for candidate in (folder, *folder.parents):
@@ -220,7 +220,7 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 
 def as_module(path: Path, content: bytes) -> bytes | None:
-    """A file's content as other files know it; None for a notebook that cannot be read."""
+    """A file's content as other files see it; None for a notebook that can't be read."""
     if kinds.is_notebook(path):
         from migrator.formats import notebook
 
@@ -242,7 +242,7 @@ class Disk:
     """
 
     def __init__(self, given: Mapping[Path, bytes] | None = None) -> None:
-        self._given = given or {}  # what files hold, whatever is on the disk
+        self._given = given or {}  # contents that override the disk
         self._files: dict[Path, bytes | None] = {}
         self._folders: dict[Path, frozenset[str]] = {}
 
@@ -252,7 +252,7 @@ class Disk:
         return read(path) if given is None else given
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder. Raises OSError."""
+        """The names in a folder. Raises OSError."""
         return witness.names(folder)
 
     def read(self, path: Path) -> bytes | None:

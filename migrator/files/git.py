@@ -1,4 +1,4 @@
-"""Git, by its own command. The one place that runs it."""
+"""Git, through its own command. Only this file runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from migrator.files import witness
 
-# What git tells the hooks that it starts; it is about one repository.
+# Variables that git sets for hooks; they refer to one repository.
 _LOCAL = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_PREFIX",
@@ -18,11 +18,11 @@ _LOCAL = frozenset({
 
 
 class GitError(Exception):
-    """What git said, in one line."""
+    """Git's error message, in one line."""
 
 
 class SaidNothing(GitError):
-    """Git failed, and its exit code is all that it told."""
+    """Git failed without a message, only with an exit code."""
 
 
 def _not_run(error: OSError) -> GitError:
@@ -35,16 +35,16 @@ def _not_run(error: OSError) -> GitError:
 
 
 def top(path: Path) -> Path | None:
-    """The top of the work tree that a file or folder is in, or None."""
+    """The top of the work tree that contains a file or folder, or None."""
     real = path.resolve()
     return next((f for f in (real, *real.parents) if witness.exists(f / ".git")), None)
 
 
 def run(root: Path, *arguments: str) -> bytes:
-    """What a command of git's prints in the work tree at `root`.
+    """The output of a git command in the work tree at `root`.
 
     Raises:
-        GitError: it failed, or there is no git.
+        GitError: it failed, or git is missing.
     """
     witness.asked_others()
     try:
@@ -62,7 +62,7 @@ def run(root: Path, *arguments: str) -> bytes:
 
 
 def _git(root: Path) -> list[str]:
-    """The command for a work tree, without the programs that its configuration may name.
+    """The command for a work tree, without programs that its configuration may name.
 
     Only filters of contents (`filter.*.clean`) are left: whether a file differs can't be told
     without them.
@@ -74,14 +74,14 @@ def _git(root: Path) -> list[str]:
 
 
 def names(root: Path, *arguments: str) -> Iterator[str]:
-    """The paths and words that a command of git's prints with `-z`."""
+    """The paths and words that a git command prints with `-z`."""
     for name in run(root, *arguments).split(b"\0"):
         if name:
             yield os.fsdecode(name)
 
 
 def commit(root: Path, revision: str) -> str | None:
-    """The hash of the commit that a revision names, or None. Raises GitError if git cannot say."""
+    """The hash of a revision's commit, or None. Raises GitError if git can't tell."""
     how = ("rev-parse", "--verify", "--quiet", "--end-of-options")
     try:
         return run(root, *how, f"{revision}^{{commit}}").decode().strip()
@@ -90,7 +90,7 @@ def commit(root: Path, revision: str) -> str | None:
 
 
 def untracked(root: Path, *paths: str) -> list[str]:
-    """Files that git neither has nor ignores, of all or of some paths."""
+    """Files that git neither tracks nor ignores, among all or some paths."""
     return list(names(root, "ls-files", "-z", "--others", "--exclude-standard", "--", *paths))
 
 
@@ -100,35 +100,35 @@ class Entry:
 
     name: str
     blob: str
-    is_passed_over: bool  # git takes it for unchanged, whatever the work tree has
+    is_passed_over: bool  # git assumes it to be unchanged, whatever the work tree contains
 
 
 def index(root: Path) -> Iterator[Entry]:
-    """What the index has. Raises GitError."""
+    """The entries of the index. Raises GitError."""
     for line in names(root, "ls-files", "-s", "-v", "-z"):  # `H mode blob stage<TAB>name`
         entry, _, name = line.partition("\t")
         flag, _, blob, _ = entry.split(" ")
         yield Entry(name, blob, flag.islower() or flag == "S")
 
 
-# Of a comparison, whatever the user has configured.
+# Options of a comparison, independent of the user's configuration.
 PLAIN = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-M")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that two sides do not have alike; `status` is git's letter, with a number or not."""
+    """A file that differs between two sides; `status` is git's letter, maybe with a number."""
 
     old_mode: str
     new_mode: str
-    blob: str  # what was there before
+    blob: str  # the content before
     status: str
     old: str  # its name
     new: str
 
 
 def differences(root: Path, *arguments: str) -> Iterator[Difference]:
-    """What `git diff` finds between what its arguments name. Raises GitError."""
+    """The differences that `git diff` finds for its arguments. Raises GitError."""
     words = names(root, *PLAIN, "--raw", "-z", "--no-abbrev", *arguments)
     for word in words:  # `:mode mode blob blob status`, then one name, or two
         old_mode, new_mode, blob, _, status = word[1:].split(" ")
@@ -139,7 +139,7 @@ def differences(root: Path, *arguments: str) -> Iterator[Difference]:
 
 
 class Blobs:
-    """The contents of a repository's blobs, all of them by one process."""
+    """The contents of a repository's blobs, all read through one process."""
 
     def __init__(self, root: Path) -> None:
         command = [*_git(root), "cat-file", "--batch"]
@@ -151,7 +151,7 @@ class Blobs:
             raise _not_run(error) from error
 
     def read(self, blob: str) -> bytes:
-        """Raises GitError for one that is not there (a partial clone)."""
+        """Raises GitError for a missing blob (a partial clone)."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
         into.write(f"{blob}\n".encode())
@@ -168,7 +168,7 @@ class Blobs:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """In a hook the index may be another file; that is of the repository of this folder alone."""
+    """In a hook another index file may be set; it only applies to the repository of this folder."""
     left_out = {"GIT_DIFF_OPTS"}
     if root != top(Path.cwd()):
         left_out |= _LOCAL

@@ -1,4 +1,4 @@
-"""Homes: where the user's account keeps what programs make. Imports next to nothing."""
+"""Homes: the folders of the user's account for programs' files. Imports almost nothing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ def home(kind: str, on_mac: str, elsewhere: str) -> str:
     """The folder of this tool for one kind of files (`TPU_MIGRATE_<KIND>`, XDG, or the platform's).
 
     Args:
-        on_mac, elsewhere: where programs have their folders for them, below the user's own.
+        on_mac, elsewhere: where programs have such folders, below the user's home.
     """
     if own := os.environ.get(f"TPU_MIGRATE_{kind}"):
         return os.path.abspath(os.path.expanduser(own))
     user = os.path.expanduser("~")
-    if not os.path.isabs(user):  # a user without one, as containers have them
-        import tempfile  # it takes longer to import than all here together
+    if not os.path.isabs(user):  # a user without a home, as in containers
+        import tempfile  # slow to import, compared with everything here
 
         user = tempfile.gettempdir()
     if sys.platform == "win32":
@@ -24,14 +24,14 @@ def home(kind: str, on_mac: str, elsewhere: str) -> str:
     elif sys.platform == "darwin":
         base = os.path.join(user, on_mac)
     else:
-        # The standard has relative ones ignored; they would lie in the project.
+        # The standard ignores relative paths; they would be in the project.
         given = os.environ.get(f"XDG_{kind}_HOME", "")
         base = given if os.path.isabs(given) else os.path.join(user, elsewhere)
     return os.path.join(base, "tpu-migrate")
 
 
 def cache_home() -> str:
-    """What can be made again."""
+    """For files that can be created again."""
     return home("CACHE", os.path.join("Library", "Caches"), ".cache")
 
 

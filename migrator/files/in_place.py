@@ -1,7 +1,7 @@
 """Writing in place: all files of a run, or none.
 
-journal -> stage -> is each file still what was read, and may it be overwritten -> replace. Whatever
-fails on the way, what was replaced is put back.
+journal -> stage -> is each file still what was read, and may it be overwritten -> replace. If any
+step fails, replaced files are restored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTHING = "nothing was written"
 
 @dataclass(frozen=True)
 class Change:
-    """What a file holds, and what it shall hold; None where there is none."""
+    """A file's old and new content; None if there is no file."""
 
     path: Path
     before: bytes | None
@@ -30,9 +30,9 @@ class Change:
 
 
 def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -> list[str]:
-    """Replace files by roots (resolved folders), whose locks are held; the first ones first.
+    """Replace files by roots (resolved folders), whose locks are held, in the given order.
 
-    Returns what could not be kept of a file beside its content, as "path: what".
+    Returns what could not be preserved of a file besides its content, as "path: what".
 
     Raises:
         UsageError: a file may not be overwritten, has changed since it was read, or cannot be
@@ -136,7 +136,7 @@ def _entry(change: Change) -> Entry:
 
 
 def _missing(folders: Iterable[Path]) -> list[Path]:
-    """The folders that have to be made, the outer ones first."""
+    """The folders to be created, outer ones first."""
     found = {
         around
         for folder in set(folders)
@@ -150,9 +150,9 @@ def _missing(folders: Iterable[Path]) -> list[Path]:
 
 
 def recover(roots: Iterable[Path]) -> list[str]:
-    """Take back what runs that were cut off have written, so that the next one starts anew.
+    """Undo interrupted runs, so that the next one starts from the original state.
 
-    Returns what was done, a line for each root. Raises UsageError where that fails.
+    Returns what was done, a line for each root. Raises UsageError if that fails.
     """
     said = []
     for root in roots:
@@ -166,7 +166,7 @@ def recover(roots: Iterable[Path]) -> list[str]:
 
 
 def undo(roots: Iterable[Path]) -> TakenBack:
-    """Take back the last run of some roots.
+    """Undo the last run of some roots.
 
     Raises:
         UsageError: there is none, or a file cannot be written.

@@ -1,7 +1,7 @@
-"""Journal: what a run that writes in place replaces, so that it can be taken back.
+"""Journal: what a run that writes in place replaces, so that it can be undone.
 
-One file for a root, in the user's state folder. It is there before the first source file changes. A
-run that was cut off is found by it, and taken back by the next one; of the last complete run it is
+One file for each root, in the user's state folder. It exists before the first source file changes.
+The next run finds an interrupted run by it, and undoes that; for the last complete run it is
 kept for `--undo`.
 """
 
@@ -26,28 +26,28 @@ _TABLE = "run.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file that a run replaces, makes or removes."""
+    """A file that a run replaces, creates or removes."""
 
-    path: Path  # without links
+    path: Path  # with links resolved
     temporary: Path
     before: str | None  # the digest of its content; None: there was no file
-    after: str | None  # None: there is none any more
-    ours: bool  # what was there was our own output
+    after: str | None  # None: it was removed
+    ours: bool  # whether the old content was this tool's own output
 
 
 @dataclass
 class TakenBack:
-    """What became of the files of a run."""
+    """What has happened to the files of an undone run."""
 
     restored: list[Path] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
-    changed: list[Path] = field(default_factory=list)  # since; they are left
+    changed: list[Path] = field(default_factory=list)  # edited since; left alone
     failed: list[str] = field(default_factory=list)  # "path: reason"
 
 
 @dataclass(frozen=True)
 class Journal:
-    """Of one root: a resolved folder."""
+    """The journal of one root: a resolved folder."""
 
     root: Path
 
@@ -66,19 +66,19 @@ class Journal:
     def begin(
         self, entries: Sequence[Entry], contents: Iterable[bytes], folders: Sequence[Path]
     ) -> None:
-        """Write down what a run is about to do.
+        """Record what a run is about to do.
 
         Args:
-            contents: of the files that are there.
-            folders: those that it makes, the outer ones first.
+            contents: of the existing files.
+            folders: those that it creates, outer ones first.
 
         Raises:
             OSError: it cannot be written.
         """
-        import zipfile  # a run that only looks goes without
+        import zipfile  # not needed by a run that only reads
 
         self._folder.mkdir(parents=True, exist_ok=True)
-        for stray in filter(is_temporary, os.listdir(self._folder)):  # of a run that was killed
+        for stray in filter(is_temporary, os.listdir(self._folder)):  # left by a killed run
             (self._folder / stray).unlink(missing_ok=True)
         table = {
             "root": str(self.root),
@@ -104,13 +104,13 @@ class Journal:
         sync_folder(self._folder)
 
     def finish(self) -> None:
-        """The run that was begun is complete: keep how it can be taken back."""
+        """The run is complete: keep the information needed to undo it."""
         self.unfinished.replace(self.last)
 
     def take_back(self, file: Path) -> TakenBack:
-        """Undo a run: files that hold what it wrote get what they had before; others are left.
+        """Undo a run: files with its output get their previous content; others are left alone.
 
-        It may be called again, whatever stopped it.
+        It may be called again after any interruption.
 
         Raises:
             UsageError: the journal cannot be read.
@@ -127,12 +127,12 @@ class Journal:
                 done.failed.append(f"{entry.path}: {error.strerror or error}")
         for folder in reversed(folders):
             shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-            with suppress(OSError):  # it holds something else by now
+            with suppress(OSError):  # it has other contents by now
                 folder.rmdir()
         for folder in {entry.path.parent for entry in entries}:
             sync_folder(folder)
         if not done.failed:
-            if done.changed:  # what they held before is nowhere else
+            if done.changed:  # their previous content exists nowhere else
                 file.replace(self.last)
             else:
                 file.unlink(missing_ok=True)

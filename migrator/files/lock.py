@@ -1,4 +1,4 @@
-"""Lock: one run writes to a folder at a time. The kernel lets go of it when a process dies."""
+"""Lock: one run writes to a folder at a time. The kernel releases it when a process dies."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from migrator.files.places import key, state_folder
 
 @contextmanager
 def only_writer(folders: Iterable[Path]) -> Iterator[None]:
-    """Keep other runs from writing to some resolved folders.
+    """Prevent other runs from writing to some resolved folders.
 
     Raises:
-        UsageError: another run writes to one of them, or the lock cannot be made.
+        UsageError: another run writes to one of them, or the lock can't be created.
     """
     with ExitStack() as locks:
         for folder in sorted(set(folders)):
@@ -24,13 +24,13 @@ def only_writer(folders: Iterable[Path]) -> Iterator[None]:
 
 
 def lock_file(folder: Path) -> Path:
-    """A file that is there while a run writes to a folder."""
+    """A file that exists while a run writes to a folder."""
     return state_folder() / "locks" / key(folder)
 
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout  # a run that only looks goes without
+    from filelock import FileLock, Timeout  # not needed by a run that only reads
 
     file = lock_file(folder)
     try:
@@ -49,5 +49,5 @@ def _lock(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # while it is held: whoever comes next makes a new one
+        file.unlink(missing_ok=True)  # while it is held: the next run creates a new one
         lock.release()

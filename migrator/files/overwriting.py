@@ -1,4 +1,4 @@
-"""Overwriting: which files a run may write over, so that no one's work is lost."""
+"""Overwriting: which files a run may overwrite without losing anyone's work."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TOLD_NOT_TO_LOOK = "has changes that git is told to ignore (assume-unchanged, s
 def unsafe_to_write(files: Mapping[Path, bytes | None]) -> list[str]:
     """Why each of these files may not be overwritten, as "path: reason"; empty if all may.
 
-    A file is safe if the index of git has what it holds, or if that is our own last output.
+    A file is safe if git's index has its content, or if that is this tool's own last output.
 
     Args:
-        files: what each was found to hold; None for one that is not there.
+        files: the content that was read; None for a missing file.
     """
     problems = []
     repositories: dict[Path | None, _Repository] = {}
@@ -43,7 +43,7 @@ class _Repository:
     root: Path | None
 
     def lacks(self, path: Path, content: bytes) -> str:
-        """Why the index does not have what a file holds; "" if it does."""
+        """Why the index doesn't have a file's content; "" if it does."""
         if self.root is None:
             return "is not under version control"
         name = path.resolve().relative_to(self.root).as_posix()
@@ -55,7 +55,7 @@ class _Repository:
                 return ""
             if entry.is_passed_over:
                 return _TOLD_NOT_TO_LOOK
-            # Other bytes may be the same to git: line ends, filters.
+            # Other bytes may be equal to git: line ends, filters.
             return "has changes that are not staged" if name in self._modified else ""
         except git.GitError as error:
             return f"is not known to be in version control ({error})"
@@ -72,13 +72,13 @@ class _Repository:
 
 
 def _blob(content: bytes, like: str) -> str:
-    """The name that git gives to a content, as it gives names in a repository."""
+    """Git's name for a content, computed as in a repository."""
     algorithm = hashlib.sha1 if len(like) == 40 else hashlib.sha256
     return algorithm(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
 def untracked(folders: Iterable[Path]) -> list[Path]:
-    """Those of some folders with files that git does not have, and does not ignore."""
+    """The folders that contain files that git neither tracks nor ignores."""
     return [folder for folder in folders if witness.isdir(folder) and _has_untracked(folder)]
 
 
@@ -94,20 +94,20 @@ def _has_untracked(folder: Path) -> bool:
 
 
 def is_own_output(path: Path, content: bytes | None) -> bool:
-    """Whether a file holds what a run of this tool has written last."""
+    """Whether a file contains the last output of this tool."""
     stamp = read_or_none(_stamp(path))
     return content is not None and stamp == digest(content).encode()
 
 
 def remember(path: Path, content: bytes) -> None:
-    """Take what a file now holds for our own output."""
-    with suppress(OSError):  # a read-only home only means that the next run asks for --allow-dirty
+    """Record a file's present content as this tool's output."""
+    with suppress(OSError):  # with a read-only home, the next run just asks for --allow-dirty
         _stamp(path).parent.mkdir(parents=True, exist_ok=True)
         _stamp(path).write_text(digest(content))
 
 
 def forget(path: Path) -> None:
-    """What a file holds is no output of ours any more."""
+    """A file's content is no longer this tool's output."""
     with suppress(OSError):
         _stamp(path).unlink(missing_ok=True)
 

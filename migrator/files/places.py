@@ -1,4 +1,4 @@
-"""Places: the folders of the user's account where this tool keeps something."""
+"""Places: the folders of the user's account in which this tool stores files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from migrator.files.homes import cache_home, state_home
 
 
 def cache_folder() -> Path:
-    """What can be made again."""
+    """For files that can be created again."""
     return Path(cache_home())
 
 
@@ -20,10 +20,10 @@ def state_folder() -> Path:
 
 
 def digest(content: bytes) -> str:
-    """What stands for the content of a file."""
+    """A digest of a file's content."""
     return hashlib.sha256(content).hexdigest()
 
 
 def key(path: Path) -> str:
-    """What stands for a path, as a file name."""
+    """A digest of a path, usable as a file name."""
     return digest(os.fsencode(path))

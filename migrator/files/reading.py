@@ -1,4 +1,4 @@
-"""Reading: regular files alone, and never more of one than source can be."""
+"""Reading: only regular files, and not more of one than source code can be."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from migrator.files import witness
 
-MOST = 2**28  # bytes; a notebook with pictures in it may have that many
+MOST = 2**28  # bytes; a notebook with images may be that large
 
 
 def read(path: Path, most: int = MOST) -> bytes:
     """The content of a regular file.
 
-    A pipe would wait for someone who writes, and a device need not end.
+    Reading a pipe would wait for a writer, and a device may be endless.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or has more than `most` bytes.
+        OSError: it can't be read, isn't a regular file, or has more than `most` bytes.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -38,7 +38,7 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def read_or_none(path: Path) -> bytes | None:
-    """The same; None for what cannot be read."""
+    """The same; None if it can't be read."""
     try:
         return read(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""Revisions: which lines a change has brought, and what of a result is about them.
+"""Revisions: which lines a change has added, and which results concern them.
 
-A change is everything since the commit where it left the revision that it is compared with:
-commits, what is staged, what is not, and untracked files.
+A change is everything since it branched off the revision that it is compared with:
+commits, staged and unstaged changes, and untracked files.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _SUBMODULES = "--ignore-submodules=none"  # whatever the user has configured
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a file that are new, by the cell of a notebook; cell 0 is a file of source."""
+    """New lines of a file, by the cell of a notebook; cell 0 is a source file."""
 
     cells: Mapping[int, frozenset[int]] = field(default_factory=dict)
     all: bool = False  # the file is new
 
     def meets(self, where: Range) -> bool:
-        """Whether one of them is in a range."""
+        """Whether a range contains one of them."""
         lines = self.cells.get(where.cell, frozenset())
         return self.all or any(n in lines for n in range(where.line, where.end_line + 1))
 
 
 class Changes:
-    """What differs from a revision, in the repository of each file that is asked for.
+    """Differences from a revision, in the repository of each requested file.
 
-    The files of a submodule are compared with the commit that the revision has there.
+    The files of a submodule are compared with the submodule's commit in the revision.
     """
 
     def __init__(self, revision: str) -> None:
@@ -76,7 +76,7 @@ class Changes:
             if kinds.is_notebook(path):
                 return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
                                      content)  # fmt: skip
-            if b"\r" in content.replace(b"\r\n", b""):  # git counts other lines than Python
+            if b"\r" in content.replace(b"\r\n", b""):  # git counts lines differently from Python
                 return Lines(all=True)
             paths = dict.fromkeys((before.name, name))
             text = git.run(repository.root, *git.PLAIN, _SUBMODULES, "-U0", "--text",
@@ -91,7 +91,7 @@ class Changes:
 
     @property
     def bases(self) -> list[str]:
-        """The commits that were compared with, shortened."""
+        """The abbreviated commits of the comparison."""
         return sorted({r.base[:10] for r in self._repositories.values() if r.base})
 
     def _repository_of(self, path: Path) -> tuple[_Repository, str]:
@@ -112,7 +112,7 @@ class Changes:
         return self._repositories[root]
 
     def _in_submodule(self, root: Path) -> _Repository | None:
-        """A submodule since the commit that it had; None for a repository of its own."""
+        """A submodule's changes since its recorded commit; None for a separate repository."""
         outside = git.top(root.parent)
         if outside is None:
             return None
@@ -128,7 +128,7 @@ class Changes:
         return _Repository(root, "")
 
     def _base(self, root: Path) -> str:
-        """The commit where the change left the revision."""
+        """The commit where the change branched off the revision."""
         commit = self._resolved(root, self.revision)
         head = git.commit(root, "HEAD")
         if head is None:
@@ -157,22 +157,22 @@ class Changes:
 
 
 def brought(result: Result, lines: Lines) -> Result:
-    """What of a result is about new lines. Edits belong together: all are left, or none."""
+    """The results that concern new lines. Edits belong together: all are kept, or none."""
     if lines.all:
         return result
     found = tuple(d for d in result.diagnostics if _is_about(d, lines))
     pending = result.changed and any(d.is_edit for d in found)
     source = result.source if pending else result.original
-    # A file that is migrated needs its runtime; one that stays as it is needs none.
+    # A migrated file needs its runtime; an unchanged file doesn't.
     companions = result.companions if pending or not result.changed else frozenset()
     return replace(result, source=source, diagnostics=found, companions=companions)
 
 
 def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
     if diagnostic.severity is Severity.ERROR:
-        return True  # of the file
+        return True  # of the whole file
     added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
-    own = () if added else (diagnostic.range,)  # what is added has no place but where it is put in
+    own = () if added else (diagnostic.range,)  # an insertion only has its position
     return any(map(lines.meets, (*own, *diagnostic.touched)))
 
 
@@ -181,7 +181,7 @@ def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
 
 @dataclass(frozen=True)
 class _Before:
-    """What a file was."""
+    """A file's previous state."""
 
     name: str
     blob: str
@@ -198,7 +198,7 @@ class _Repository:
 
     @cached_property
     def changed(self) -> dict[str, _Before | None]:
-        """What was there before, by the name of each file that is new or differs."""
+        """The previous state, by name of each new or different file."""
         if self.all:
             return {}
         found: dict[str, _Before | None] = {}
@@ -208,7 +208,7 @@ class _Repository:
 
 
 def _default(environment: Mapping[str, str]) -> Sequence[str]:
-    """Names of the branch that a change is for; a run of GitHub's or GitLab's says which."""
+    """Names of a change's target branch; GitHub and GitLab jobs tell it."""
     if branch := environment.get("GITHUB_BASE_REF"):
         return [f"origin/{branch}", branch]
     if commit := environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA"):
@@ -226,7 +226,7 @@ def _if_shallow(root: Path) -> str:
 
 
 def _new_in_cells(before: bytes, after: bytes) -> Lines:
-    """New lines of a notebook's code cells; outputs, ids and layout do not count."""
+    """New lines in a notebook's code cells; outputs, ids and layout don't count."""
     try:
         old, new = notebook.read(before), notebook.read(after)
     except notebook.NotANotebook:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 
 def temporary_in(folder: Path) -> Path:
-    """A name for a file or folder that is not complete yet."""
+    """A name for a file or folder that isn't complete yet."""
     return folder / f".tpu-migrate-{os.urandom(8).hex()}.tmp"
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is one that a run left behind when it was killed."""
+    """Whether a file was left behind by a killed run."""
     return name.startswith(".tpu-migrate-") and name.endswith(".tmp")
 
 
 def stage(temporary: Path, content: bytes, real: Path) -> list[str]:
-    """Write what shall take the place of `real`, with its permissions, owner and attributes.
+    """Write a replacement for `real`, with its permissions, owner and attributes.
 
-    Returns what of that could not be kept. Raises OSError; nothing is left behind then.
+    Returns what could not be preserved. Raises OSError; nothing is left behind then.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
@@ -38,7 +38,7 @@ def stage(temporary: Path, content: bytes, real: Path) -> list[str]:
 def write(path: Path, content: bytes) -> None:
     """Replace a file in one step; a crash leaves the old content or the new one, never a part.
 
-    Links stay links: the file that they lead to is replaced. Raises OSError.
+    Links stay links: their target is replaced. Raises OSError.
     """
     real = Path(os.path.realpath(path))
     real.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def write(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder outlive a power cut, where the system can do that."""
+    """Make the names in a folder survive a power cut, if the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
-    with suppress(OSError):  # some file systems have no such thing
+    with suppress(OSError):  # some file systems don't support it
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -64,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _like(real: Path, temporary: Path) -> list[str]:
-    """Make a file like the one whose place it takes; what could not be kept."""
+    """Copy the replaced file's metadata; returns what could not be preserved."""
     try:
         wanted = real.stat()
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def _like(real: Path, temporary: Path) -> list[str]:
             os.chown(temporary, wanted.st_uid, wanted.st_gid)
         except OSError:
             lost.append("its owner or group is not kept")
-    temporary.chmod(stat.S_IMODE(wanted.st_mode))  # behind chown, which takes bits away
+    temporary.chmod(stat.S_IMODE(wanted.st_mode))  # after chown, which clears bits
     if hasattr(os, "listxattr"):
         with suppress(OSError):  # a file system without any
             for name in os.listxattr(real):

@@ -1,16 +1,16 @@
-"""The state of a file: what tells that it may have changed. Imports next to nothing."""
+"""The state of a file: shows whether it may have changed. Imports almost nothing."""
 
 from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False  # that of typing, which takes as long to import as Python to start
+TYPE_CHECKING = False  # typing's own takes as long to import as Python to start
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     Answer = tuple[str, str, object]  # the question, the path it is about, the answer
 
-# Of a file or a folder: size, time of the content, time of any change, number. None: not there.
+# Of a file or a folder: size, modification time, change time, inode. None: it doesn't exist.
 State = tuple[int, int, int, int] | None
 
 
@@ -26,7 +26,7 @@ def of_status(status: os.stat_result) -> State:
 
 
 def changed(states: Mapping[str, State]) -> list[str]:
-    """What is not in the state that it was in. Written for ten thousand files, each time."""
+    """The files whose state has changed. Optimized for ten thousand files per call."""
     found, stat = [], os.stat
     for path, state in states.items():
         try:
@@ -44,14 +44,14 @@ def changed(states: Mapping[str, State]) -> list[str]:
 
 
 def modules(folder: str) -> list[str]:
-    """What is in a folder of a package, but for what Python adds when it is imported."""
+    """The contents of a package's folder, except for what Python adds at import."""
     try:
         return sorted(name for name in os.listdir(folder) if name != "__pycache__")
     except OSError:
         return []
 
 
-# What else may be asked of a path, so that the answer can be compared with an earlier one.
+# Other queries about a path, whose answers can be compared with earlier ones.
 QUESTIONS: dict[str, Callable[[str], object]] = {
     "exists": os.path.exists,
     "isdir": os.path.isdir,

@@ -1,8 +1,8 @@
-"""Witness: what a run has looked at on the disk, so that a later one can tell if it is the same.
+"""Witness: what a run has read from the disk, so that a later one can tell if it is the same.
 
 A run is a function of what it reads: files, the names in folders, and whether some paths exist.
-All of that is noted where it is read (`reading`, `discover`), whatever asks for it. The state of a
-file is noted before its content is read, so that a change in between is seen later.
+All of that is recorded where it is read (`reading`, `discover`), whatever asks for it. The state of
+a file is recorded before its content is read, so that a change in between is noticed later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 
 from migrator.files.states import QUESTIONS, State, of_status, state_of
 
-NONE = b""  # stands for the content of what cannot be read
-_DOUBTFUL = (-1, -1, -1, -1)  # nothing is in that state: the content decides
-# A file may change again at the very time that it has as its last change: clocks of file systems
-# tick every few milliseconds, some every two seconds. (Git calls such files racy.)
+NONE = b""  # the content of an unreadable file
+_DOUBTFUL = (-1, -1, -1, -1)  # matches no state: the content decides
+# A file may change again within the same timestamp: clocks of file systems tick every few
+# milliseconds, some every two seconds. (Git calls such files racy.)
 _TICK = 2 * 10**9
-# Answered by the state of what is there; that nothing is there, by the names in the folder.
+# Queries answered by a file's state; for a missing file, by the names in its folder.
 _FOLLOWING = ("exists", "isdir", "isfile", "lexists")
 
 Path = str | os.PathLike[str]
@@ -30,16 +30,16 @@ Path = str | os.PathLike[str]
 
 @dataclass
 class Witness:
-    """What was seen, by absolute paths."""
+    """What was read, by absolute path."""
 
-    seen: dict[str, tuple[State, bytes]] = field(default_factory=dict)  # with what it holds
+    seen: dict[str, tuple[State, bytes]] = field(default_factory=dict)  # with the content
     answers: dict[tuple[str, str], object] = field(default_factory=dict)
-    is_whole: bool = True  # nothing was asked that cannot be noted
-    listed: dict[str, frozenset[str]] = field(default_factory=dict)  # what is in folders
+    is_whole: bool = True  # no query was made that can't be recorded
+    listed: dict[str, frozenset[str]] = field(default_factory=dict)  # the names in folders
 
     def saw(self, path: str, state: State, content: bytes) -> None:
         known = self.seen.setdefault(path, (state, content))
-        if known[1] != content:  # it has changed while the run went on
+        if known[1] != content:  # it has changed during the run
             self.is_whole = False
 
     def answered(self, question: str, path: str, answer: object) -> None:
@@ -47,7 +47,7 @@ class Witness:
             self.is_whole = False
 
     def without_what_follows(self) -> Witness:
-        """The same, without what follows from the state of a file or the names in a folder."""
+        """The same, without what follows from a file's state or the names in a folder."""
         seen = {
             path: found
             for path, found in self.seen.items()
@@ -69,13 +69,13 @@ class Witness:
         return name not in self.listed.get(folder, {name})
 
     def drain(self) -> Witness:
-        """What was seen since the last time; for a process that tells another one."""
+        """What was read since the last call; for a process that reports to another."""
         found = Witness(self.seen, self.answers, self.is_whole)
         self.seen, self.answers = {}, {}
         return found
 
     def join(self, other: Witness) -> None:
-        """Take over what another process has seen."""
+        """Add what another process has read."""
         for path, (state, content) in other.seen.items():
             self.saw(path, state, content)
         for (question, path), answer in other.answers.items():
@@ -83,7 +83,7 @@ class Witness:
         self.is_whole &= other.is_whole
 
     def hold_the_same(self, changed: Iterable[str]) -> bool:
-        """Whether what only looks changed is as it was seen; it is noted anew."""
+        """Whether apparently changed files have the same content; their new state is recorded."""
         for path in changed:
             content = self.seen[path][1]
             now = state_of(path)
@@ -98,7 +98,7 @@ _watching: Witness | None = None
 
 @contextmanager
 def watching() -> Iterator[Witness]:
-    """Note what is looked at from here on."""
+    """Record what is read from here on."""
     global _watching
     before, _watching = _watching, Witness()
     try:
@@ -108,7 +108,7 @@ def watching() -> Iterator[Witness]:
 
 
 def current() -> Witness | None:
-    """What notes is taken, in a process that others tell what they have seen."""
+    """The current recorder, in a process that others report to."""
     return _watching
 
 
@@ -132,7 +132,7 @@ def lexists(path: Path) -> bool:
 
 
 def looked_at(path: Path) -> None:
-    """Of a file no more was read than what changes only with its state."""
+    """Only properties of a file were read that change with its state."""
     if _watching is not None:
         _watching.answered("state", _absolute(path), _settled(state_of(path)))
 
@@ -144,7 +144,7 @@ def leads_to(path: Path) -> None:
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder. Raises OSError."""
+    """The names in a folder. Raises OSError."""
     if _watching is None:
         return os.listdir(folder)
     state = _settled(state_of(folder))
@@ -160,14 +160,14 @@ def names(folder: Path) -> list[str]:
 
 
 def look_into(folder: Path) -> None:
-    """Note what is in a folder that is listed later."""
+    """Record the names of a folder that is listed later."""
     if _watching is not None:
         with suppress(OSError):
             names(folder)
 
 
 def saw_file(path: Path, status: os.stat_result, content: bytes) -> None:
-    """A file was read, which was in this state before."""
+    """A file was read; this was its state before."""
     if _watching is not None:
         _watching.saw(_absolute(path), _settled(of_status(status)), _of_content(content))
 
@@ -179,7 +179,7 @@ def saw_nothing(path: Path) -> None:
 
 
 def asked_others() -> None:
-    """What git knows, and what another machine has seen, is not noted."""
+    """Answers from git or another machine can't be recorded."""
     if _watching is not None:
         _watching.is_whole = False
 
@@ -192,7 +192,7 @@ def _ask(question: str, path: Path) -> object:
 
 
 def _absolute(path: Path) -> str:
-    """Not without its `..`: behind a link that leads somewhere else."""
+    """Keeps `..`: after a link it may lead elsewhere."""
     text = os.fspath(path)
     if os.path.isabs(text):
         return text
@@ -203,7 +203,7 @@ def _absolute(path: Path) -> str:
 
 
 def _settled(state: State) -> State:
-    """The state, unless there may be another change that leaves it as it is."""
+    """The state, unless a further change could leave it the same."""
     if state is not None and max(state[1], state[2]) > time.time_ns() - _TICK:
         return _DOUBTFUL
     return state

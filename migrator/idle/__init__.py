@@ -1,1 +1,1 @@
-"""Idle: a hook whose files have nothing of GPUs gets its answer before the tool is loaded."""
+"""Idle: a hook whose files have no GPU code gets its answer before the tool is loaded."""

@@ -1,12 +1,12 @@
-"""The answer: that there is nothing to do, if it is certain.
+"""The answer that there is nothing to do, if that is certain.
 
-A commit waits for its hook, and most files that are committed have nothing of GPUs: to load the
-tool takes many times as long as to see that. What an answer rests on beside these files (the tool,
-its configuration, what words GPU code has) was noted by an earlier run (`premises`); here it is
-only asked whether all that is as it was. Then a file is certain to have nothing if it has none of
-the words, nor has any file that it may import. Where anything else is found, the tool is run.
+A commit waits for its hook, and most committed files have no GPU code: loading the tool takes
+many times as long as finding that out. What an answer depends on besides these files (the tool,
+its configuration, the words of GPU code) was stored by an earlier run (`premises`); here it is only
+checked that all of it is unchanged. Then a file certainly needs nothing if it has none of
+the words, nor has any file that it may import. In any other case, the tool is run.
 
-Nothing is imported here but what starts with Python.
+Imports only modules that Python loads at start.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST = 2**20  # bytes of a file
-_MOST_FILES = 500  # that are looked into
+_MOST_FILES = 500  # that are checked
 
 
 def is_answered(arguments: list[str]) -> bool:
-    """Answer a hook that has nothing to do; False where that is not certain."""
+    """Answer a hook that has nothing to do; False if that isn't certain."""
     started = time.perf_counter()
     try:
         question = asked(arguments)
@@ -47,10 +47,10 @@ def is_answered(arguments: list[str]) -> bool:
 
 
 def premises_of(question: Asked) -> dict[str, Any]:
-    """What was noted for such a question, if it still holds.
+    """The stored premises of such a query, if they still hold.
 
     Raises:
-        Unsure: nothing was, or something has changed.
+        Unsure: there are none, or something has changed.
     """
     found: dict[str, Any] | None = load(HOOK, question.of)
     if found is None or changed(found["states"]) or not still_true(found["answers"]):
@@ -59,14 +59,14 @@ def premises_of(question: Asked) -> dict[str, Any]:
 
 
 class _Check:
-    """Looks at the files of one question."""
+    """Checks the files of one query."""
 
     def __init__(self, question: Asked) -> None:
         self._paths = question.paths
         premises = premises_of(question)
         self._letters: list[bytes] = premises["letters"]
-        self._no_source: set[str] = premises["no_source"]  # names of folders that are passed over
-        self._marks: set[str] = premises["marks"]  # files that make a folder another project's
+        self._no_source: set[str] = premises["no_source"]  # names of skipped folders
+        self._marks: set[str] = premises["marks"]  # files that make a folder another project's root
         self._root: str = premises["root"]
         self._names: dict[str, frozenset[str]] = {}
         self._here = os.getcwd()
@@ -96,7 +96,7 @@ class _Check:
         return True
 
     def _check_place(self, path: str) -> None:
-        """Raise Unsure for what may not be a module of the project around the working folder."""
+        """Raise Unsure for anything but a module of the project around the working folder."""
         *folders, name = path.split("/")
         stem, suffix = os.path.splitext(name)
         if suffix != ".py" or not stem.isidentifier() or stem.startswith("Dockerfile"):
@@ -127,6 +127,6 @@ class _Check:
         if any(letters in content for letters in self._letters):
             raise Unsure
         start = content[:200].lower()
-        if b"coding" in start and b"utf-8" not in start:  # it may mean something else
+        if b"coding" in start and b"utf-8" not in start:  # another encoding
             raise Unsure
         return content

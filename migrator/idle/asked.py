@@ -1,4 +1,4 @@
-"""What a hook is asked, where it can be answered before the tool is loaded."""
+"""A hook's arguments, if they can be answered before the tool is loaded."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from migrator import __version__
 
 _FLAGS = ("--hook", "--diff", "--check", "-q", "--quiet")
-# Whoever sets one of these wants another output, or a completion.
+# Each of these requests another output, or a completion.
 _OTHERWISE = ("COLUMNS", "FORCE_COLOR", "_TPU_MIGRATE_COMPLETE")
 
 
 class Asked:
-    """The words of a command line: `options` in their order, and paths."""
+    """The words of a command line: `options` in order, and paths."""
 
     def __init__(self, options: tuple[str, ...], paths: list[str]) -> None:
         self.options, self.paths = options, paths
@@ -21,14 +21,14 @@ class Asked:
         self.looks = self.diff or "--check" in options
         self.quiet = "-q" in options or "--quiet" in options
         of_user = os.geteuid() if hasattr(os, "geteuid") else None
-        # What the premises are of, beside what is noted in them.
+        # The key of the premises, besides their contents.
         self.of = repr(
             (__version__, sys.version, sys.executable, sys.path, os.getcwd(), of_user, options)
         )
 
 
 def asked(arguments: list[str]) -> Asked | None:
-    """None for what only the tool can answer."""
+    """None if only the tool can answer."""
     if os.name != "posix" or any(os.environ.get(name) for name in _OTHERWISE):
         return None
     if any(stream is None or stream.isatty() for stream in (sys.stdout, sys.stderr)):

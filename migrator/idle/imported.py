@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Listed = Callable[[str], frozenset[str]]  # the names in a folder
 
 _BETWEEN = bytes(c if chr(c).isalnum() or c in (95, *range(128, 256)) else 32 for c in range(256))
-_DEEPEST = 12  # folders below each other
+_DEEPEST = 12  # nested folders
 
 
 class Unsure(Exception):
@@ -20,10 +20,10 @@ class Unsure(Exception):
 
 
 def importable(path: str, source: bytes, root: str, listed: Listed) -> Iterator[str]:
-    """The files of a project that a module may import.
+    """The project files that a module may import.
 
     Raises:
-        Unsure: it may change where modules are found, or is written in a way that is not read here.
+        Unsure: it may change where modules are found, or has a form that isn't parsed here.
     """
     if b"import" not in source:
         return
@@ -49,7 +49,7 @@ def importable(path: str, source: bytes, root: str, listed: Listed) -> Iterator[
 
 def _clauses(source: bytes) -> Iterator[bytes]:
     """All lines that may belong to imports."""
-    is_open = False  # whether a bracket is
+    is_open = False  # whether a bracket is open
     for line in source.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ").splitlines():
         code = line.partition(b"#")[0]
         if b"import" in line or b"from" in line:
@@ -61,7 +61,7 @@ def _clauses(source: bytes) -> Iterator[bytes]:
 
 
 def _named_in(folder: str, named: set[str], listed: Listed, depth: int) -> Iterator[str]:
-    """Files at or below a folder that only these words lead to."""
+    """Files at or below a folder whose names consist of these words."""
     names = listed(folder)
     if "__init__.py" in names:
         yield f"{folder}/__init__.py"

@@ -1,4 +1,4 @@
-"""The premises: what `answer` rests on, noted at the end of a hook's run for the next ones."""
+"""The premises that `answer` depends on, stored at the end of a hook's run for later ones."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from migrator.targets import RUNTIME, find_target
 
 
 def note(arguments: Sequence[str], config: Config) -> None:
-    """Note what would make a run with these arguments say that it found nothing."""
+    """Store the conditions under which a run with these arguments would find nothing."""
     question = asked(list(arguments))
     if question is None or config.excluded or plugins():
         return
     with suppress(Unsure, OSError, ValueError):
         premises_of(question)
-        return  # it is known
+        return  # it is stored already
     here = Path.cwd()
     with watching() as seen:
         root = project_root(here)
@@ -38,7 +38,7 @@ def note(arguments: Sequence[str], config: Config) -> None:
         if not is_project or is_passed_over(Path("any.py"), config.home, ()):
             return
         if load(Path()).home.resolve() != config.home.resolve():
-            return  # that of a folder below
+            return  # it belongs to a folder below
         witness.exists(Journal(root).unfinished)
         witness.exists(lock_file(root))
     targets = map(find_target, config.targets)

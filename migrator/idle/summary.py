@@ -1,4 +1,4 @@
-"""The first line of the summary of a run, whoever says it."""
+"""The first line of a run's summary, shared by all that print it."""
 
 from __future__ import annotations
 
