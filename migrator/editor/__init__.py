@@ -1,1 +1,1 @@
-"""The language server, `tpu-migrate lsp`: what editors show of a migration, and offer to do."""
+"""The language server, `tpu-migrate lsp`: findings and actions shown in editors."""

@@ -1,4 +1,4 @@
-"""What an editor can have done about findings: code actions, what hovering shows, the runtime."""
+"""What an editor can do about findings: code actions, hover texts, and writing the runtime."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ WRITE_RUNTIME = f"{NAME}.writeRuntime"
 
 
 class Actions:
-    """What can be done about the findings of a server."""
+    """The actions for a server's findings."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def _document_uri(self, uri: str) -> str:
-        """That of the notebook, for a cell of one."""
+        """The notebook's address, for a cell."""
         book = self._server.workspace.get_notebook_document(cell_uri=uri)
         return book.uri if book is not None else uri
 
     def _findings_at(
         self, analysis: Analysis, uri: str, where: types.Range, *, whole_line: bool = True
     ) -> list[Diagnostic]:
-        """Findings that meet a range of a text; else, those that begin on its first line."""
+        """Findings that overlap a range of a text, or else those that start on its first line."""
         codec = self._server.workspace.position_codec
         places = [(f, *place(analysis.document, f.range, codec)) for f in analysis.findings]
         here = [(finding, place) for finding, text, place in places if text.uri == uri]
@@ -64,7 +64,7 @@ class Actions:
             edits = await self._server.ask("suppressions", analysis.moment, shown)
             pairs = zip(shown, edits, strict=True)
             found += [self._ignore(analysis, f, *edit) for f, edit in pairs if edit is not None]
-        # What an editor does by itself, when a file is saved, has to ask for this by its name.
+        # Actions that an editor runs by itself when a file is saved must be requested by this name.
         by_name = params.context.trigger_kind is types.CodeActionTriggerKind.Automatic
         if analysis.changes and _asked_for(FIX_ALL, only, by_name=by_name):
             found.append(self._rewrite(analysis))
@@ -74,7 +74,7 @@ class Actions:
 
     @property
     def _resolves(self) -> bool:
-        """Whether the editor asks for an edit when it is chosen: finding it takes a while."""
+        """Whether the editor asks for an edit only once it is chosen: computing it takes time."""
         ability = self._server.client_capabilities.text_document
         actions = ability.code_action if ability is not None else None
         if actions is None or not actions.data_support or actions.resolve_support is None:
@@ -110,7 +110,7 @@ class Actions:
         """An action with its edit, and with the command that writes the runtime if it needs that.
 
         Raises:
-            JsonRpcContentModified: the text is not any more what the action is about.
+            JsonRpcContentModified: the text has changed since the action was offered.
         """
         data: Any = action.data
         analysis = await self._server.analysis(data["uri"])
@@ -145,7 +145,7 @@ class Actions:
         )
 
     async def hover(self, params: types.HoverParams) -> types.Hover | None:
-        """The rules behind the findings at a place."""
+        """The rules behind the findings at a position."""
         uri, at = params.text_document.uri, params.position
         analysis = await self._server.analysis(self._document_uri(uri))
         if analysis is None:
@@ -196,5 +196,5 @@ def _key(finding: Diagnostic) -> list[object]:
 
 
 def _once(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """One finding for each rule and place: an edit is made for all of them."""
+    """One finding for each rule and position: an edit covers all of them."""
     return list({(f.range, f.code): f for f in findings}.values())

@@ -1,4 +1,4 @@
-"""What is to be said of a document, and done to it."""
+"""The findings of a document, and its rewrites."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from migrator.targets import Target
 
 @dataclass(frozen=True)
 class Moment:
-    """A document at a moment, with the files around it.
+    """A document at one point in time, with the files around it.
 
-    `others` is what is open, as files of the project know it, by real paths; `number` counts what
-    has happened to files. Two moments that are equal have the same findings.
+    `others` are the open documents, as project files, by real path; `number` counts file
+    events. Two equal moments have the same findings.
     """
 
     document: Document
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The findings in a document at a moment."""
+    """The findings of a document at one moment."""
 
     moment: Moment
     result: Result
@@ -58,7 +58,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What a migration does to the texts of a document, and the packages it needs beside it."""
+    """A migration's changes to the texts of a document, and the packages it needs beside it."""
 
     edits: Sequence[tuple[Text, Sequence[Edit]]]
     companions: frozenset[str]

@@ -1,4 +1,4 @@
-"""Documents as an editor has them. Their places are counted here as in findings."""
+"""Documents as open in an editor. Positions are counted as in findings here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Text:
         return SourceMap(self.source).lines
 
     def edits(self, after: str) -> Iterator[Edit]:
-        """What makes another text of this one."""
+        """The edits that turn this text into another."""
         before, lines = self.lines if self.source else [], _lines(after)
         matcher = SequenceMatcher(None, before, lines, autojunk=False)
         for tag, start, end, first, last in matcher.get_opcodes():
@@ -60,7 +60,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _edit(before: Sequence[str], start: int, end: int, new: str) -> Edit:
-    """The edit that replaces whole lines; of a single one, only what differs."""
+    """The edit that replaces whole lines; for a single line, only the difference."""
     if end - start == 1 and before[start].endswith("\n") and new.endswith("\n"):
         old = before[start].rstrip("\r\n")
         line = new.rstrip("\r\n")
@@ -74,7 +74,7 @@ def _edit(before: Sequence[str], start: int, end: int, new: str) -> Edit:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The number of characters that both have in common at the start."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -86,11 +86,11 @@ class Document:
     uri: str
     path: Path
     texts: tuple[Text, ...]
-    has_cells: bool = False  # a notebook whose cells are texts of the editor
+    has_cells: bool = False  # a notebook whose cells are separate texts in the editor
 
     @cached_property
     def content(self) -> bytes:
-        """What the file would hold if it were saved now."""
+        """The file's content if it were saved now."""
         if self.has_cells:
             return _as_notebook(self.texts)
         return python.encode(self.texts[0].source)
@@ -105,17 +105,17 @@ class Document:
             return None
 
     def place(self, where: Range) -> tuple[Text, Range]:
-        """The text that holds a finding, and where."""
+        """The text that contains a finding, and the position there."""
         if self.has_cells:
             return next((t for t in self.texts if t.cell == where.cell), self.texts[0]), where
         text = self.texts[0]
-        if where.cell and self._book is not None:  # it is open as the JSON that it is
+        if where.cell and self._book is not None:  # it is open as plain JSON
             row = self._book.row(where.cell, where.line)
             where = Range(row, 1, row, len(text.lines[row - 1]) + 1)
         return text, where
 
     def edits(self, content: bytes) -> Iterator[tuple[Text, list[Edit]]]:
-        """What makes another content of this one, text by text."""
+        """The edits that turn this content into another, text by text."""
         if not self.has_cells:
             read = python.decode(content)
             after = ("\ufeff" if read.bom else "") + read.text
@@ -129,7 +129,7 @@ class Document:
                 yield text, list(plain.edits(sources[text.cell]))
 
     def comment(self, where: Range, code: str) -> tuple[Text, Edit] | None:
-        """The edit that switches a rule off where a finding is; None where no comment can stand."""
+        """The edit that switches a rule off at a finding; None if no comment fits there."""
         text = next((t for t in self.texts if t.cell == where.cell), None)
         if text is None:  # in the JSON of a notebook
             return None
@@ -152,7 +152,7 @@ class Document:
 
 
 def _as_notebook(texts: Sequence[Text]) -> bytes:
-    """The file of a notebook, as far as its code goes."""
+    """The notebook file, reduced to its code."""
     cells = []
     for text in texts:
         source = text.source.replace("\r\n", "\n")

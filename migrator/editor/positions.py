@@ -1,4 +1,4 @@
-"""Places of documents as the protocol counts them."""
+"""Positions in documents, as the protocol counts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from migrator.editor.documents import Document, Edit, Text
 
 
 class LineWorkspace(Workspace):
-    """Documents whose lines end where the protocol has it: at no form feed, nor U+2028."""
+    """Documents whose lines end as in the protocol: not at a form feed, nor at U+2028."""
 
     def _create_text_document(self, *arguments: Any, **named: Any) -> TextDocument:
         document = super()._create_text_document(*arguments, **named)
@@ -28,7 +28,7 @@ class _Document(TextDocument):
 
 
 def position(text: Text, line: int, column: int, codec: PositionCodec) -> types.Position:
-    """A place, counted from 0; its line is cut to those that there are."""
+    """A position, counted from 0; its line is limited to the existing ones."""
     if line >= len(text.lines):
         ends = text.lines[-1].endswith(("\n", "\r"))
         if ends or line > len(text.lines):
@@ -45,7 +45,7 @@ def text_edit(text: Text, edit: Edit, codec: PositionCodec) -> types.TextEdit:
 
 
 def place(document: Document, where: Range, codec: PositionCodec) -> tuple[Text, types.Range]:
-    """The text that holds a finding, and where."""
+    """The text that contains a finding, and the position there."""
     text, at = document.place(where)
     start = position(text, at.line - 1, at.column - 1, codec)
     return text, types.Range(start, position(text, at.end_line - 1, at.end_column - 1, codec))

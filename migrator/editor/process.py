@@ -1,4 +1,4 @@
-"""A process that analyses: it can be stopped, and its work keeps nobody else waiting."""
+"""An analysis process: it can be stopped, and it doesn't block other work."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from migrator.editor.analyst import LENGTH
 
 
 class AnalystProcess:
-    """An `Analyst` in a process, kept ready. It does one thing at a time."""
+    """An `Analyst` in a process, kept ready. It handles one request at a time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._process: asyncio.Task[Process] | None = None
-        self._uri = ""  # of the document that it looks at now
-        self._stops = Counter[str]()  # of documents
+        self._uri = ""  # of the document being analysed
+        self._stops = Counter[str]()  # number of stops by document
 
     def start(self) -> asyncio.Task[Process]:
-        """Have it ready for what is asked next."""
+        """Start it ahead of the next request."""
         if self._process is None or _has_ended(self._process):
             self._process = asyncio.ensure_future(_start())
         return self._process
 
     def end(self) -> None:
-        """End it, whatever it does."""
+        """End it, even while it is working."""
         if self._process is not None:
             self._process.add_done_callback(_kill)
         self._process = None
 
     def stop(self, uri: str) -> None:
-        """Stop what it does, or is to do, for a document whose text is gone."""
+        """Stop running and pending work for a document whose text is outdated."""
         self._stops[uri] += 1
         if uri == self._uri:
             self.end()
             self.start()
 
     async def ask(self, what: str, moment: Moment, *arguments: Any) -> Any:
-        """What a method of the `Analyst` returns.
+        """The result of an `Analyst` method.
 
-        It is not asked for those who are cancelled before it is their turn.
+        Requests that are cancelled before their turn are not sent.
 
         Raises:
             JsonRpcContentModified: it was stopped.
@@ -63,7 +63,7 @@ class AnalystProcess:
     def _answered(self, answer: asyncio.Task[Any]) -> None:
         self._turn.release()
         if not answer.cancelled():
-            answer.exception()  # who was cancelled does not look at it
+            answer.exception()  # a cancelled caller doesn't read it
 
     async def _ask(self, uri: str, stops: int, question: Any) -> Any:
         if self._stops[uri] != stops:
@@ -87,7 +87,7 @@ class AnalystProcess:
 
 
 async def _start() -> Process:
-    # Isolated, with this process's modules: none of the folder that the editor is in.
+    # Isolated, with this process's modules: none from the folder that the editor is in.
     code = f"import sys; sys.path[:] = {sys.path!r}; from migrator.editor.analyst import serve"
     command = (sys.executable, "-I", "-c", f"{code}; serve()")
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)

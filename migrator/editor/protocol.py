@@ -1,4 +1,4 @@
-"""The messages of the protocol that are answered, and by what."""
+"""The protocol's messages, and what handles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server: what an editor asks, and what it is told."""
+"""The server: an editor's requests, and the answers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from migrator.targets import names as target_names
 
 NAME = "tpu-migrate"
 WHILE_TYPING = 0.3  # seconds without a change before a document is looked at again
-_OTHERS = 1.0  # and before those are that may depend on it
-_LARGE = 50_000  # bytes of a document that may take more than a second
+_OTHERS = 1.0  # the same for documents that may depend on it
+_LARGE = 50_000  # bytes; a larger document may take more than a second
 
 
 class Server(LanguageServer):
     """One editor's server. Documents are analysed in two processes, one at a time in each.
 
-    What large documents take is the time for themselves: each edit stops that. What small ones may
-    take is the time to get to know their project, which is then known.
+    Large documents take long themselves: each edit stops their analysis. Small ones may take
+    long at first, while their project is read, which is then cached.
     """
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class Server(LanguageServer):
         self._configured = asyncio.Event()
         self._said: set[str] = set()
         self._analyses: dict[str, Analysis] = {}
-        self._moment = 0  # counts what happens to files: findings may depend on all of them
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # of documents that will be looked at
-        self._looks: dict[str, asyncio.Task[None]] = {}  # of those that are, each with its last
+        self._moment = 0  # counts file events: findings may depend on any file
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # documents waiting to be analysed
+        self._looks: dict[str, asyncio.Task[None]] = {}  # those being analysed, with the last task
         self._published: dict[str, set[str]] = {}  # texts of a document that have diagnostics
         self._processes = {False: AnalystProcess(), True: AnalystProcess()}  # for large documents
 
@@ -119,7 +119,7 @@ class Server(LanguageServer):
         )
 
     def say(self, message: str, kind: types.MessageType) -> None:
-        """Say something once."""
+        """Show a message once."""
         if message not in self._said:
             self._said.add(message)
             self.tell(message, kind)
@@ -130,7 +130,7 @@ class Server(LanguageServer):
     # ---- documents -----------------------------------------------------------------------------
 
     def document(self, uri: str) -> Document | None:
-        """A document that is open and may be looked at."""
+        """A document that is open and may be analysed."""
         path = path_of(uri)
         if path is None or path.suffix not in (".py", kinds.NOTEBOOK):
             return None
@@ -152,14 +152,14 @@ class Server(LanguageServer):
             yield Text(cell.document, version, source, number, is_code)
 
     def _open(self) -> list[str]:
-        """Addresses of all documents, as the editor writes them."""
+        """The addresses of all documents, as the editor writes them."""
         books = self.workspace.notebook_documents.values()
         cells = {cell.document for book in books for cell in book.cells}
         files = [t.uri for t in self.workspace.text_documents.values() if t.uri not in cells]
         return [*files, *(book.uri for book in books)]
 
     def _others(self, document: Document) -> dict[Path, bytes | None]:
-        """What is open, as files of the project know it."""
+        """The open documents, as files of the project."""
         found = [self.document(uri) for uri in self._open()]
         open_documents = [document, *(d for d in found if d is not None)]
         return {d.path.resolve(): as_module(d.path, d.content) for d in open_documents}
@@ -170,7 +170,7 @@ class Server(LanguageServer):
         return [path for path in paths if path is not None]
 
     def config(self, path: Path) -> Config | None:
-        """The configuration of a file's project; None where nothing is to be done."""
+        """The configuration of a file's project; None if nothing is to be done."""
         try:
             config = load(path).with_overrides(target=self.settings.target)
             if config.target is None:
@@ -193,10 +193,10 @@ class Server(LanguageServer):
     # ---- looking at them -----------------------------------------------------------------------
 
     def look_at(self, uri: str, delay: float = 0, *, keep: bool = False) -> None:
-        """Have a document looked at, in place of what was to be done about it before.
+        """Analyse a document, replacing any pending analysis of it.
 
-        With `keep`, what is shown stays while the text is not valid Python: so it is between two
-        keys, and an editor moves along what it shows.
+        With `keep`, the diagnostics stay while the text isn't valid Python, as between two key
+        presses; an editor moves them along.
         """
         self._wait_no_longer(uri)
         loop = asyncio.get_running_loop()
@@ -212,7 +212,7 @@ class Server(LanguageServer):
         self._looks[uri] = asyncio.ensure_future(look)
 
     def look_at_all(self, but: str = "", delay: float = 0) -> None:
-        """Have all documents looked at, since something has happened to a file."""
+        """Analyse all documents, because a file has changed."""
         self._moment += 1
         for uri in self._open():
             if uri != but:
@@ -241,7 +241,7 @@ class Server(LanguageServer):
         if before is not None:
             await asyncio.wait([before])
         if self._looks.get(uri) is not asyncio.current_task():
-            return  # another one has come
+            return  # a newer task has replaced this one
         try:
             analysis = await self.analysis(uri)
         except JsonRpcContentModified:
@@ -255,7 +255,7 @@ class Server(LanguageServer):
             self._show(analysis)
 
     async def analysis(self, uri: str) -> Analysis | None:
-        """The analysis of a document as all files are now.
+        """The analysis of a document with the current state of all files.
 
         Raises:
             JsonRpcContentModified: the document was edited meanwhile.
@@ -277,12 +277,12 @@ class Server(LanguageServer):
         return found
 
     async def ask(self, what: str, moment: Moment, *arguments: Any) -> Any:
-        """Ask the `Analyst` for something of a document; a large one keeps no other waiting."""
+        """Send a request about a document to the `Analyst`; a large one doesn't block others."""
         process = self._processes[len(moment.document.content) > _LARGE]
         return await process.ask(what, moment, *arguments)
 
     def end(self) -> None:
-        """The editor needs no more."""
+        """The editor disconnects."""
         self.was_shut_down = True
         for process in self._processes.values():
             process.end()
@@ -314,7 +314,7 @@ class Server(LanguageServer):
         found: Mapping[str, Sequence[types.Diagnostic]],
         versions: Mapping[str, int | None],
     ) -> None:
-        """Show the diagnostics of a document's texts, and no longer those of others it had."""
+        """Publish the diagnostics of a document's texts, and clear those of texts it has lost."""
         before = self._published.get(uri, set())
         for text in {**dict.fromkeys(before), **found}:
             params = types.PublishDiagnosticsParams(text, found.get(text, ()), versions.get(text))
@@ -323,7 +323,7 @@ class Server(LanguageServer):
 
 
 def path_of(uri: str) -> Path | None:
-    """The file of an address, None for what is no file."""
+    """The file of an address, None if it isn't a file."""
     path = to_fs_path(uri) if uri_scheme(uri) == "file" else None
     return Path(path) if path and "\0" not in path else None
 
@@ -336,7 +336,7 @@ def message_of(finding: Diagnostic) -> str:
 
 @cache
 def _pages() -> str | None:
-    """Where the pages of the rules are, if the project says where its documentation is."""
+    """The address of the rules' pages, if the project says where its documentation is."""
     try:
         urls = metadata(NAME).get_all("Project-URL") or []
     except PackageNotFoundError:

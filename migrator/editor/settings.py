@@ -1,4 +1,4 @@
-"""What an editor may set: the target, and how severe findings are shown."""
+"""An editor's settings: the target, and the severity of findings."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _SEVERITY = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is set in the editor, above the configuration of each project."""
+    """Settings made in the editor, which override each project's configuration."""
 
     target: str | None = None
     severity: Mapping[str, str] = field(default_factory=dict)
 
     def level(self, diagnostic: Diagnostic) -> DiagnosticSeverity | None:
-        """How severe a finding is to the editor; None: it is not shown."""
+        """The severity of a finding in the editor; None: it isn't shown."""
         if diagnostic.outcome is Outcome.KEPT:
             return None
         kind = str(diagnostic.severity)
@@ -47,7 +47,7 @@ class Settings:
 
 
 def read(value: Any) -> Settings:
-    """Settings as an editor sends them, with or without the name of their section.
+    """Parse settings sent by an editor, with or without the name of their section.
 
     Raises:
         UsageError: an unknown name or value.

@@ -1,7 +1,7 @@
 """What a script migrated from CUDA to TPU by torch_tpu needs at run time.
 
 Written beside migrated code by tpu-migrate, and independent of it. ``tpu_runtime.setup()``, once in
-the entry script after its imports, mends what torch_tpu 0.2 computes otherwise than torch does. On
+the entry script after its imports, fixes what torch_tpu 0.2 computes differently from torch. On
 a GPU or the CPU it changes nothing. The other names are those of ``torch.cuda``.
 """
 
@@ -59,7 +59,7 @@ __all__ = [
     "setup",
 ]
 
-# torch's word for what others call the default: one pass of bfloat16.
+# torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
     normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, fallback,
@@ -70,8 +70,8 @@ _is_set_up = False
 def setup(precision: str = "highest") -> None:
     """Prepare torch. Call it once, after the script's imports; it does not start the runtime.
 
-    ``precision`` is that of float32 products: "highest" is float32, which takes six passes of
-    bfloat16 on a TPU, "high" three, about TF32, and "medium" or "default" one.
+    ``precision`` is the precision of float32 products: "highest" is float32, six bfloat16 passes
+    on a TPU, "high" three, about TF32, and "medium" or "default" one.
     """
     global _is_set_up
     torch.set_float32_matmul_precision(_WORDS.get(precision, precision))

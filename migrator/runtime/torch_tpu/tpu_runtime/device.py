@@ -1,4 +1,4 @@
-"""What a program asks about its device: the TPU, a GPU, or the CPU where there is neither."""
+"""The device as a program sees it: the TPU, a GPU, or the CPU if there is neither."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import torch
 
 DeviceLike = torch.device | str | int | None
-DEVICE_TYPE: str  # "tpu", "cuda" or "cpu": asked for by the first who reads it
+DEVICE_TYPE: str  # "tpu", "cuda" or "cpu": determined at first read
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What is known of a device that no CUDA properties describe.
+    """The properties of a device without CUDA properties.
 
-    ``total_memory`` is in bytes, 0 where it is not told. ``major`` and ``minor`` are 0: there is no
+    ``total_memory`` is in bytes, 0 if unknown. ``major`` and ``minor`` are 0: there is no
     CUDA compute capability.
     """
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> str:
 
 
 def accelerator() -> torch.device:
-    """Torch's accelerator, or the CPU where none is here."""
+    """Torch's accelerator, or the CPU if there is none."""
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 
@@ -43,30 +43,30 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def get_device_properties(device: DeviceLike = None) -> Any:
-    """A GPU's own, or those that there are."""
+    """A GPU's own, or those that are known."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_properties(device)
     if not _has_tpu():
         return DeviceProperties("CPU")
     try:
         found = torch.tpu.get_device_properties()
-    except RuntimeError:  # a generation that torch_tpu does not know
+    except RuntimeError:  # a generation that torch_tpu doesn't know
         return DeviceProperties(get_device_name())
     return DeviceProperties(found.name, found.total_memory, found.multi_processor_count)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True on a TPU, whose native type is bfloat16; what torch.cuda says on a GPU."""
+    """True on a TPU, whose native type is bfloat16; on a GPU, torch.cuda's answer."""
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation)
     return True
 
 
 def is_loaded() -> bool:
-    """Whether torch_tpu is there, and has a TPU; to ask that starts nothing."""
+    """Whether torch_tpu is loaded and has a TPU; this starts nothing."""
     return torch._C._get_privateuse1_backend_name() == "tpu"
 
 
 def _has_tpu() -> bool:
-    """Whether torch's accelerator is a TPU that is here."""
+    """Whether torch's accelerator is a TPU that is present."""
     return accelerator().type == "tpu"

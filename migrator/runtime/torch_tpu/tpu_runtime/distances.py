@@ -1,6 +1,6 @@
-"""Distances of all pairs: torch_tpu 0.2.0 gives those of equal points a gradient of NaN.
+"""Pairwise distances: torch_tpu 0.2.0 gives a NaN gradient for equal points.
 
-torch's is zero there, and so is that of the norm of a difference.
+torch's gradient is zero there, and so is that of the norm of a difference.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""Operators that torch_tpu 0.2.0 has not: the CPU computes them, and it is said once.
+"""Operators that torch_tpu 0.2.0 lacks are computed on the CPU, with one warning.
 
-`median`, `smooth_l1_loss`, `erfc`, `trace` and some hundred others raise there. What they read goes
-to the CPU and what they give comes back, which takes the time of waiting for the device.
+`median`, `smooth_l1_loss`, `erfc`, `trace` and about a hundred others raise there. Their inputs are
+copied to the CPU and their results back, which includes waiting for the device.
 """
 
 import sys
@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_map
 
 from .device import is_loaded
 
-# Kernels by which an operator is made of others; with one, it needs none of the device's.
+# Kernels that compose an operator from others; with one, it needs no kernel of the device.
 _OF_OTHERS = (
     "CompositeImplicitAutograd",
     "CompositeExplicitAutograd",
     "CompositeExplicitAutogradNonFunctional",
 )
-# Internal operators that others are made of; the rest are about memory and back ends.
+# Internal operators that others are made of; the rest concern memory and back ends.
 _PARTS = (
     "_cholesky_", "_fused_dropout", "_histogramdd_", "_linalg_", "_segment_reduce", "_upsample_",
     "_cdist_", "_pdist_", "_embedding_bag",
@@ -53,7 +53,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _computes(schema: Any) -> bool:
-    """Whether it gives new values of a tensor, or writes them; a view gives none."""
+    """Whether it computes new values of a tensor, or writes them; a view doesn't."""
     names = {argument.name for argument in schema.arguments}
     tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)

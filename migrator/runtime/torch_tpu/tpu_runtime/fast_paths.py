@@ -1,7 +1,7 @@
 """Transformer layers as one operator, in evaluation: torch_tpu 0.2.0 multiplies in bfloat16 there.
 
-Of `nn.TransformerEncoderLayer` and `nn.MultiheadAttention`, which torch makes one operator of, its
-products have not the precision that was asked for. Those of the layers' own operators have.
+torch runs `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` as one operator, whose products
+ignore the requested precision. Those of the layers' separate operators respect it.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""What trains for a program: accelerate 1.15 and Lightning 2.6 know no torch_tpu.
+"""Training libraries: accelerate 1.15 and Lightning 2.6 don't know torch_tpu.
 
 They would stay on the CPU.
 """

@@ -1,4 +1,4 @@
-"""Ranks as torch_xla starts them, and the step of an optimizer in such a program."""
+"""Ranks like those that torch_xla starts, and the step of an optimizer in such a program."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ from .device import accelerator
 
 
 def launch(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-    """Call ``fn(rank, *args)`` in a process for each device, or in that of torchrun.
+    """Call ``fn(rank, *args)`` in one process per device, or in torchrun's process.
 
-    Their process group is there before, and gone after.
+    Their process group is created before, and destroyed afterwards.
     """
     if "RANK" in os.environ:
         _run(int(os.environ["LOCAL_RANK"]), fn, args)

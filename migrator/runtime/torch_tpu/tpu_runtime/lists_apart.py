@@ -1,8 +1,8 @@
 """Lists of indices with a slice between them: `x[i, :, j]`.
 
-torch_tpu 0.2.0, operator by operator: a write by them gives no gradient to what is written, and the
-backward pass of a read raises an error. The same indices on a view whose dimensions stand beside
-each other are right, and mean the same, since torch puts their dimension first in both cases.
+torch_tpu 0.2.0, eagerly: a write through them gives the written value no gradient, and the
+backward pass of a read raises an error. The same indices work on a view whose dimensions are
+adjacent, and mean the same, because torch puts their dimension first in both cases.
 """
 
 import functools
@@ -38,7 +38,7 @@ def _set(original: Any) -> Any:
 
 
 def _beside(tensor: torch.Tensor, key: tuple[Any, ...], get: Any) -> tuple[torch.Tensor, Any]:
-    """A view and its key, where lists are apart; else what was given."""
+    """A view and its key, if lists are apart; otherwise the arguments."""
     lists = [part for part in key if _is_list(part)]
     if len(lists) < 2 or torch.compiler.is_compiling():
         return tensor, key
@@ -46,7 +46,7 @@ def _beside(tensor: torch.Tensor, key: tuple[Any, ...], get: Any) -> tuple[torch
         return tensor, key
     indexed = sum(part is not None and part is not ... for part in key)
     at, places = 0, []
-    for part in key:  # the dimensions of the view that only has slices and single places
+    for part in key:  # the dimensions of the view that only has slices and single indices
         if _is_list(part):
             places.append(at)
         at += tensor.dim() - indexed if part is ... else type(part) is not int

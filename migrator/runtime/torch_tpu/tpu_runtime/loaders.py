@@ -1,4 +1,4 @@
-"""Loaders that move their batches to the device, as those of torch_xla do."""
+"""Loaders that move their batches to the device, like those of torch_xla."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from .device import accelerator
 
 
 class DeviceLoader:
-    """The batches of ``loader`` on the device: what torch_xla's MpDeviceLoader gives."""
+    """The batches of ``loader`` on the device, like torch_xla's MpDeviceLoader."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -1,9 +1,9 @@
 """Running statistics of BatchNorm and InstanceNorm: torch_tpu 0.2.0 never changes them.
 
-Its kernels compute the batch's own statistics alone, as the program shows that it compiles. A model
-trains as it does elsewhere, but in evaluation it would normalise by the zeros and ones that it
-began with. Here they are computed beside the kernel, which is not given them: one that changes
-them would not do so twice.
+Its kernels only compute the batch's own statistics, as the compiled program shows. A model
+trains as it does elsewhere, but in evaluation it would normalise by the initial zeros and
+ones. Here they are computed beside the kernel, which doesn't receive them: so a kernel
+that does update them can't update them twice.
 """
 
 import functools

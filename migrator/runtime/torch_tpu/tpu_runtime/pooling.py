@@ -1,6 +1,6 @@
-"""Averages over windows of one dimension: torch_tpu 0.2.0 computes them, but without a gradient.
+"""Average pooling over one dimension: torch_tpu 0.2.0 computes it, but without a gradient.
 
-What lies before such a layer would not be trained, silently. With two dimensions, one of them of
+Layers before such a layer would silently not be trained. With two dimensions, one of them of
 size one, there is a gradient.
 """
 

@@ -1,7 +1,7 @@
-"""Numbers that are written by negative indices: torch_tpu 0.2.0 leaves those places as they are.
+"""Numbers written at negative indices: torch_tpu 0.2.0 leaves those elements unchanged.
 
-`x[[0, -1]] = 3.0` and `x.index_fill_(0, i, 3.0)` write to no place that is counted from the end.
-Where the value is a tensor, torch_tpu counts as torch does.
+`x[[0, -1]] = 3.0` and `x.index_fill_(0, i, 3.0)` don't write to elements counted from the end.
+If the value is a tensor, torch_tpu counts like torch.
 """
 
 import functools
@@ -28,7 +28,7 @@ def _set(original: Any) -> Any:
 
 
 def _gathers(key: Any) -> bool:
-    """Whether some of it are indices, and not only a place or a slice."""
+    """Whether some of it are indices, and not only an integer or a slice."""
     parts = key if isinstance(key, tuple) else (key,)
     return any(isinstance(part, (torch.Tensor, list)) for part in parts)
 

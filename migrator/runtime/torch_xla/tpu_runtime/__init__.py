@@ -2,10 +2,10 @@
 
 Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
 ``torch.device("xla")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
-makes the numbers those of the original. The other names are those of ``torch.cuda``.
+makes the results match the original's. The other names are those of ``torch.cuda``.
 
-A copy has what its program needs: a file with ``NEEDED_BY`` is for programs that have one of those
-words. If a name is missing here, run tpu-migrate again.
+A copy only has what its program needs: a file with ``NEEDED_BY`` is for programs that use one of
+those words. If a name is missing here, run tpu-migrate again.
 """
 
 from typing import NoReturn
@@ -174,7 +174,7 @@ __all__ = [
     "synchronize",
 ]
 
-# What is installed, in this order.
+# The order of installation.
 _CONCERNS = (
     logs,
     tensors,
@@ -225,8 +225,8 @@ def setup(
 
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``spmd``: one process
     drives all devices, for DataParallel and `shard`. ``ranks``: the program starts a process for
-    each device, which this process therefore leaves alone. ``num_cores``: 1 for a single device,
-    unless TPU_RUNTIME_NUM_CORES says otherwise. A further call, as of a script that is imported,
+    each device, so this process doesn't use them. ``num_cores``: 1 for a single device,
+    unless TPU_RUNTIME_NUM_CORES is set. Another call, for example by an imported script,
     changes the precision, and may add ``spmd``.
     """
     global _is_set_up

@@ -1,4 +1,4 @@
-"""Which torch and torch_xla this package was made for; others stop at import, in one line."""
+"""The versions of torch and torch_xla that this package supports; others raise at import."""
 
 from importlib import metadata
 
@@ -7,12 +7,12 @@ INSTALL = "pip install 'torch==2.9.0' 'torch_xla[tpu]==2.9.0'"
 
 
 def check() -> None:
-    """Raise RuntimeError or ImportError, with what to install, unless the versions fit together."""
+    """Raise RuntimeError or ImportError that names what to install, unless the versions match."""
     import torch
 
     try:
         import torch_xla.runtime  # noqa: F401
-    except Exception as error:  # a torch_xla of another torch fails with undefined symbols
+    except Exception as error:  # a torch_xla for another torch raises for undefined symbols
         raise ImportError(
             f"tpu_runtime (torch_xla) cannot import torch_xla beside torch {torch.__version__} "
             f"({type(error).__name__}: {error}): {INSTALL}"

@@ -1,4 +1,4 @@
-"""Activations that torch_xla 2.9 computes wrong, for operators.py."""
+"""Activations that torch_xla 2.9 gets wrong, for operators.py."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from .kernels import Kernel, stock
 
 
 def gelu(name: str) -> Kernel:
-    """The constants of stock are float32: off by 7e-9 in float64."""
+    """Stock's constants are float32: off by 7e-9 in float64."""
     compute = stock(name)
     precise: Kernel = torch._refs.nn.functional.gelu
     if "backward" in name:
@@ -24,7 +24,7 @@ def gelu(name: str) -> Kernel:
 
 
 def logit(name: str) -> Kernel:
-    """With `eps`; stock gives NaN for what lies outside of it."""
+    """With `eps`; stock gives NaN for values outside of it."""
     compute = stock(name)
 
     def kernel(self: Tensor, eps: float | None = None) -> Tensor:

@@ -1,6 +1,6 @@
-"""What autocast computes in float32 on CUDA, and torch_xla 2.9 in bfloat16.
+"""Operators that autocast computes in float32 on CUDA, but in bfloat16 with torch_xla 2.9.
 
-Sums, exponentials, powers and norms, whose results are of that dtype, too.
+Sums, exponentials, powers and norms, whose results also have that dtype.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from .kernels import Kernel, operator_of
 
 NEEDED_BY = "autocast"
 
-# Those that have a kernel of AutocastCUDA, and none of AutocastXLA.
+# Those with a kernel in AutocastCUDA, but none in AutocastXLA.
 _FLOAT32 = """
     acos asin cosh cosine_similarity cumprod cumsum dist erfinv exp expm1 frobenius_norm.dim
     huber_loss linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm log log10 log1p log2
@@ -45,6 +45,6 @@ def _in_float32(name: str) -> Kernel:
 
 
 def install() -> None:
-    """Add what torch_xla's lists lack."""
+    """Add the operators missing from torch_xla's lists."""
     for name in _FLOAT32.split():
         _library.impl(name, _in_float32(name), "AutocastXLA")

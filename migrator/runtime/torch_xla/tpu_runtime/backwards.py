@@ -1,8 +1,8 @@
-"""A backward pass on the CPU before the first use of the device.
+"""Run a backward pass on the CPU before the first use of the device.
 
 At its first backward pass torch counts the devices of each kind, once, and starts a thread for
-each: torch_xla 2.9 says 0 while its runtime is not started, and all later backward passes on the
-device fail. So the main process, whose device it is, starts the runtime before.
+each: torch_xla 2.9 returns 0 while its runtime isn't started, and all later backward passes on the
+device fail. So the main process, which owns the device, starts the runtime before that.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .device import is_resting
 
 
 def install() -> None:
-    """Look at the first backward pass of this process."""
+    """Intercept the first backward pass of this process."""
     run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
     @functools.wraps(run)

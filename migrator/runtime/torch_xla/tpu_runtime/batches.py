@@ -1,4 +1,4 @@
-"""Batches that go to a model on several devices."""
+"""Batches for a model on several devices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from .device import DEVICE_TYPE, say
 
 
 def moved(module: nn.Module, values: Any) -> Any:
-    """Batches on the CPU go to the model's device, as torch's classes send them."""
+    """Move batches on the CPU to the model's device, like torch's classes."""
     first = next(module.parameters(), None)
     if first is None or first.device.type != DEVICE_TYPE:
         return values
@@ -18,7 +18,7 @@ def moved(module: nn.Module, values: Any) -> Any:
 
 
 def note_batch(values: tuple[Any, ...], words: Callable[[int], str]) -> None:
-    """Say once how large the batches are."""
+    """Print once how large the batches are."""
     batch = next((v for v in values if isinstance(v, Tensor) and v.dim()), None)
     if batch is not None:
         say(words(batch.shape[0]))

@@ -1,4 +1,4 @@
-"""XLA's persistent compilation cache: a second run finds the first run's compiled programs."""
+"""XLA's persistent compilation cache: a second run reuses the first run's compiled programs."""
 
 import os
 from pathlib import Path
@@ -8,18 +8,18 @@ from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 
 def install() -> None:
-    """Keep compiled programs between runs, in a folder of the user's cache. Only on a real TPU.
+    """Keep compiled programs between runs, in the user's cache folder. Only on a real TPU.
 
-    Ranks have a folder each: a program is compiled for the device of its rank.
+    Each rank has its own folder: a program is compiled for the device of its rank.
 
-    torch_xla 2.9 on CPU: the second process cannot read what the first has written and fails.
-    XLA_PERSISTENT_CACHE_PATH wins where it is set. Where the folder cannot be written (read-only
-    home) nothing is kept, and nothing fails.
+    torch_xla 2.9 on CPU: the second process can't read what the first has written, and fails.
+    XLA_PERSISTENT_CACHE_PATH takes precedence if it is set. If the folder can't be written
+    (read-only home), nothing is kept and nothing fails.
     """
     if xr.device_type() != "TPU" or os.environ.get("XLA_PERSISTENT_CACHE_PATH"):
         return
     if _XLAC._xla_computation_cache_is_initialized():
-        return  # too late: something was computed before
+        return  # too late: something has been computed already
     folder = _folder()
     if folder is not None:
         xr.initialize_cache(str(folder))
@@ -32,6 +32,6 @@ def _folder() -> Path | None:
         rank = os.environ.get("PJRT_LOCAL_PROCESS_RANK") or os.environ.get("LOCAL_RANK")
         folder = folder / f"rank_{rank}" if rank else folder
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
     return folder if os.access(folder, os.W_OK) else None

@@ -1,9 +1,9 @@
-"""`torch.utils.checkpoint`, both kinds, for tensors of the device.
+"""`torch.utils.checkpoint`, both kinds, for device tensors.
 
-torch 2.9 looks for a module `torch.xla`, which torch_xla 2.9 has not, and raises. torch_xla's own
-`checkpoint` knows `use_reentrant=True` only; that one is used here, and for `use_reentrant=False`
-torch's, to which the device's random numbers and autocast are added. Both separate the second
-forward pass by a barrier: else XLA finds that it equals the first, and keeps all it should not.
+torch 2.9 looks for a module `torch.xla`, which torch_xla 2.9 lacks, and raises. torch_xla's own
+`checkpoint` only supports `use_reentrant=True`; that is used here, and for `use_reentrant=False`
+torch's, extended by the device's random numbers and autocast. Both separate the second
+forward pass by a barrier: otherwise XLA merges it with the first, and keeps the activations.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def _on_device(values: tuple[Any, ...]) -> list[torch.Tensor]:
 
 
 class _Reentrant:
-    """In place of torch's `CheckpointFunction`."""
+    """Replaces torch's `CheckpointFunction`."""
 
     original: Any = _theirs.CheckpointFunction
 
@@ -42,7 +42,7 @@ class _Reentrant:
 
 @contextlib.contextmanager
 def _as_in_the_first_pass(seed: int | None, autocast: dict[str, Any]) -> Iterator[None]:
-    """With the device's random numbers, if ``seed`` is given, and autocast of the first pass."""
+    """Use the first pass's random numbers on the device, if ``seed`` is given, and its autocast."""
     now = xm.get_rng_state()
     if seed is not None:
         xm.set_rng_state(seed)
@@ -57,7 +57,7 @@ def _as_in_the_first_pass(seed: int | None, autocast: dict[str, Any]) -> Iterato
 def _without_reentrant(
     function: Callable[..., Any], preserve_rng_state: bool, *rest: Any, **kwargs: Any
 ) -> Iterator[None]:
-    """In place of torch's generator: what goes before and after the first forward pass."""
+    """Replaces torch's generator: runs before and after the first forward pass."""
     if not (_on_device(rest) or _on_device(tuple(kwargs.values()))):
         yield from _torch_without_reentrant(function, preserve_rng_state, *rest, **kwargs)
         return
@@ -85,13 +85,13 @@ _torch_device_type: Callable[..., str] = _theirs._infer_device_type
 
 
 def _device_type_with_a_module(*args: Any) -> str:
-    """As torch's; of what torch does by device type, the above does all that XLA needs."""
+    """Replaces torch's; the code above does everything that XLA needs of its device handling."""
     found = _torch_device_type(*args)
     return "cpu" if found == DEVICE_TYPE else found
 
 
 def install() -> None:
-    """Replace the parts of `torch.utils.checkpoint`, unless torch has a module of the device.
+    """Replace the parts of `torch.utils.checkpoint`, unless torch has a module for the device.
 
     The functions that scripts import by name, `checkpoint` and `checkpoint_sequential`, stay.
     """
@@ -100,7 +100,7 @@ def install() -> None:
     _theirs.CheckpointFunction = _Reentrant
     _theirs._checkpoint_without_reentrant_generator = _without_reentrant
     _theirs._infer_device_type = _device_type_with_a_module
-    # `torch.distributed._composable.checkpoint` has the generator under a name of its own.
+    # `torch.distributed._composable.checkpoint` has the generator under its own name.
     name = "torch.distributed._composable.checkpoint_activation"
     composable: Any = importlib.import_module(name)
     composable._checkpoint_without_reentrant_generator = _without_reentrant

@@ -1,4 +1,4 @@
-"""Files of tensors: saved as CPU tensors, so that any machine reads them."""
+"""Files of tensors: saved as CPU tensors, so that they can be read on any machine."""
 
 import pickle
 from types import ModuleType
@@ -11,9 +11,9 @@ from .device import DEVICE_TYPE
 
 
 class _Pickler(pickle.Pickler):
-    """Writes device tensors as CPU tensors; torch_xla's own form needs torch_xla to be read.
+    """Writes device tensors as CPU tensors; torch_xla's own format can't be read without torch_xla.
 
-    Without any, torch_xla is left alone: in a forked worker of a data loader it would wait forever.
+    If there are none, it doesn't call torch_xla: in a forked data loader worker that would hang.
     """
 
     _is_first = True

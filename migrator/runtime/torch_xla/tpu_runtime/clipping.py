@@ -15,16 +15,16 @@ NEEDED_BY = (
 
 
 def install() -> None:
-    """Undo what importing torch_xla 2.9 does, and let `foreach=True` pass, as it does on CUDA.
+    """Undo what importing torch_xla 2.9 does, and allow `foreach=True`, as on CUDA.
 
     It replaces `nn.utils.clip_grad_norm_` by a version for all devices that refuses `foreach=True`
-    and returns a device tensor where there are no gradients. torch's works: it reads nothing back.
+    and returns a device tensor if there are no gradients. torch's works: it reads nothing back.
     """
     replacement = nn.utils.clip_grad_norm_
     original = getattr(replacement, "_orig", None)
     if original is not None:
         nn.utils.clip_grad_norm_ = original
-        # For those who imported the replacement by its name: it finds itself in its own module.
+        # For code that imported the replacement by name: it finds itself in its own module.
         replacement.__code__ = _call_the_original.__code__
     clip_grad: Any = torch.nn.utils.clip_grad
     has_foreach = clip_grad._device_has_foreach_support

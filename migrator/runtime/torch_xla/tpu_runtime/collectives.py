@@ -1,15 +1,15 @@
-"""What ranks exchange: each exchange is a program of its own, and the same one on every rank.
+"""Exchanges between ranks: each one is a separate program, and the same one on every rank.
 
-Ranks record different things between two steps: rank 0 prints a loss, another one has none to
-print. An exchange in the middle of that would be a part of programs that differ, and these wait for
-each other forever. So what was recorded before runs first, and an exchange runs at once.
+Ranks record different operations between two steps: rank 0 prints a loss, others don't.
+An exchange in the middle of that would be a part of programs that differ, and these wait for
+each other forever. So earlier recorded operations run first, and an exchange runs at once.
 
-A program is the same one if its inputs are: two tensors that hold the same memory are one input. So
-tensors are put behind each other into one before they are sent, as torch's buckets do. And a view
+Programs only match if their inputs do: two tensors with the same memory are one input. So
+tensors are concatenated before they are sent, like torch's buckets. And a view
 is copied: it is computed where it is read, and each rank may have another part of a parameter.
 
-torch_xla 2.9: `xm.collective_broadcast` multiplies what other ranks hold by 0, which is NaN for
-memory that nobody has written yet.
+torch_xla 2.9: `xm.collective_broadcast` multiplies the values of other ranks by 0, which is NaN for
+uninitialised memory.
 """
 
 import pickle
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
-from torch_xla import sync  # taken before report.py counts it: an exchange is no step
+from torch_xla import sync  # imported before report.py counts it: an exchange isn't a step
 
 from .device import DEVICE_TYPE
 
@@ -32,7 +32,7 @@ def all_reduce(
 ) -> None:
     """Put the sum (or another ``operation``) over all ranks, times ``scale``, into ``tensors``.
 
-    What is on the CPU is sent by the device. A rank that does not take part brings zeros.
+    CPU tensors are sent through the device. A rank that doesn't take part contributes zeros.
     """
     if xr.world_size() == 1:
         return
@@ -51,7 +51,7 @@ def all_reduce(
 
 @torch.no_grad()
 def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """What each rank has, by ordinal."""
+    """The values of all ranks, by ordinal."""
     if xr.world_size() == 1:
         return [tensor.clone()]
     row = torch.stack([_numbers(tensor)]).to(DEVICE_TYPE)  # a copy, as above
@@ -62,21 +62,21 @@ def all_gather(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Truth values as numbers, which can be sent."""
+    """Bools as numbers, which can be sent."""
     return tensor.to(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
 def broadcast(tensors: Tensors, is_root: bool) -> None:
-    """Put what the root has into the tensors of all ranks."""
+    """Copy the root's values into the tensors of all ranks."""
     all_reduce(tensors, takes_part=is_root)
 
 
 def gather_objects(value: object) -> list[Any]:
-    """What each rank has, by ordinal: anything that can be pickled."""
+    """The values of all ranks, by ordinal: anything that can be pickled."""
     return [pickle.loads(x) for x in xm.rendezvous("", pickle.dumps(value))]
 
 
 def wait() -> None:
-    """Go on when all ranks have come here, and their devices have done what was recorded."""
+    """Continue when all ranks have arrived, and their devices have run all recorded operations."""
     sync(wait=True)
     xm.rendezvous("")  # a name would be logged

@@ -1,8 +1,8 @@
-"""Convolutions, their gradients and `einsum` in the precision that was asked for.
+"""Convolutions, their gradients and `einsum` in the requested precision.
 
-torch_xla 2.9 gives ``set_mat_mul_precision`` to products and to plain forward convolutions alone.
+torch_xla 2.9 only applies ``set_mat_mul_precision`` to products and to plain forward convolutions.
 Gradients of convolutions, transposed convolutions and `einsum` carry no precision, and a TPU
-computes them in one bfloat16 pass. (A CPU does not, so no comparison there shows it.)
+computes them in one bfloat16 pass. (A CPU doesn't, so comparisons there don't show it.)
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch import Tensor
 # The registrations live as long as this object.
 _library = torch.library.Library("aten", "IMPL")
 Ints = Sequence[int]
-# Which dimension is the batch's, which the features'; the others are spatial, in their order.
+# Which dimension is the batch, which the features; the others are spatial, in order.
 _PLAIN = (0, 1)
 _SWAPPED = (1, 0)
 _TYPES = {dtype: name for name, dtype in xb._XLA_PT_TYPE_MAP.items()}
@@ -92,7 +92,7 @@ def _of_input(
     gradient: Tensor, weight: Tensor, size: Ints, stride: Ints, padding: Ints, dilation: Ints,
     groups: int,
 ) -> Tensor:  # fmt: skip
-    """The gradient of an input with the spatial ``size``; a transposed convolution, too."""
+    """The gradient of an input with the spatial ``size``; also a transposed convolution."""
     spatial = range(2, weight.dim())
     pads = []
     for i, s, p, d in zip(range(len(size)), stride, padding, dilation, strict=True):

@@ -1,8 +1,8 @@
 """Copies from the device to the device: `t.copy_(p)`, `t[:] = p`, `p.to("xla", copy=True)`.
 
-torch_xla 2.9 lets both have one buffer after a `sync`. The next step that writes one of them gives
-it away, and what reads the other raises "!buffer->IsDeleted()": a target network that is a copy.
-Of `copy.copy(t)`, which shares its elements with t in torch, it makes a copy by way of the CPU.
+torch_xla 2.9 lets both share a buffer after a `sync`. The next step that writes one of them donates
+it, and reading the other raises "!buffer->IsDeleted()", for example in a copied target network.
+`copy.copy(t)`, which shares its elements with t in torch, makes a copy through the CPU there.
 """
 
 import copy
@@ -23,7 +23,7 @@ NEEDED_BY = "<unusual>"  # others write to nothing
 
 
 def _shallow(self: Tensor) -> Any:
-    """`copy.copy`: another tensor of the same elements, with what a program has put on it."""
+    """`copy.copy`: another tensor with the same elements and the program's own attributes."""
     if self.device.type != DEVICE_TYPE or isinstance(self, Parameter):
         return copy._reconstruct(self, None, *self.__reduce_ex__(4))  # type: ignore[attr-defined]
     state = torch._utils._get_obj_state(self)  # type: ignore[no-untyped-call]
@@ -33,13 +33,13 @@ def _shallow(self: Tensor) -> Any:
 
 
 def _deep(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`copy.deepcopy`: what shares elements does so in the copy; stock copies each for itself."""
+    """`copy.deepcopy`: tensors that share elements still do so in the copy; not so in stock."""
 
     @functools.wraps(stock)
     def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         if self.device.type != DEVICE_TYPE or id(self) in memo:
             return stock(self, memo)
-        base, place = self._base, storage_of(self)  # as torch's storages are in the memo
+        base, place = self._base, storage_of(self)  # like torch's storages in the memo
         other = memo.get(place)
         if type(self) is not Tensor or not self.is_leaf or self.requires_grad:
             new = stock(self, memo)
@@ -60,7 +60,7 @@ def _deep(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def install() -> None:
-    """Give a copy a buffer of its own."""
+    """Give each copy its own buffer."""
     copy_, clone, to_copy = stock("copy"), stock("clone"), stock("_to_copy")
     view_copy = stock("view_copy")
 

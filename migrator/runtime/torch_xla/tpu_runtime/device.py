@@ -1,7 +1,7 @@
-"""The device: how many there are, what they are called, and waiting for them.
+"""The device: how many there are, their names, and waiting for them.
 
-The names and the meaning of the arguments are those of ``torch.cuda``. Before ``torch_xla.launch``
-only what asks for devices may be called: the rest starts the runtime.
+The names and the arguments have the same meaning as in ``torch.cuda``. Before ``torch_xla.launch``
+only functions that query devices may be called: the others start the runtime.
 """
 
 import logging
@@ -24,14 +24,14 @@ DeviceLike = torch.device | str | int | None
 # `torch.device(DEVICE_TYPE)` is the device that migrated code uses.
 DEVICE_TYPE = "xla"
 
-IN_USE = "bytes_used"  # torch_xla's word for memory that is taken
+IN_USE = "bytes_used"  # torch_xla's key for allocated memory
 
-CORES = "TPU_RUNTIME_NUM_CORES"  # the variable that says how many devices to use: 1, or all
+CORES = "TPU_RUNTIME_NUM_CORES"  # how many devices to use: 1, or all
 
 _FAST_EXTREMA = "--xla_cpu_enable_fast_min_max"
 
 _told: set[str] = set()
-_rests = False  # this process starts ranks, to which the devices belong
+_rests = False  # whether this process starts ranks, which own the devices
 
 
 def say(what: str) -> None:
@@ -42,47 +42,47 @@ def say(what: str) -> None:
 
 
 def look_for_libtpu() -> None:
-    """Tell the user why a TPU is not used: torch_xla 2.9 takes the CPU then, and goes on."""
+    """Tell the user why a TPU isn't used: torch_xla 2.9 silently falls back to the CPU."""
     if not torch_xla._found_libtpu and tpu.num_available_chips():
         say(f"there is a TPU, but no libtpu, so the program runs on the CPU: {INSTALL}")
 
 
 def keep_nan() -> None:
-    """Let the maximum and minimum of NaN be NaN on the CPU, too, where XLA's fast ones lose it."""
+    """Keep NaN in maximum and minimum on the CPU, where XLA's fast versions lose it."""
     flags = os.environ.get("XLA_FLAGS", "")
     if xr.device_type() == "CPU" and _FAST_EXTREMA not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {_FAST_EXTREMA}=false"
 
 
 def rest() -> None:
-    """Leave the devices alone from here on."""
+    """Don't use the devices from here on."""
     global _rests
     _rests = True
 
 
 def wake() -> bool:
-    """Use the devices from here on; whether they were left alone before."""
+    """Use the devices from here on; returns whether they were unused before."""
     global _rests
     rested, _rests = _rests, False
     return rested
 
 
 def is_resting() -> bool:
-    """Whether the devices belong to ranks, and this process is none (yet)."""
+    """Whether the devices belong to ranks, and this process isn't one (yet)."""
     return _rests and not is_started()
 
 
 def is_started() -> bool:
-    """Whether this process has taken hold of its devices."""
+    """Whether this process has started using its devices."""
     return bool(_XLAC._xla_runtime_is_initialized())
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What is known of one device.
+    """The properties of one device.
 
-    ``total_memory`` is in bytes, 0 where the platform does not tell. ``major`` and ``minor`` are
-    0: there is no CUDA compute capability. ``multi_processor_count`` is not told by torch_xla: 1.
+    ``total_memory`` is in bytes, 0 if the platform doesn't report it. ``major`` and ``minor`` are
+    0: there is no CUDA compute capability. ``multi_processor_count`` is unknown to torch_xla: 1.
     """
 
     name: str
@@ -94,19 +94,19 @@ class DeviceProperties:
 
 
 def chosen() -> torch.device:
-    """The device of migrated code."""
+    """The device that migrated code uses."""
     return torch_xla.device()
 
 
 def end_step() -> None:
-    """Run what was recorded since the last step; it is not waited for."""
+    """Run what was recorded since the last step, without waiting for it."""
     torch_xla.sync()
 
 
 def xla_device(device: DeviceLike = None) -> torch.device:
     """The XLA device for ``device``; None, "xla" and "cuda" mean the current one.
 
-    Raises ValueError for a device that is not an accelerator, or does not exist.
+    Raises ValueError for a device that isn't an accelerator, or doesn't exist.
     """
     if device is None:
         return torch_xla.device()
@@ -121,13 +121,13 @@ def xla_device(device: DeviceLike = None) -> torch.device:
         index = device.index
     if not 0 <= index < device_count():
         raise ValueError(f"no device {index}: torch_xla has {device_count()}")
-    # A rank has one device, whatever its number is among those of all ranks.
+    # A rank has one device, whatever its index among those of all ranks.
     alone = xr.addressable_device_count() == 1
     return torch_xla.device() if alone else torch.device(DEVICE_TYPE, index)
 
 
 def memory_info(device: DeviceLike = None) -> dict[str, int]:
-    """torch_xla's figures in bytes, empty where it has none (on the CPU, with SPMD, at rest)."""
+    """torch_xla's figures in bytes, empty if it has none (on the CPU, with SPMD, at rest)."""
     if xr.is_spmd() or is_resting():
         return {}
     try:
@@ -146,12 +146,12 @@ def is_available() -> bool:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: bfloat16 is the native type of a TPU."""
+    """True: bfloat16 is a TPU's native type."""
     return True
 
 
 def limit(count: int | None) -> None:
-    """Use so many devices (one, or all), unless TPU_RUNTIME_NUM_CORES says otherwise."""
+    """Use this many devices (one, or all), unless TPU_RUNTIME_NUM_CORES is set."""
     if count is not None:
         os.environ.setdefault(CORES, str(count))
 
@@ -181,7 +181,7 @@ def current_device() -> int:
 def get_device_name(device: DeviceLike = None) -> str:
     """XLA's name for the kind of device, such as "TPU v6 lite" or "cpu".
 
-    The platform's name with SPMD, and where the devices belong to ranks.
+    The platform's name with SPMD, and if the devices belong to ranks.
     """
     if xr.is_spmd() or is_resting():
         return str(xr.device_type()).lower()
@@ -199,7 +199,7 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Launch what is pending and wait for it.
+    """Launch pending operations and wait for them.
 
     ``xm.wait_device_ops`` alone does not launch pending work.
     """
@@ -209,7 +209,7 @@ def synchronize(device: DeviceLike = None) -> None:
 
 
 def multiply_by(precision: str) -> None:
-    """Multiply float32 by as many bfloat16 passes as XLA's word says."""
+    """Multiply float32 with the number of bfloat16 passes that XLA's word means."""
     if torch_xla.backends.get_mat_mul_precision() == precision:
         return
     # torch_xla 2.9 warns "setting multiple times" at the first call already.

@@ -17,7 +17,7 @@ NEEDED_BY = "DistributedDataParallel UnshardedDataParallel"
 
 
 class Averaging(averaging.Averaging):
-    """By torch_xla's collectives."""
+    """Uses torch_xla's collectives."""
 
     def __init__(
         self, module: nn.Module, trained: list[nn.Parameter], group: Any,
@@ -50,7 +50,7 @@ class DistributedDataParallel(Replicated):
 
     Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
     gradient, unless ``find_unused_parameters``; and NotImplementedError for a ``process_group`` or
-    hooks of its own.
+    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no
     """
 
     averaging, say = Averaging, staticmethod(say)
@@ -71,11 +71,11 @@ class DistributedDataParallel(Replicated):
 
 
 def join() -> None:
-    """Let the ranks that a launcher has started be one group, where they are none."""
+    """Let the ranks that a launcher has started form one group, if they haven't yet."""
     if not dist.is_initialized():
         dist.init_process_group(DEVICE_TYPE, init_method="xla://")
 
 
 def install() -> None:
-    """Gradients of ranks are averaged."""
+    """Average the gradients of ranks."""
     averaging.install()

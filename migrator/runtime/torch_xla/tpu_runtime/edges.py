@@ -1,6 +1,6 @@
-"""Tensors without elements or without dimensions, where torch_xla 2.9 raises or ends the process.
+"""Tensors without elements or dimensions, where torch_xla 2.9 raises or crashes.
 
-Each says where. Found by benchmarks/operator_audit.py.
+Each docstring says for which. Found by benchmarks/operator_audit.py.
 """
 
 import functools
@@ -19,13 +19,13 @@ NEEDED_BY = "<unusual>"
 
 
 def _roll(name: str) -> Kernel:
-    """Of no elements; stock divides by zero."""
+    """No elements; stock divides by zero."""
     roll = stock(name)
     return lambda self, *args: roll(self, *args) if self.numel() else self.clone()
 
 
 def _repeat(name: str) -> Kernel:
-    """No times; stock raises."""
+    """No repetitions; stock raises."""
     repeat = stock(name)
 
     def kernel(self: Tensor, repeats: list[int]) -> Tensor:
@@ -38,7 +38,7 @@ def _repeat(name: str) -> Kernel:
 
 
 def _nll_loss(name: str) -> Kernel:
-    """Of one sample without a batch; stock ends the process."""
+    """One sample without a batch dimension; stock crashes."""
     loss = stock(name)
 
     def forward(self: Tensor, target: Tensor, *args: Any) -> Any:
@@ -59,7 +59,7 @@ def _nll_loss(name: str) -> Kernel:
 
 
 def _of_one_number(name: str) -> Kernel:
-    """Along the dimension of a number, which has none; stock raises."""
+    """Along a dimension of a tensor that has none; stock raises."""
     compute = stock(name)
 
     def to_vector(value: Any) -> Any:
@@ -75,7 +75,7 @@ def _of_one_number(name: str) -> Kernel:
 
 
 def _cumulative(name: str) -> Kernel:
-    """Of no elements; stock raises."""
+    """No elements; stock raises."""
     compute = _of_one_number(name)
 
     def kernel(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -87,7 +87,7 @@ def _cumulative(name: str) -> Kernel:
 
 
 def _logsumexp(name: str) -> Kernel:
-    """Of integers, and of no elements; stock raises."""
+    """Integers, and no elements; stock raises."""
     compute = _of_one_number(name)
 
     def kernel(self: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
@@ -101,7 +101,7 @@ def _logsumexp(name: str) -> Kernel:
 
 
 def _index_fill(name: str) -> Kernel:
-    """Of one number; stock raises."""
+    """One number; stock raises."""
     fill = stock(name)
 
     def kernel(self: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
@@ -112,13 +112,13 @@ def _index_fill(name: str) -> Kernel:
 
 
 def _diagonal_scatter(name: str) -> Kernel:
-    """Of a diagonal without elements; stock raises."""
+    """A diagonal without elements; stock raises."""
     write = stock(name)
     return lambda self, src, *args: write(self, src, *args) if src.numel() else self.clone()
 
 
 def _layer_norm(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Of no elements; stock gives the weights no gradient."""
+    """No elements; stock gives the weights no gradient."""
     decomposed = decomposition_table[torch.ops.aten.native_layer_norm.default]
 
     @functools.wraps(stock)

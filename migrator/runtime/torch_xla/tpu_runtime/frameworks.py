@@ -1,4 +1,4 @@
-"""Accelerate, Lightning and safetensors: what they get wrong of torch_xla."""
+"""Accelerate, Lightning and safetensors: fixes for their use of torch_xla."""
 
 import contextlib
 import functools
@@ -19,15 +19,15 @@ NEEDED_BY = (
     "lightning_fabric"
 )
 
-_RANKS = "xla ranks"  # accelerate takes "xla" for a back end that it knows
+_RANKS = "xla ranks"  # accelerate takes "xla" for a back end that it supports
 
 
 def _choose(state: Any) -> None:
-    """Let `cpu=True` keep it on the CPU, and ranks of a launcher join one group.
+    """Let `cpu=True` keep accelerate on the CPU, and ranks of a launcher join one group.
 
-    accelerate 1.15 takes torch_xla wherever it is installed, and asks it for the number of ranks
-    without joining them, so each of them would train by itself. Here they are ranks of the CPU's
-    kind, which have DDP and torch.distributed's exchanges, with another device and group.
+    accelerate 1.15 uses torch_xla whenever it is installed, and asks it for the number of ranks
+    without joining them, so each of them would train separately. Here they are set up like ranks on
+    the CPU, which have DDP and torch.distributed's exchanges, with another device and group.
     """
     partial, several = state.PartialState, state.DistributedType.MULTI_CPU
     prepare, set_device = partial._prepare_backend, partial.set_device
@@ -54,8 +54,8 @@ def _choose(state: Any) -> None:
 
 
 def _counts_from_zero(state: Any) -> None:
-    """accelerate 1.15 calls a lone process on another back end than TPUs local process -1, which is
-    not the main one: Trainer prints nothing."""
+    """accelerate 1.15 numbers a single process on a back end other than TPUs as -1, which isn't the
+    main one: Trainer prints nothing."""
     stock = state.PartialState.__init__
 
     @functools.wraps(stock)
@@ -67,12 +67,12 @@ def _counts_from_zero(state: Any) -> None:
 
 
 class _Unknown:
-    """The class of nothing."""
+    """A class without instances."""
 
 
 def _shuffles_as_asked(module: Any) -> None:
-    """accelerate 1.15 shuffles by a generator of its own on torch_xla, also for one process: in
-    another order than on a GPU."""
+    """accelerate 1.15 shuffles with its own generator on torch_xla, also for one process: the
+    order differs from a GPU's."""
     data_loader: Any = sys.modules["accelerate.data_loader"]
     stock = data_loader.prepare_data_loader
 
@@ -93,7 +93,7 @@ def _shuffles_as_asked(module: Any) -> None:
 
 
 def _has_no_memory(safetensors: Any) -> None:
-    """safetensors 0.8 asks tensors for their place in memory, which raises; it knows 0 as none."""
+    """safetensors 0.8 asks tensors for their memory address, which raises; 0 means none to it."""
     stock = safetensors.storage_ptr
 
     def storage_ptr(tensor: torch.Tensor) -> int:
@@ -103,7 +103,7 @@ def _has_no_memory(safetensors: Any) -> None:
 
 
 def _tells_tensors_apart(module: Any) -> None:
-    """accelerate 1.15 asks for their place, too, when it looks for weights that are one."""
+    """accelerate 1.15 also asks for their address, when it looks for shared weights."""
     stock = module.id_tensor_storage
 
     def id_tensor_storage(tensor: torch.Tensor) -> Any:
@@ -115,7 +115,7 @@ def _tells_tensors_apart(module: Any) -> None:
 
 
 def install() -> None:
-    """Mend them when they are imported."""
+    """Patch them when they are imported."""
     when_imported("accelerate.state", _counts_from_zero)
     when_imported("accelerate.accelerator", _shuffles_as_asked)
     when_imported("accelerate.utils.other", _tells_tensors_apart)

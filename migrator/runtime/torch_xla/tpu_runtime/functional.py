@@ -1,4 +1,4 @@
-"""Functional collectives of tensors of the device; torch_xla 2.9 fails in an assertion."""
+"""Functional collectives of device tensors; torch_xla 2.9 fails in an assertion."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def _replace(namespace: str, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Above autograd, since what they are made of has it."""
+    """Above autograd, which their parts support."""
     library = torch.library.Library(namespace, "IMPL")
     for name, function in functions.items():
         library.impl(name, function, "AutogradXLA")

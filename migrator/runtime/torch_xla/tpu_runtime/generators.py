@@ -1,6 +1,6 @@
 """`torch.Generator(device="xla")`: torch_xla 2.9 has none and raises.
 
-A generator lives on the CPU here; `torch.randn(..., generator=g, device="xla")` draws its numbers
+A generator is on the CPU here; `torch.randn(..., generator=g, device="xla")` draws its numbers
 there and moves them. They are those of the CPU, not those of a CUDA generator.
 """
 
@@ -21,14 +21,14 @@ class _AnyGenerator(type):
 
 
 class Generator(_CpuGenerator, metaclass=_AnyGenerator):
-    """`torch.Generator`, on the CPU where XLA's is asked for."""
+    """`torch.Generator`, on the CPU if XLA's is requested."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
         return _CpuGenerator("cpu" if torch.device(device).type == DEVICE_TYPE else device)
 
 
 def install() -> None:
-    """Put the class above in place of torch's, unless torch has such a generator."""
+    """Replace torch's class with the one above, unless torch has such a generator."""
     try:
         _CpuGenerator(DEVICE_TYPE)
     except RuntimeError:

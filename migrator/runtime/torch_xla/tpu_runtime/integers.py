@@ -1,6 +1,6 @@
-"""Operators that torch_xla 2.9 computes wrong for integers and bools, or in a wrong dtype.
+"""Operators that torch_xla 2.9 gets wrong for integers and bools, or computes in a wrong dtype.
 
-Each says what is wrong. Found by benchmarks/operator_audit.py.
+Each docstring says what is wrong. Found by benchmarks/operator_audit.py.
 """
 
 import functools
@@ -26,10 +26,10 @@ def _division(dtype: torch.dtype, shape: tuple[int, ...]) -> Any:
 
 
 def _together(*sides: Any) -> list[Tensor]:
-    """Tensors of the device, of the dtype that torch gives to what is made of both."""
+    """Device tensors, in the dtype that torch gives to results of both."""
     dtype = torch.result_type(*sides)
     device = next(x.device for x in sides if isinstance(x, Tensor) and x.device.type == DEVICE_TYPE)
-    wide = dtype if dtype.is_signed else torch.int64  # of which -3 is the number 253 of uint8
+    wide = dtype if dtype.is_signed else torch.int64  # from which -3 becomes 253 in uint8
     return [
         (x if isinstance(x, Tensor) else torch.full((), x, dtype=wide, device=device)).to(
             device, dtype
@@ -39,7 +39,7 @@ def _together(*sides: Any) -> list[Tensor]:
 
 
 def _quotient(name: str) -> Kernel:
-    """Of integers it is XLA's own; stock takes that of float32, wrong beyond 2**24."""
+    """XLA's own for integers; stock goes through float32, which is wrong beyond 2**24."""
     divide = stock(name)
 
     def kernel(self: Any, other: Any, rounding_mode: str | None = "floor") -> Tensor:
@@ -65,7 +65,7 @@ def _quotient(name: str) -> Kernel:
 
 
 def _promoting(name: str) -> Kernel:
-    """Both sides in the dtype of the result: stock takes that of the first."""
+    """Both sides in the dtype of the result: stock uses the first one's."""
     compute = stock(name)
 
     def kernel(self: Any, other: Any) -> Tensor:
@@ -120,7 +120,7 @@ _APART |= {(right, left) for left, right in _APART}
 
 
 def _promoted(compute: Kernel) -> Kernel:
-    """Neither side has the dtype of the result: stock takes one of them."""
+    """Neither side has the dtype of the result: stock uses one of theirs."""
 
     @functools.wraps(compute)
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,7 @@ def _promoted(compute: Kernel) -> Kernel:
 
 
 def _promoting_floats(name: str) -> Kernel:
-    """Integers beside halves are halves; stock takes float32."""
+    """Integers combined with halves give halves; stock gives float32."""
     compute = stock(name)
 
     def kernel(self: Tensor, other: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ def _promoting_floats(name: str) -> Kernel:
 
 
 def _extreme(name: str) -> Kernel:
-    """Stock has the dtype of one side."""
+    """Stock's result has the dtype of one side."""
     return _promoted(stock(name))
 
 
@@ -163,7 +163,7 @@ def _power(name: str) -> Kernel:
 
 
 def _histogram(name: str) -> Kernel:
-    """Of integers, which stock leaves to the CPU: that has none."""
+    """Integers, which stock leaves to the CPU: it has no such kernel."""
     compute = stock(name)
 
     def kernel(self: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
@@ -182,7 +182,7 @@ def _histogram(name: str) -> Kernel:
 
 
 def install() -> None:
-    """Replace the kernels, and functions that are called too often for kernels of ours."""
+    """Replace the kernels, and functions that are called too often for Python kernels."""
     for owners, names in (
         ((torch, Tensor), "add sub subtract div divide true_divide"),
         ((torch, Tensor), "lt less le less_equal gt greater ge greater_equal"),

@@ -1,7 +1,7 @@
 """`torch.jit.trace` of a module on the device: the trace of a CPU copy.
 
-That is what TensorBoard's `add_graph` and exports need. The tracer does not see kernels that are
-written in Python, such as convolutions', and would keep their results as constants.
+TensorBoard's `add_graph` and exports need this. The tracer doesn't see kernels written in
+Python, like those of convolutions, and would keep their results as constants.
 """
 
 import copy
@@ -25,7 +25,7 @@ def _is_there(value: Any) -> bool:
 
 
 def _cpu(value: Any) -> Any:
-    """A tensor or the name of the device as that of the CPU."""
+    """A tensor on the CPU, or "cpu" in place of the device's name."""
     if _is_there(value):
         moved = value.detach().cpu()
         if isinstance(value, nn.Parameter):
@@ -39,7 +39,7 @@ def _cpu(value: Any) -> Any:
 
 
 class _OnTheCpu(TorchFunctionMode):
-    """A forward pass that names the device, `torch.zeros(3, device="xla")`, is one on the CPU."""
+    """In a forward pass on the CPU, replace the device, as in `torch.zeros(3, device="xla")`."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ class _OnTheCpu(TorchFunctionMode):
 
 
 def _held(module: nn.Module) -> Iterable[Tensor]:
-    """Tensors of the device: parameters, buffers and plain attributes."""
+    """Device tensors: parameters, buffers and plain attributes."""
     parts = (pytree.tree_leaves(vars(part)) for part in module.modules())
     return filter(_is_there, (leaf for leaves in parts for leaf in leaves))
 

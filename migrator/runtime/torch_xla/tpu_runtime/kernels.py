@@ -1,4 +1,4 @@
-"""Kernels in place of torch_xla's own, and functions in place of torch's.
+"""Kernels that replace torch_xla's own, and functions that replace torch's.
 
 Kernels are below autograd: gradients stay torch's.
 """
@@ -23,23 +23,23 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.XLA)
 
 
 def stock(name: str) -> Kernel:
-    """The kernel of the operator ``name``, as it is now; it takes all arguments by position."""
+    """The current kernel of the operator ``name``; it takes all arguments by position."""
     kernel = torch.library.get_kernel(f"aten::{name}", "XLA")  # type: ignore[attr-defined]
     return functools.partial(kernel.call_boxed, _KEYS)
 
 
 def replace(name: str, kernel: Kernel) -> None:
-    """Let tensors of the device use ``kernel`` for the operator ``name``."""
+    """Use ``kernel`` for the operator ``name`` on device tensors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         _library.impl(name, _of_tensors(name, kernel), "XLA", allow_override=True)
 
 
 def _of_tensors(name: str, kernel: Kernel) -> Kernel:
-    """Numbers where tensors are declared come as tensors of the device.
+    """Convert numbers to device tensors where an operator expects tensors.
 
-    PyTorch passes that of `x.xlogy(2)` as it is. A tensor of the CPU without dimensions is a number
-    beside tensors of the device, too: with one stock raises, and `clamp` loses a bound.
+    PyTorch passes the number in `x.xlogy(2)` unchanged. A CPU tensor without dimensions also counts
+    as a number next to device tensors: with one stock raises, and `clamp` loses a bound.
     """
     arguments = operator_of(name)._schema.arguments
     kinds = ("Tensor", "Optional[Tensor]")
@@ -64,7 +64,7 @@ def _is_number(value: Any) -> bool:
 
 
 def replace_all(kernels: Mapping[Callable[[str], Kernel], str]) -> None:
-    """Replace the kernels of the names by what is made for each."""
+    """Replace the kernels of the names, each by a function made for it."""
     for make, names in kernels.items():
         for name in names.split():
             replace(name, make(name))
@@ -76,7 +76,7 @@ def operator_of(name: str) -> Any:
 
 
 def on_cpu(name: str) -> Kernel:
-    """The operator, computed by CPU torch."""
+    """The operator, computed by torch on the CPU."""
     operator = operator_of(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -91,9 +91,9 @@ def on_cpu(name: str) -> Kernel:
 
 
 def substitute(owner: Any, name: str, function: Callable[..., Any]) -> None:
-    """Let ``owner``, torch or a class, have ``function`` under ``name``; scripts keep torch's own.
+    """Replace ``name`` in ``owner``, torch or a class, by ``function``; scripts keep torch's own.
 
-    TorchScript knows torch's functions by their identity, and cannot compile others.
+    TorchScript identifies torch's functions by identity, and can't compile others.
     """
     operator = _builtins._find_builtin(getattr(owner, name))  # type: ignore[attr-defined]
     if operator:

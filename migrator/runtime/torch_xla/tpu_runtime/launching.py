@@ -1,7 +1,7 @@
-"""Ranks: a process for each device, by `torch_xla.launch` or by torchrun.
+"""Ranks: one process per device, started by `torch_xla.launch` or by torchrun.
 
-torch_xla 2.9: `launch` waits for the first rank before it looks at the others, so the program hangs
-where another one has failed and the first waits for it.
+torch_xla 2.9: `launch` waits for the first rank before it checks the others, so the program hangs
+if another one has failed and the first waits for it.
 """
 
 import functools
@@ -21,7 +21,7 @@ NEEDED_BY = "distributed launch spawn"
 
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
-    """What a started process does."""
+    """The function that a started process runs."""
     os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", str(index))
     cache.install()
     task = functools.partial(_run_awake, function)
@@ -36,11 +36,11 @@ def _run_awake(function: Callable[[], None]) -> None:
 def _run_ranks(
     function: Callable[..., None], *args: Any, start_method: str = "spawn", **kwargs: Any
 ) -> None:
-    """Run ``function`` in a process for each device; one that fails ends all of them.
+    """Run ``function`` in one process per device; a failing one ends all of them.
 
-    Raises RuntimeError where this process has touched the device, which it would take from them,
-    and on TPUs whose chips have two devices; and what torch.multiprocessing.spawn raises where one
-    fails, with its traceback.
+    Raises RuntimeError if this process has used the device, which the ranks then couldn't get,
+    and on TPUs whose chips have two devices; and torch.multiprocessing.spawn's error, with
+    its traceback, if one fails.
     """
     if is_started():
         raise RuntimeError(
@@ -60,11 +60,11 @@ def _run_ranks(
 
 
 def install() -> None:
-    """Take the place of torch_xla's way to run ranks; tell a rank of torchrun its device."""
+    """Replace torch_xla's way to run ranks; assign its device to a rank of torchrun."""
     pjrt.run_multiprocess = _run_ranks
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     if dist.is_torchelastic_launched() and count > 1 and xr.device_type() == "TPU":
-        # Before the first use of a device, which may come before the process group.
+        # Before the first use of a device, maybe before the process group is created.
         rank = os.environ["LOCAL_RANK"]
         os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", rank)
         os.environ.setdefault("PJRT_LOCAL_PROCESS_COUNT", str(count))

@@ -1,7 +1,7 @@
-"""Logging stays the script's own.
+"""Keep the script's own logging configuration.
 
-torch_xla 2.9 calls ``logging.basicConfig()`` when it is imported. The script's own call then does
-nothing, and all that it logs below a warning is lost.
+torch_xla 2.9 calls ``logging.basicConfig()`` at import. The script's own call then does
+nothing, and everything that it logs below a warning is lost.
 """
 
 import logging
@@ -9,7 +9,7 @@ import sys
 
 
 def install() -> None:
-    """Take the handler of a bare ``basicConfig()`` away; warnings still reach standard error."""
+    """Remove the handler of a bare ``basicConfig()``; warnings still reach standard error."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         form = handler.formatter._fmt if handler.formatter is not None else None

@@ -1,6 +1,6 @@
-"""All devices at once, by torch_xla's SPMD: one process and a mesh, `setup(spmd=True)`.
+"""All devices at once, with torch_xla's SPMD: one process and a mesh, `setup(spmd=True)`.
 
-What is not marked is whole on each device; XLA adds what the devices have to exchange.
+Unmarked tensors are whole on each device; XLA adds the necessary exchanges between devices.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _mesh: xs.Mesh | None = None
 
 
 def enable(wanted: bool) -> None:
-    """One process for all devices, where there are several and no launcher has started ranks."""
+    """One process for all devices, if there are several and no launcher has started ranks."""
     if wanted and _is_alone() and device_count() > 1 and not xr.is_spmd():
         xr.use_spmd()
 
@@ -33,8 +33,8 @@ def _is_alone() -> bool:
 def start(axis: str) -> int:
     """Use all devices from here on; returns their number: 1 for a rank of several.
 
-    Where they divide weights, batches are whole on each. Raises RuntimeError for the other way, and
-    where set-up was not told.
+    If they divide weights, each gets whole batches. Raises RuntimeError for the other way, and
+    if set-up wasn't told.
     """
     global _mesh
     count = device_count() if _is_alone() else 1
@@ -49,7 +49,7 @@ def start(axis: str) -> int:
 
 
 def divides(axis: str) -> bool:
-    """Whether the devices divide batches, or weights."""
+    """Whether the devices divide batches rather than weights."""
     return _mesh is not None and _mesh.axis_names == (axis,)
 
 

@@ -1,4 +1,4 @@
-"""Attention under autocast: queries, keys and values of one type."""
+"""Attention under autocast: queries, keys and values get one dtype."""
 
 import functools
 from typing import Any
@@ -14,10 +14,10 @@ NEEDED_BY = "autocast accelerate transformers trl"
 
 
 def install() -> None:
-    """Let autocast reach attention, as CUDA's does.
+    """Apply autocast to attention, as on CUDA.
 
-    In torch_xla 2.9 it does not: where a rotary embedding, or a norm, makes float32 of queries and
-    keys, and the values are bfloat16, `scaled_dot_product_attention` raises.
+    torch_xla 2.9 doesn't: if a rotary embedding, or a norm, turns queries and keys to float32, and
+    the values are bfloat16, `scaled_dot_product_attention` raises.
     """
     stock = F.scaled_dot_product_attention
 

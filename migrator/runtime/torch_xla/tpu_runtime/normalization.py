@@ -1,6 +1,6 @@
 """Batch, instance, layer and group normalization with torch's numbers, made of other operations.
 
-torch_xla 2.9 takes a variance as E[x²] - E[x]², which float32 cannot hold where a mean is larger
+torch_xla 2.9 computes a variance as E[x²] - E[x]², which float32 can't hold if a mean is larger
 than the deviation: at a ratio of 100 results are off by 4e-2, at 1000 they are NaN; gradients are
 off by up to 1e-4 at any ratio. And `running_var` gets the batch's biased variance, a factor
 (n - 1) / n too small, n being the number of values of a channel; bfloat16 input with float32
@@ -35,9 +35,9 @@ def computed(x: Tensor) -> Tensor:
 
 
 def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``x`` with mean 0 and variance 1 over ``dims``, and the mean and variance that it had.
+    """``x`` with mean 0 and variance 1 over ``dims``, and its previous mean and variance.
 
-    The result does not depend on what is taken from all values, so that is no matter of gradients;
+    The result doesn't depend on the value subtracted first, so that needs no gradient;
     without a large mean, one pass for the sums of values and squares is as good as two.
     """
     dims = tuple(dims)
@@ -49,14 +49,14 @@ def _standardized(x: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, T
 
 
 def scaled(x: Tensor, affine: Pair, shape: Sequence[int]) -> Tensor:
-    """``x`` times the weight, plus the bias, where there are any."""
+    """``x`` times the weight, plus the bias, if given."""
     weight, bias = affine
     x = x if weight is None else x * weight.reshape(tuple(shape))
     return x if bias is None else x + bias.reshape(tuple(shape))
 
 
 def follow(running: Pair, taken: tuple[Tensor, Tensor], momentum: float | Tensor) -> None:
-    """Let the ``running`` mean and variance, if there are any, follow those of a batch."""
+    """Update the ``running`` mean and variance, if given, from those of a batch."""
     with torch.no_grad():
         for kept, new in zip(running, taken, strict=True):
             if kept is not None:
@@ -66,7 +66,7 @@ def follow(running: Pair, taken: tuple[Tensor, Tensor], momentum: float | Tensor
 def _by_channel(
     x: Tensor, dims: Sequence[int] | None, running: Pair, affine: Pair, momentum: Any, eps: float
 ) -> Tensor:
-    """Normalize by the statistics over ``dims``, which the running ones follow; None: by these."""
+    """Normalize by the statistics over ``dims``, which update the running ones; None: by these."""
     values, shape = computed(x), (1, -1) + (1,) * (x.dim() - 2)
     running_mean, running_var = running
     if dims is None:
@@ -75,10 +75,10 @@ def _by_channel(
         result = (values - running_mean.reshape(shape)) * scale
         return scaled(result, affine, shape).to(x.dtype)
     result, mean, variance = _standardized(values, dims, eps)
-    if running_mean is not None and running_var is not None and x.numel():  # no batch, no change
+    if running_mean is not None and running_var is not None and x.numel():  # no batch, no update
         count = math.prod(x.shape[d] for d in dims)
         unbiased = variance * (count / (count - 1)) if count > 1 else variance * float("nan")
-        # instance normalization has statistics of each sample
+        # instance normalization has statistics for each sample
         mean, unbiased = (t.detach().transpose(0, 1).flatten(1).mean(1) for t in (mean, unbiased))
         follow(running, (mean, unbiased), momentum)
     return scaled(result, affine, shape).to(x.dtype)
@@ -97,7 +97,7 @@ def batch_norm(
 ) -> Tensor:
     running, affine = (running_mean, running_var), (weight, bias)
     if input.device.type == DEVICE_TYPE and input.shape == (0,):
-        return input.clone()  # torch_xla 2.9 ends the process
+        return input.clone()  # torch_xla 2.9 crashes
     if input.device.type != DEVICE_TYPE or input.dim() < 2:
         return _torch_batch_norm(input, *running, *affine, training, momentum, eps)
     if training:
@@ -143,7 +143,7 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> Tensor:
     shape = tuple(normalized_shape)
-    # what does not fit gets torch's own message
+    # invalid arguments get torch's own message
     if input.device.type != DEVICE_TYPE or not shape or input.shape[-len(shape) :] != shape:
         return _torch_layer_norm(input, normalized_shape, weight, bias, eps, cudnn_enable)
     dims = range(input.dim() - len(shape), input.dim())
@@ -181,7 +181,7 @@ def _keep_the_average_on_the_device(kind: Any) -> None:
             or not (self.training and self.track_running_stats)
             or batches is None
             or input.device.type != DEVICE_TYPE
-            or torch.distributed.is_initialized()  # SyncBatchNorm may have others to ask
+            or torch.distributed.is_initialized()  # SyncBatchNorm may need other ranks
         ):
             return torch_forward(self, input)  # type: ignore[no-any-return]
         self._check_input_dim(input)
@@ -194,10 +194,10 @@ def _keep_the_average_on_the_device(kind: Any) -> None:
 
 
 def install() -> None:
-    """Replace the functions, which the modules call, for tensors of the device."""
+    """Replace the functions that the modules call, for device tensors."""
     F.batch_norm = batch_norm
     F.instance_norm = instance_norm
-    substitute(torch, "layer_norm", layer_norm)  # which F.layer_norm calls
+    substitute(torch, "layer_norm", layer_norm)  # called by F.layer_norm
     substitute(torch, "group_norm", group_norm)
     _keep_the_average_on_the_device(nn.modules.batchnorm._BatchNorm)
     _keep_the_average_on_the_device(nn.SyncBatchNorm)

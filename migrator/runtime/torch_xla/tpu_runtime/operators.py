@@ -1,6 +1,6 @@
-"""Operators that torch_xla 2.9 computes wrong, refuses, or ends the process in.
+"""Operators that torch_xla 2.9 gets wrong, refuses, or crashes in.
 
-Each says what is wrong. Found by benchmarks/operator_audit.py, which shows what is left.
+Each docstring says what is wrong. Found by benchmarks/operator_audit.py, which shows what is left.
 """
 
 import functools
@@ -37,7 +37,7 @@ def _on_cpu_if(condition: Callable[..., bool]) -> Callable[[str], Kernel]:
 
 
 def _over_all(name: str) -> Kernel:
-    """No dimensions, as in `x.amax()` and `x.sum(())`, are all: stock reduces none."""
+    """No dimensions, as in `x.amax()` and `x.sum(())`, mean all: stock reduces none."""
     reduce = stock(name)
 
     def kernel(self: Tensor, dim: Any = (), *args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ def _over_all(name: str) -> Kernel:
 
 
 def _mean(name: str) -> Kernel:
-    """Of integers with a dtype stock raises, of complex numbers too."""
+    """For integers with a dtype stock raises, for complex numbers as well."""
     reduce = stock(name)
 
     def kernel(self: Tensor, *args: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -65,7 +65,7 @@ def _mean(name: str) -> Kernel:
 
 
 def _where(name: str) -> Kernel:
-    """`torch.where(mask, halves, floats)` is of floats; stock stays in the first dtype."""
+    """`torch.where(mask, halves, floats)` gives floats; stock keeps the first dtype."""
     choose = stock(name)
 
     def kernel(condition: Tensor, self: Tensor, other: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def _where(name: str) -> Kernel:
 
 
 def _clamp(name: str) -> Kernel:
-    """Integers clamped by fractions are floats; stock stays with integers."""
+    """Integers clamped by fractions give floats; stock keeps integers."""
     bound = stock(name)
 
     def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -92,13 +92,13 @@ def _clamp(name: str) -> Kernel:
 
 
 def _bounded(name: str) -> Kernel:
-    """Stock raises where the shapes differ."""
+    """Stock raises if the shapes differ."""
     function = torch.minimum if name.startswith("clamp_max") else torch.maximum
     return lambda self, limit: function(self, limit)
 
 
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
-    """Stock gives the shape of the input for one image with one channel in the result."""
+    """Stock returns the input's shape for one image with one channel in the result."""
     *batch, channels, height, width = self.shape
     r, n = upscale_factor, len(batch)
     parts = self.reshape(*batch, channels // r**2, r, r, height, width)
@@ -125,14 +125,14 @@ def _inverse(name: str) -> Kernel:
 def _norm(
     self: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """Stock takes powers and roots, also of infinity."""
+    """Stock computes powers and roots, also for infinity."""
     values = self.abs() if self.is_complex() else self
     order = 2 if p is None else p
     return torch.linalg.vector_norm(values, order, dim or None, keepdim, dtype=dtype)  # type: ignore[no-any-return]
 
 
 def _vector_norm(name: str) -> Kernel:
-    """Of complex numbers; stock raises."""
+    """Complex numbers; stock raises."""
     norm = stock(name)
     return lambda self, *args, **kwargs: norm(
         self.abs() if self.is_complex() else self, *args, **kwargs
@@ -140,7 +140,7 @@ def _vector_norm(name: str) -> Kernel:
 
 
 def _place_of_extreme(name: str) -> Kernel:
-    """The first NaN, as torch has it; stock ends the process for complex numbers."""
+    """The position of the first NaN, as in torch; stock crashes for complex numbers."""
     place = stock(name)
 
     def kernel(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -160,12 +160,12 @@ def _place_of_extreme(name: str) -> Kernel:
 
 
 def _isnan(self: Tensor) -> Tensor:
-    """Of bools and complex numbers; stock raises."""
+    """Bools and complex numbers; stock raises."""
     return self != self
 
 
 def _cummax(name: str) -> Kernel:
-    """The last place of equals, and NaN from the first on; stock has the first, and goes on."""
+    """The last position of equals, and NaN from the first one on; stock returns the first."""
     running = stock(name)
 
     def kernel(self: Tensor, dim: int) -> Any:
@@ -186,7 +186,7 @@ def _cummax(name: str) -> Kernel:
 
 
 def _arange(name: str) -> Kernel:
-    """As many numbers as torch makes; `torch.arange(0, 1, 0.1)` of stock has 11."""
+    """As many numbers as in torch; stock's `torch.arange(0, 1, 0.1)` has 11."""
     make = stock(name)
 
     def kernel(start: Number, end: Number, step: Number = 1, *, out: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def _arange(name: str) -> Kernel:
 
 
 def _linspace(name: str) -> Kernel:
-    """Of float64; stock computes it in float32."""
+    """float64; stock computes it in float32."""
     make = stock(name)
 
     def kernel(start: Any, end: Any, steps: int, *, dtype: Any = None, **kwargs: Any) -> Tensor:
@@ -214,7 +214,7 @@ def _linspace(name: str) -> Kernel:
 
 
 def _abs(name: str) -> Kernel:
-    """Of complex numbers it is real; stock stays complex."""
+    """Real for complex numbers; stock stays complex."""
     absolute = stock(name)
 
     def kernel(self: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ def _abs(name: str) -> Kernel:
 
 
 def _as_strided(name: str) -> Kernel:
-    """By the places of the elements; stock's gradients are wrong, and so are writes to it."""
+    """By the positions of the elements; stock's gradients are wrong, and so are writes to it."""
 
     def places(size: Any, stride: Any, offset: int | None, device: torch.device) -> Tensor:
         found = torch.full(tuple(size), offset or 0, dtype=torch.int64, device=device)
@@ -254,7 +254,7 @@ def _as_strided(name: str) -> Kernel:
 
 
 def _quotient(name: str) -> Kernel:
-    """Of complex numbers; stock drops the imaginary parts."""
+    """Complex numbers; stock drops the imaginary parts."""
     divide = stock(name)
 
     def kernel(self: Tensor, other: Any) -> Tensor:
@@ -266,7 +266,7 @@ def _quotient(name: str) -> Kernel:
 
 
 def _conjugated(name: str) -> Kernel:
-    """Of complex numbers; stock leaves out that their gradients are conjugated."""
+    """Complex numbers; stock doesn't conjugate their gradients."""
     stays, conjugates = stock(name), getattr(decompositions, name)
 
     def kernel(gradient: Tensor, output: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ def _conjugated(name: str) -> Kernel:
 
 
 def _polygamma_in_place(compute: Kernel) -> Kernel:
-    """Stock cannot have it written to a tensor."""
+    """Stock can't write it to a tensor."""
 
     @functools.wraps(compute)
     def kernel(self: Tensor, n: int) -> Tensor:
@@ -288,13 +288,13 @@ def _polygamma_in_place(compute: Kernel) -> Kernel:
 
 
 def _has_divisor(*args: Any) -> bool:
-    """Of an average pooling: stock does not take it."""
+    """A divisor for average pooling, which stock ignores."""
     is_backward = len(args) > 1 and isinstance(args[1], Tensor)
     return len(args) == 7 + is_backward and args[-1] is not None
 
 
 def _several_or_none(self: Tensor, *args: Any, **kwargs: Any) -> bool:
-    """A batch of matrices, or one without elements: stock decomposes neither right.
+    """A batch of matrices, or one without elements: stock decomposes both wrongly.
 
     And float64, of which stock has 7 digits.
     """
@@ -302,7 +302,7 @@ def _several_or_none(self: Tensor, *args: Any, **kwargs: Any) -> bool:
 
 
 def _transform(name: str) -> Kernel:
-    """Of float64 it is complex128, and what is made of that is wrong."""
+    """For float64 the result is complex128, and operations on that are wrong."""
     compute = on_cpu(name)
 
     def kernel(self: Tensor, *args: Any) -> Tensor:
@@ -314,7 +314,7 @@ def _transform(name: str) -> Kernel:
 
 
 def _below_zero(*args: Any) -> bool:
-    """Of a padding: stock raises."""
+    """Negative padding: stock raises."""
     return min(args[-1]) < 0
 
 

@@ -1,4 +1,4 @@
-"""Optimizers made for a GPU: fused ones, loss scaling, and those that compile at each step."""
+"""Optimizers made for a GPU: fused ones, loss scaling, and those that compile in each step."""
 
 import functools
 from collections.abc import Callable
@@ -18,9 +18,9 @@ NEEDED_BY = (
 
 
 def _drop_fused(kind: Any) -> None:
-    """Let ``kind(..., fused=True)`` be the optimizer that it is without: the same numbers.
+    """Let ``kind(..., fused=True)`` be the optimizer without it: the results are the same.
 
-    torch 2.9 has no fused kernels for XLA and raises: in the constructor, or, where the parameters
+    torch 2.9 has no fused kernels for XLA and raises: in the constructor, or, if the parameters
     move to the device later, in the first step. XLA fuses the step by itself.
     """
     init = kind.__init__
@@ -35,7 +35,7 @@ def _drop_fused(kind: Any) -> None:
 
 
 def _drop_fused_in_files() -> None:
-    """The same for the state of a fused optimizer that was saved on a GPU."""
+    """The same for a fused optimizer's state that was saved on a GPU."""
     load: Callable[..., None] = optim.Optimizer.load_state_dict
 
     @functools.wraps(load)
@@ -46,13 +46,13 @@ def _drop_fused_in_files() -> None:
     optim.Optimizer.load_state_dict = load_state_dict  # type: ignore[method-assign]
 
 
-# torch 2.9: these index by masks or read their state back, so that XLA compiles again and again,
-# 110 programs in 10 steps of Rprop. `capturable=True` is the same rule without these: 2 programs.
+# torch 2.9: these index by masks or read their state back, so XLA compiles again and again,
+# 110 programs in 10 steps of Rprop. `capturable=True` is the same rule without that: 2 programs.
 _BETTER_CAPTURABLE = (optim.Rprop, optim.ASGD)
 
 
 def _make_capturable(optimizer: optim.Optimizer, *_: object) -> None:
-    """Before the first step: switch to the form that stays on the device."""
+    """Before the first step: switch to the variant that stays on the device."""
     if not isinstance(optimizer, _BETTER_CAPTURABLE):
         return
     for group in optimizer.param_groups:
@@ -63,10 +63,10 @@ def _make_capturable(optimizer: optim.Optimizer, *_: object) -> None:
 
 
 def _never_scale() -> None:
-    """Let every `GradScaler`, but the CPU's, be one with `enabled=False`.
+    """Treat every `GradScaler`, except the CPU's, as one with `enabled=False`.
 
-    bfloat16 has the range of float32, so nothing underflows. torch 2.9 takes the presence of
-    torch_xla for a reason to scale, and then reads back from the device at each step.
+    bfloat16 has the range of float32, so nothing underflows. If torch_xla is present, torch 2.9
+    scales anyway, and then reads back from the device in each step.
     """
     scaler: Any = torch.amp.grad_scaler.GradScaler
     init = scaler.__init__
@@ -82,7 +82,7 @@ def _never_scale() -> None:
 
 
 def install() -> None:
-    """Change torch's classes."""
+    """Patch torch's classes."""
     if DEVICE_TYPE not in _foreach_utils._get_fused_kernels_supported_devices():
         for kind in (optim.Adam, optim.AdamW, optim.SGD, optim.Adagrad):
             _drop_fused(kind)

@@ -1,4 +1,4 @@
-"""DataParallel: one process drives all devices, by torch_xla's SPMD (`setup(spmd=True)`)."""
+"""DataParallel: one process drives all devices, with torch_xla's SPMD (`setup(spmd=True)`)."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ NEEDED_BY = "DataParallel"
 
 
 class DataParallel(nn.DataParallel[nn.Module]):
-    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` say.
+    """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` says.
 
     Statistics of BatchNorm are those of the whole batch; in the original, those of one part.
     """
@@ -38,7 +38,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
         return self.module(*inputs, **kwargs)
 
     def _split(self, tensor: Tensor) -> None:
-        """A part for each device where the first dimension divides."""
+        """A part for each device if the first dimension can be divided."""
         if tensor.dim() and tensor.shape[0] and tensor.shape[0] % len(self.device_ids) == 0:
             if tensor.device.type == DEVICE_TYPE:
                 mesh.placed(tensor, 0)

@@ -1,11 +1,11 @@
-"""`torch.distributed` for ranks that have an XLA device each.
+"""`torch.distributed` for ranks with one XLA device each.
 
     torch.distributed.init_process_group("xla", init_method="xla://")
 
-torch_xla 2.9: `barrier` does not wait, `ReduceOp.AVG` raises, objects cannot be gathered, and the
-exchanges are parts of the programs around them (collectives.py). Ranks are the ordinals of devices,
-whose order nobody promises, while torchrun and a program's own arithmetic give them other numbers:
-here a rank is what the program says, and what is gathered comes in their order.
+torch_xla 2.9: `barrier` doesn't wait, `ReduceOp.AVG` raises, objects can't be gathered, and the
+exchanges are parts of the programs around them (collectives.py). Its ranks are the ordinals of
+devices, in no guaranteed order, while torchrun and a program's own arithmetic differ from them:
+here a rank is the program's number, and gathered values come in that order.
 """
 
 import functools
@@ -56,17 +56,17 @@ class ProcessGroup(ByHosts):
         self._ordinals = [ranks.index(r) for r in range(size)]  # of each rank
 
     def _gathered(self, tensor: torch.Tensor) -> Tensors:
-        """What each rank has, by rank."""
+        """The values of all ranks, by rank."""
         parts = collectives.all_gather(tensor)
         return [parts[ordinal] for ordinal in self._ordinals]
 
     def gather_objects(self, value: object) -> list[Any]:
-        """What each rank has, by rank."""
+        """The values of all ranks, by rank."""
         found = collectives.gather_objects(value)
         return [found[ordinal] for ordinal in self._ordinals]
 
     def _reduced(self, tensors: Tensors, options: Any) -> None:
-        # torch's object for an operation equals its name, and has no hash like it.
+        # torch's object for an operation equals its name, but has another hash.
         operation = next((o for kind, o in _OPERATIONS.items() if options.reduceOp == kind), None)
         if operation is None:
             raise NotImplementedError(f"{options.reduceOp} of torch.distributed")
@@ -161,7 +161,7 @@ def _done(result: Any) -> Any:
 
 
 def _told(url: str, option: str, variable: str) -> int | None:
-    """What the program, else its launcher, says."""
+    """The value that the program gives, or else its launcher."""
     values = parse_qs(urlparse(url).query).get(option) or [os.environ.get(variable)]
     return None if values[0] in (None, "") else int(values[0])
 
@@ -169,17 +169,17 @@ def _told(url: str, option: str, variable: str) -> int | None:
 def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Iterator[Any]:
     """Store, rank and number of ranks.
 
-    Raises ValueError where the program counts on another number of ranks than there are devices,
-    and RuntimeError where torchrun has started several processes on the CPU.
+    Raises ValueError if the program expects a number of ranks other than the number of devices,
+    and RuntimeError if torchrun has started several processes on the CPU.
     """
     if dist.is_torchelastic_launched() and int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1:
-        if xr.device_type() == "CPU":  # where each process would be a world of its own, or wait
+        if xr.device_type() == "CPU":  # each process would be a separate world, or wait
             raise RuntimeError(
                 "torch_xla has one process for all devices of the CPU: without a TPU, start one "
                 "by torchrun"
             )
     if not dist.is_torchelastic_launched():
-        # An address in the program is that of a machine with GPUs; torch_xla finds its own.
+        # An address in the program is for a machine with GPUs; torch_xla finds its own.
         os.environ.pop("MASTER_ADDR", None)
     store, ordinal, size = next(stock(url, timeout, **options))
     world = _told(url, "world_size", "WORLD_SIZE")
@@ -196,9 +196,9 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
 
 
 def _objects(function: Any) -> Any:
-    """For the group of all ranks ``function``, else torch's own of that name.
+    """``function`` for the group of all ranks, otherwise torch's own function of that name.
 
-    torch turns objects into bytes on the device, which torch_xla 2.9 cannot gather.
+    torch converts objects to bytes on the device, which torch_xla 2.9 can't gather.
     """
     stock = getattr(dist, function.__name__)
     parameters = inspect.signature(stock)
@@ -232,7 +232,7 @@ def broadcast_object_list(group: ProcessGroup, given: dict[str, Any]) -> None:
 
 
 def install() -> None:
-    """Take the place of torch_xla's group and rendezvous."""
+    """Replace torch_xla's group and rendezvous."""
     xla_backend.ProcessGroupXla = ProcessGroup
     dist.Backend.default_device_backend_map["xla"] = "xla"
     # A function of the same name hides the module.

@@ -1,8 +1,8 @@
-"""Products of attention where heads are divided over the devices.
+"""Products of attention if heads are divided over the devices.
 
-torch makes one dimension of batch and heads before it multiplies. XLA cannot divide that one by
-heads, but where they are its outer part: it would gather them, and each device would compute all of
-attention. So heads are put first. (torch_xla's einsum keeps them apart, and has no precision.)
+torch merges batch and heads into one dimension before it multiplies. XLA can't divide that by
+heads unless they are its outer part: it would gather them, and each device would compute all of
+attention. So heads are put first. (torch_xla's einsum keeps them apart, but has no precision.)
 """
 
 import functools

@@ -1,8 +1,8 @@
-"""Values that are read: `.item()`, `bool()`, `.cpu()`, the places of a mask.
+"""Reads of values: `.item()`, `bool()`, `.cpu()`, the indices of a mask.
 
-torch_xla evaluates such a value alone, and everything else stays recorded. In a loop whose rounds
-are decided by values and end with no sync (a solver with adaptive steps, inside a library), each
-round would read a larger graph, and compile it: time and memory grow with the square of the rounds.
+torch_xla evaluates such a value alone, and everything else stays recorded. In a loop whose
+iterations depend on values and don't end with a sync (an adaptive solver in a library), each
+would read a larger graph, and compile it: time and memory grow with the square of their number.
 """
 
 import functools
@@ -22,12 +22,12 @@ from .kernels import Kernel, replace_all, stock
 
 NEEDED_BY = "<loop> <unusual>"
 
-_ENOUGH = 2  # one program for a value that is read once a step, more for graphs that grow
+_ENOUGH = 2  # one program for a value read once a step, more for graphs that grow
 _NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 
 Place = tuple[CodeType, int]
 
-# Programs that were compiled where a value is read, within the step of that number.
+# Programs that were compiled for reads, within the step of that number.
 _compiled: dict[Place, tuple[int, int]] = {}
 
 
@@ -44,11 +44,11 @@ def _place() -> Place | None:
 
 
 def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
-    """What ``read`` gives; where its programs are new again and again, all that is recorded runs.
+    """The result of ``read``; if its programs are new again and again, all recorded operations run.
 
-    What is live is computed before the value then, as in eager torch, and the next round begins
-    with data: its program is the one before. Ranks go on as torch_xla does: where one reads alone,
-    it must not run collectives for which the others are not there.
+    Live tensors are then computed before the value, as in eager torch, and the next iteration
+    starts with data: its program is the previous one. Ranks keep torch_xla's behaviour: if one
+    reads alone, it must not run collectives that the others don't take part in.
     """
     if tensor.device.type != DEVICE_TYPE or _XLAC._xla_get_replication_devices_count():
         return read()
@@ -81,7 +81,7 @@ def _reading(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
 
 
 def install() -> None:
-    """Watch what reads values of the device."""
+    """Intercept functions that read values of the device."""
     replace_all({_kernel: "_local_scalar_dense nonzero"})
     for name in ("cpu", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name)))

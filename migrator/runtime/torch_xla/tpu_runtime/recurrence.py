@@ -1,7 +1,7 @@
 """`nn.LSTM`, `nn.GRU` and `nn.RNN` as one compiled loop.
 
 torch_xla 2.9 unrolls them: a program grows with the length of the sequence, and its compile time
-more than that (12 s for 28 steps of one layer on a CPU, 1.2 s as a loop). The numbers are the same
+even faster (12 s for 28 steps of one layer on a CPU, 1.2 s as a loop). The results are the same
 up to rounding. Packed sequences, whose steps differ in size, stay unrolled.
 """
 
@@ -19,8 +19,8 @@ from .layers import layered, let_packed_tell_device
 
 NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence pack_sequence"
 
-SHORT = 2  # steps, for which a loop is not worth it
-# The carry of a step: the states, then the weights (hidden, and what there is of bias, projection).
+SHORT = 2  # steps, up to which a loop isn't worth it
+# The carry of a step: the states, then the weights (hidden, and bias and projection if present).
 Carry = tuple[Tensor, ...]
 Step = Callable[[Carry, Tensor], tuple[Carry, Tensor]]
 
@@ -65,9 +65,9 @@ _CELLS: dict[str, Callable[..., tuple[Carry, Tensor]]] = {
 
 @functools.cache
 def _step(kind: str, bias: bool, projected: bool, gradients: bool) -> Step:
-    """One object for each kind of step: `scan` keeps what it traced by object, shape and dtype.
+    """One object for each kind of step: `scan` caches its traces by object, shape and dtype.
 
-    It forgets whether the input needs gradients, so a step is not shared between the two.
+    The key lacks whether the input needs gradients, so a step isn't shared between the two.
     """
     return lambda carry, x: _CELLS[kind](carry, x, bias, projected)
 

@@ -1,4 +1,4 @@
-"""`nn.GRU` is torch's own, and packed sequences reach the recurrent modules."""
+"""Restores torch's own `nn.GRU`, and supports packed sequences in recurrent modules."""
 
 import functools
 from typing import Any
@@ -14,10 +14,10 @@ NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequenc
 
 
 def _restore_gru() -> None:
-    """Undo what importing torch_xla 2.9 does: it puts a GRU of its own in place of `nn.GRU`.
+    """Undo what importing torch_xla 2.9 does: it replaces `nn.GRU` by its own.
 
-    That one fails on CPU tensors, on packed sequences and in subclasses that are bidirectional.
-    Models that were built of it, and classes derived from it, become torch's too.
+    That one fails on CPU tensors, on packed sequences and in bidirectional subclasses.
+    Models that were created with it, and classes derived from it, become torch's too.
     """
     original = getattr(nn.GRU, "_orig", None)
     if original is None:
@@ -29,10 +29,10 @@ def _restore_gru() -> None:
 
 
 def _pack_by_index() -> None:
-    """Let a sequence that is packed on the device be read by a recurrent module, and learn.
+    """Let recurrent modules read a sequence that is packed on the device, and train with it.
 
-    torch_xla 2.9: its batch sizes come wrapped like a device tensor, and LSTM, GRU, RNN and the
-    gradient of packing, which want to read them, raise "its data is not allocated yet". So torch
+    torch_xla 2.9: its batch sizes are wrapped like a device tensor, and LSTM, GRU, RNN and the
+    gradient of packing, which need to read them, raise "its data is not allocated yet". So torch
     packs the positions, on the CPU, and the device gathers the values from there.
     """
     pack = rnn.pack_padded_sequence

@@ -1,7 +1,7 @@
-"""What torch_xla did in this run: programs compiled, executions, operators left to the CPU.
+"""torch_xla's figures for this run: programs compiled, executions, operators run on the CPU.
 
-With TPU_RUNTIME_REPORT=1 a line goes to standard error when the program ends; any other value is
-the name of a JSON file to write.
+With TPU_RUNTIME_REPORT=1 a line is written to standard error when the program ends; any other
+value is the name of a JSON file to write.
 """
 
 import atexit
@@ -18,12 +18,12 @@ import torch_xla.debug.metrics as metrics
 NEEDED_BY = "<loop>"
 
 VARIABLE = "TPU_RUNTIME_REPORT"
-# Steps so far, the last one that compiled something, and how much was compiled until then.
+# Steps so far, the last one that compiled something, and the count of compilations until then.
 _steps = {"all": 0, "compiled": 0, "programs": 0}
 
 
 def install() -> None:
-    """Count from here on, if a report is asked for."""
+    """Count from here on, if a report is requested."""
     where = os.environ.get(VARIABLE)
     if not where:
         return
@@ -70,7 +70,7 @@ def collect() -> dict[str, Any]:
 
 
 def describe(figures: dict[str, Any]) -> str:
-    """The figures in a line, with what they mean."""
+    """The figures in a line, with their meaning."""
     steps, last = figures["steps"], figures["last_compiled"]
     text = f"{figures['programs']} programs compiled in {figures['seconds']} s"
     if steps:

@@ -1,4 +1,4 @@
-"""Operators that write at places, which torch_xla 2.9 refuses or reads back, for operators.py."""
+"""Operators that write by index, which torch_xla 2.9 refuses or reads back, for operators.py."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from .kernels import Kernel, stock
 
 
 def scatter(name: str) -> Kernel:
-    """An index may be longer than what is written to, along ``dim``; stock raises."""
+    """An index may be longer than the destination, along ``dim``; stock raises."""
     write = stock(name)
 
     def kernel(self: Tensor, dim: int, index: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -26,7 +26,7 @@ def scatter(name: str) -> Kernel:
 
 
 def masked_scatter(name: str) -> Kernel:
-    """Of more values than there are places; stock raises."""
+    """More values than places; stock raises."""
     write = stock(name)
 
     def kernel(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def masked_scatter(name: str) -> Kernel:
 
 
 def index_put(name: str) -> Kernel:
-    """`x[mask] = value`; stock has the CPU find the places, whose number is a shape to compile."""
+    """`x[mask] = value`; stock finds the places on the CPU, and compiles for their number."""
     write = stock(name)
 
     def kernel(

@@ -1,4 +1,4 @@
-"""Seeds of the device's random numbers, as ``torch.cuda`` has them."""
+"""Seeds of the device's random numbers, with the interface of ``torch.cuda``."""
 
 import functools
 import random
@@ -21,7 +21,7 @@ def manual_seed(seed: int) -> None:
 
 
 def wake() -> None:
-    """The device belongs to this process from here on: it gets the seed that it has missed."""
+    """The device belongs to this process from here on: apply a seed that was set before."""
     if device.wake() and _initial_seed is not None:
         manual_seed(_initial_seed)
 
@@ -32,7 +32,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> None:
-    """Seed the device with a number that nobody can foretell."""
+    """Seed the device with an unpredictable number."""
     manual_seed(random.SystemRandom().getrandbits(63))
 
 

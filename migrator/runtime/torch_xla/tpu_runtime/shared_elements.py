@@ -1,8 +1,8 @@
-"""Writes to views in which one element of memory stands in several places.
+"""Writes to views in which one element of memory occurs several times.
 
-`x.unfold(0, 3, 1).add_(1)`: torch_xla 2.9 adds up what is written to the places of one element, or
-multiplies a change by their number. torch writes one after the other, and refuses some. Behind
-windows that leave elements out, those become 0. Here such a write raises, also by a view of such a
+`x.unfold(0, 3, 1).add_(1)`: torch_xla 2.9 adds up the writes to one element, or
+multiplies a change by their number. torch applies one after another, and refuses some. With
+windows that skip elements, those become 0. Here such a write raises, also through a view of such
 view.
 """
 
@@ -24,13 +24,13 @@ _MAKERS = "unfold expand expand_as as_strided broadcast_to"
 
 
 def _covers(x: Tensor, dim: int, size: int, step: int) -> bool:
-    """Whether windows leave nothing out: what they do becomes 0 where they are written."""
+    """Whether windows skip nothing: skipped elements become 0 when the windows are written."""
     length = x.shape[dim] if x.dim() else size
     return length == size or (step == size and length % size == 0)
 
 
 class _Looking(TorchDispatchMode):
-    """Looks at all views on the way to one."""
+    """Records all views on the way to one."""
 
     found = False
 
@@ -44,7 +44,7 @@ class _Looking(TorchDispatchMode):
 
 
 def _is_written_once(x: Tensor) -> bool:
-    """Whether each place of a view is an element of its own, on the whole way from its base."""
+    """Whether each place of a view is a separate element, on the whole way from its base."""
     memory = strides.memory_of(x)
     if memory is None:
         return True
@@ -91,7 +91,7 @@ _HARMLESS = ("requires_grad_", "detach_", "share_memory_", "rename_", "retain_gr
 
 
 def install() -> None:
-    """Look at what makes such views, and from then on at what writes."""
+    """Intercept what creates such views, and from then on writes."""
     for name in _MAKERS.split():
         substitute(Tensor, name, _making(getattr(Tensor, name)))
     for name in ("as_strided", "broadcast_to"):

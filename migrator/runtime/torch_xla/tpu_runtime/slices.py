@@ -13,7 +13,7 @@ def _place(place: int | None, size: int) -> int | None:
 
 
 def install() -> None:
-    """Bring a place that counts from the end into range."""
+    """Bring an index that counts from the end into range."""
     read, write = stock("slice_copy.Tensor"), stock("slice_scatter")
 
     def slice_copy(

@@ -1,7 +1,7 @@
-"""Some of the ranks, a group of them or two: they exchange by their hosts, with gloo.
+"""Some of the ranks, a group of them or two: their hosts exchange the values, with gloo.
 
-A program of XLA that exchanges is one that all devices run. The other ranks do not
-come to its exchanges, so these cannot be such programs.
+An XLA program with an exchange has to run on all devices. The other ranks don't
+take part in these exchanges, so they can't be such programs.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ NEEDED_BY = "distributed init_process_group"
 
 
 def _by_hosts(name: str) -> Callable[..., Any]:
-    """gloo's exchange of that name, by way of the CPU."""
+    """gloo's exchange of that name, through the CPU."""
 
     @torch.no_grad()
     def exchange(self: "SomeRanks", *args: Any) -> Any:
@@ -34,7 +34,7 @@ def _by_hosts(name: str) -> Callable[..., Any]:
 
         options = args[-1] if args and hasattr(args[-1], "reduceOp") else None
         means = options is not None and options.reduceOp == dist.ReduceOp.AVG
-        if means:  # which gloo has not
+        if means:  # gloo has no mean
             options.reduceOp = dist.ReduceOp.SUM
         given = tree_map_only(Tensor, on_host, args)
         work = getattr(self._hosts, name)(*(value for value in given if value is not None))
@@ -50,15 +50,15 @@ def _by_hosts(name: str) -> Callable[..., Any]:
 
 
 def _divide(total: Tensor, count: int) -> None:
-    """As NCCL divides, integers, too."""
+    """Divide like NCCL, including integers."""
     exact = not (total.is_floating_point() or total.is_complex())
     total.div_(count, rounding_mode="trunc" if exact else None)
 
 
 class ByHosts(xla_backend.ProcessGroupXla):  # type: ignore[misc]
-    """Ranks whose hosts know each other: two of them exchange without the others."""
+    """Ranks whose hosts are connected: two of them exchange without the others."""
 
-    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of what it exchanges
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of tensors that it exchanges
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)

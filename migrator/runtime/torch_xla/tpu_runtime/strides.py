@@ -1,7 +1,7 @@
-"""What depends on the strides of a view: whether `contiguous()` and `reshape` copy.
+"""What depends on a view's strides: whether `contiguous()` and `reshape` copy.
 
 torch_xla 2.9 has no strides: `x.t().contiguous()` stays a view, so that a write reaches x. Here the
-way to a view from its base is gone once more on a tensor without memory, which has torch's strides.
+way from the base to a view is repeated on a tensor without memory, which has torch's strides.
 A tensor that is no view counts as contiguous, as results of `x.t() + 1` are not in torch.
 """
 
@@ -19,15 +19,15 @@ from .kernels import substitute
 
 NEEDED_BY = "<unusual>"
 
-# The memories that `x.data = y` has replaced, and how many of them: their views have strides.
+# Memories that `x.data = y` has replaced, and how many of them: their views have strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _OLDER = 8
-# Whether there is a view in which elements stand in several places: no write is looked at before.
+# Whether any view has elements in several places: before that, writes aren't checked.
 ways_matter = False
 
 
 def _layout(x: Tensor) -> Tensor | None:
-    """What has the shape and the strides of ``x``, if it is a view on the device."""
+    """A tensor with the shape and the strides of ``x``, if it is a view on the device."""
     if x.device.type != DEVICE_TYPE:
         return None
     if x._base is None:
@@ -47,20 +47,20 @@ def storage_of(x: Tensor) -> int:
 
 
 def memory_of(view: Tensor) -> Tensor | None:
-    """What a view is made of, without memory; None where nobody knows any more."""
+    """The memory of a view, as a tensor without memory; None if unknown."""
     base: Any = view._base
     storage = storage_of(view)
     return _memory(base) if storage == storage_of(base) else _older.get(base, {}).get(storage)
 
 
 def _memory(base: Tensor) -> Tensor:
-    """What views are made of where ``base`` is what they are views of, without memory."""
+    """The memory of views of ``base``, as a tensor without memory."""
     known = _turned(base)
     return torch.empty(base.shape, dtype=base.dtype, device="meta") if known is None else known
 
 
 def _turned(x: Tensor) -> Tensor | None:
-    """The layout of a tensor that `t_()` has turned over, if it still is."""
+    """The layout of a tensor that `t_()` has transposed, if it still is."""
     known: Tensor | None = x.__dict__.get("_turned")
     return known if known is not None and known.shape == x.shape else None
 
@@ -81,7 +81,7 @@ def _contiguous(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A view where torch can make one, else of a copy."""
+    """A view if torch can create one, otherwise a view of a copy."""
 
     @functools.wraps(stock)
     def reshape(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -96,13 +96,13 @@ def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def is_view(x: Tensor) -> bool:
-    """Of the device, and of the base that it knows."""
+    """Whether it is a view on the device, and of its recorded base."""
     base = x._base if x.device.type == DEVICE_TYPE else None
     return base is not None and storage_of(x) == storage_of(base)
 
 
 def _is_found(x: Tensor) -> bool:
-    """Whether the way from its base says of a view what nothing else does."""
+    """Whether only the way from its base gives a view's strides."""
     if not is_view(x):
         return False
     layout = _layout(x)
@@ -110,14 +110,14 @@ def _is_found(x: Tensor) -> bool:
 
 
 def _renewed(base: Tensor) -> Tensor:
-    """With what was written to its views: what it held before is given away by the next sync."""
-    if torch._is_functional_tensor(base):  # not one that a loop is traced with
+    """With the writes to its views applied: the next sync donates its previous buffer."""
+    if torch._is_functional_tensor(base):  # not one of a loop's trace
         torch._sync(base)
     return base
 
 
 def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The same view of what is detached, so that its strides are known."""
+    """The same view of the detached base, so that its strides are known."""
 
     @functools.wraps(stock)
     def detach(self: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def _data(stock: Any) -> property:
 
 
 def _turning(stock: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`t_()` and its like: the tensor becomes a view, and others stay what they are."""
+    """`t_()` and similar methods: the tensor becomes a view, and others stay as they are."""
 
     @functools.wraps(stock)
     def turn(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -171,7 +171,7 @@ def _turning(stock: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Call
 
 
 def _diagonal(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Of the last two dimensions: torch_xla 2.9 mixes them up where others follow."""
+    """Of the last two dimensions: torch_xla 2.9 confuses them if others follow."""
 
     @functools.wraps(stock)
     def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -183,7 +183,7 @@ def _diagonal(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`stride()` and its like."""
+    """`stride()` and similar methods."""
 
     @functools.wraps(stock)
     def ask(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """By the places of the base, as torch counts them."""
+    """By the positions in the base, as torch counts them."""
 
     @functools.wraps(stock)
     def as_strided(
@@ -205,7 +205,7 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
         layout = _layout(input)
         if layout is not None:
             offset = layout.storage_offset() if storage_offset is None else storage_offset
-            if input._base is not None and not is_view(input):  # the base has other data now
+            if input._base is not None and not is_view(input):  # the base has been replaced
                 if not layout.is_contiguous():
                     raise RuntimeError("as_strided: the base of this view has other data now")
                 return stock(input, size, stride, offset - layout.storage_offset())
@@ -219,9 +219,9 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Within its memory the tensor becomes another view of that; stock does this once, and raises.
+    """Within its memory the tensor becomes another view of it; stock does this once, then raises.
 
-    What is new is zero.
+    New elements are zero.
     """
 
     @functools.wraps(stock)
@@ -244,14 +244,14 @@ def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
             new = self.as_strided(layout.shape, layout.stride(), offset)
         torch._C._swap_tensor_impl(self, new)
         if not is_of_another:
-            self.__dict__["_resized"] = True  # what it is a view of is its own
+            self.__dict__["_resized"] = True  # its base is its own
         return self
 
     return resize_
 
 
 def _in_memory(base: Tensor) -> Tensor:
-    """A base as its memory has it, whichever way it is turned."""
+    """A base as laid out in its memory, even if it is transposed."""
     layout = _turned(base)
     if layout is None:
         return base

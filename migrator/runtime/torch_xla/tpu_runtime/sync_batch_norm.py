@@ -1,6 +1,6 @@
 """SyncBatchNorm: statistics over the batches of all ranks.
 
-torch 2.9: `nn.SyncBatchNorm` refuses tensors of XLA. Each exchange is a program of its own
+torch 2.9: `nn.SyncBatchNorm` refuses XLA tensors. Each exchange is a separate program
 (collectives.py), two in a forward and two in a backward pass of each layer.
 """
 
@@ -32,7 +32,7 @@ class _Sum(torch.autograd.Function):
 
 
 def _normalize(norm: Any, x: Tensor, momentum: float | Tensor) -> Tensor:
-    """``x`` by the statistics of all ranks' batches, which the running ones follow."""
+    """``x`` normalised by the statistics of all ranks' batches, which update the running ones."""
     others = [d for d in range(x.dim()) if d != 1]
     shape = [-1 if d == 1 else 1 for d in range(x.dim())]
     values = computed(x)

@@ -12,7 +12,7 @@ from .dense import warn_of
 from .device import DEVICE_TYPE
 from .kernels import substitute
 
-# torch_xla 2.9 drops the imaginary parts where one is moved.
+# torch_xla 2.9 drops the imaginary parts of a complex tensor that is moved.
 NO_COMPLEX128 = "complex128 is not available on this device: use complex64"
 
 
@@ -42,7 +42,7 @@ class inference_mode(torch.no_grad):
 def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """`cumsum` and `cumprod` of integers in int64, as torch gives them.
 
-    torch_xla 2.9 stays in the type of the input: sums of a mask stop at 1, of uint8 wrap at 256.
+    torch_xla 2.9 keeps the input's dtype: sums of a mask stop at 1, of uint8 wrap at 256.
     """
 
     @functools.wraps(function)
@@ -56,7 +56,7 @@ def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
 
 
 def _of_no_complex128(read: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that reads a tensor: float64 and complex numbers together are complex128."""
+    """A method that reads a tensor: float64 combined with complex numbers is complex128."""
 
     @functools.wraps(read)
     def checked(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ def _of_no_complex128(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _made_elsewhere(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`zeros_like(x, device="cpu")`: torch_xla 2.9 gives a tensor that nothing can read."""
+    """`zeros_like(x, device="cpu")`: torch_xla 2.9 returns a tensor that can't be read."""
 
     @functools.wraps(make)
     def made(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -94,7 +94,7 @@ def _resize_as(resize: Callable[..., torch.Tensor]) -> Callable[..., torch.Tenso
 
 
 def _device_first(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`x.to(rank)`: a number is a device of CUDA, and here the one of this process."""
+    """`x.to(rank)`: a number means a CUDA device, and here this process's device."""
     return (DEVICE_TYPE, *arguments[1:]) if arguments and type(arguments[0]) is int else arguments
 
 
@@ -104,7 +104,7 @@ def _device_named(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def install() -> None:
-    """Replace what is wrong, for tensors of the device only."""
+    """Replace what is wrong, only for device tensors."""
     torch.inference_mode = inference_mode  # type: ignore[assignment,misc]
     copy_, pin_memory, to = torch.Tensor.copy_, torch.Tensor.pin_memory, torch.Tensor.to
 
@@ -112,7 +112,7 @@ def install() -> None:
     def copy_broadcast(self: torch.Tensor, source: Any, non_blocking: bool = False) -> torch.Tensor:
         if not isinstance(source, torch.Tensor):
             return self.fill_(source)
-        # torch_xla 2.9: `device.copy_(cpu)` gives the destination the source's shape, silently.
+        # torch_xla 2.9: `device.copy_(cpu)` silently gives the destination the source's shape.
         if self.device.type == DEVICE_TYPE and self.shape != source.shape:
             source = source.expand(self.shape)
         return copy_(self, source, non_blocking)
@@ -148,7 +148,7 @@ def install() -> None:
 
     nn.Module.to = module_there  # type: ignore[assignment,method-assign]
     torch.Tensor.to = to_dense_or_there  # type: ignore[assignment,method-assign]
-    # Parameters of lazy modules have a list of what may be done to them.
+    # Parameters of lazy modules only allow some functions.
     UninitializedTensorMixin._allowed_methods.append(to_dense_or_there)
     for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros"):
         substitute(torch, f"{name}_like", _made_elsewhere(getattr(torch, f"{name}_like")))

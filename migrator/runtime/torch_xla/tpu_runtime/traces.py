@@ -1,4 +1,4 @@
-"""Traces of the device, by torch_xla.debug.profiler."""
+"""Traces of the device, with torch_xla.debug.profiler."""
 
 import torch_xla.debug.profiler as xp
 
@@ -11,6 +11,6 @@ def start(folder: str) -> None:
 
 
 def stop() -> None:
-    """End the trace, with what has been asked for until now."""
+    """End the trace, including all work requested so far."""
     synchronize()
     xp.stop_trace()
