@@ -300,11 +300,11 @@ def plot(file: Path, found: list[dict[str, Any]]) -> None:
             rows = [row for row in found if (row["prompt"], row["way"]) == (prompt, way)]
             times = [1000 * row["token"] for row in rows]
             axes.plot([row["new"] for row in rows], times, marker="o", label=way)
-        axes.set(xscale="log", ylim=0, title=f"prompt of {prompt} tokens", xlabel="new tokens")
+        axes.set(xscale="log", title=f"prompt of {prompt} tokens", xlabel="new tokens")
         axes.set_xticks([row["new"] for row in rows], [f"{row['new']:,}" for row in rows])
         axes.minorticks_off()
-    panels[0][0].set(ylabel="ms a token")
-    panels[0][0].legend(fontsize=8)
+    panels[0][0].set(ylabel="ms a token", ylim=(0, 1100 * max(row["token"] for row in found)))
+    panels[0][0].legend(fontsize=8, loc="center left")
     figure.tight_layout()
     figure.savefig(file)
 

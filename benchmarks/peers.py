@@ -75,7 +75,7 @@ def plot(file: Path, rows: Mapping[str, Mapping[str, float]]) -> None:
     names = list(next(iter(rows.values())))
     axes.set_yticks([at + 0.4 - height / 2 for at in range(len(names))], names)
     axes.axvline(1, color="gray", linestyle="--")
-    axes.set(xscale="log", xlabel=f"CPU time, {OWN} = 1")
+    axes.set(xlabel=f"CPU time, {OWN} = 1")
     axes.invert_yaxis()
     axes.legend(fontsize=8)
     figure.tight_layout()
