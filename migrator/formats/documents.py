@@ -67,9 +67,7 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def read(
-    path: Path, content: bytes, *, for_tpu: bool = True, says: lines.Says = lambda *_: True
-) -> Holder | None:
+def read(path: Path, content: bytes, says: lines.Says, *, for_tpu: bool = True) -> Holder | None:
     """The contents of a file that isn't a module; None if it ``says`` nothing about GPUs.
 
     Raises:

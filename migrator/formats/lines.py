@@ -58,15 +58,14 @@ class Lines:
 def read(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
     """The lines of a file, given the kind of most. Raises UnicodeDecodeError."""
     text = content.decode("utf-8")
-    if function == SETTING:
-        of_each = list(_settings(text))
-        functions = [f if says(f, line) else "" for f, line in of_each]
-        return Lines(functions, tuple(line for _, line in of_each))
     if function in (REQUIREMENT, CONSTRAINT) and _is_compiled(text):
         return Lines([COMPILED], (text,))
-    found = split(text, continued=True)
-    functions = [function if says(function, line) else "" for line in found]
-    return Lines(functions, found)
+    if function == SETTING:
+        of_each = list(_settings(text))
+    else:
+        of_each = [(function, line) for line in split(text, continued=True)]
+    functions = [kind if says(kind, line) else "" for kind, line in of_each]
+    return Lines(functions, tuple(line for _, line in of_each))
 
 
 # What `uv pip compile`, `uv export` and pip-compile write at the top.

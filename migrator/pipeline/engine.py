@@ -135,7 +135,7 @@ def _migrate_file(
 
     try:
         says = find_framework(target.framework).says
-        holder = documents.read(path, content, for_tpu=not options.portable, says=says)
+        holder = documents.read(path, content, says, for_tpu=not options.portable)
     except notebook.NotANotebook as error:
         return Failure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:

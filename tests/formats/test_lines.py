@@ -338,7 +338,7 @@ def test_lines_that_say_nothing_are_comments() -> None:
     """Most lines of most configurations: nobody asks what such a line means."""
     text = b"name: gpu tests  # cuda\ndevice: cuda\nsteps:\n  - x"
     path, says = Path("a.yaml"), find_framework("torch").says
-    holder = documents.read(path, text, says=says)
+    holder = documents.read(path, text, says)
     assert holder is not None
     *_, calls = [part.source.decode() for part in holder.parts]
     assert [line.partition("(")[0] for line in calls.splitlines()][1:] == [
@@ -347,4 +347,4 @@ def test_lines_that_say_nothing_are_comments() -> None:
     assert holder.with_sources([calls.replace(": cuda", ": tpu").encode()]) == text.replace(
         b"device: cuda", b"device: tpu"
     )
-    assert documents.read(path, b"name: torch\nlr: 0.1\n", says=says) is None
+    assert documents.read(path, b"name: torch\nlr: 0.1\n", says) is None

@@ -75,11 +75,8 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
 
 def says(function: str, text: str) -> bool:
     """Whether a line of a non-Python file may hold a construct."""
-    if function in (SETTING, TEXT):
-        return mentions.setting(text) is not None or _DEVICES.search(text) is not None
-    if function == COMMAND:
-        return mentions.command(text) is not None or _DEVICES.search(text) is not None
-    return True
+    asked = _OF_LINES.get(function)
+    return asked is None or asked(text) is not None or _DEVICES.search(text) is not None
 
 
 def _said(text: ast.expr) -> str:
@@ -129,5 +126,6 @@ _READERS = frozenset({
 
 _REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}
 
+_OF_LINES = {SETTING: mentions.setting, TEXT: mentions.setting, COMMAND: mentions.command}
 _DEVICES = re.compile(mentions.DEVICES)  # strings that name a device are always constructs
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")
