@@ -13,6 +13,8 @@ from migrator.errors import UsageError
 from migrator.targets import names as target_names
 
 SECTION = "tpuMigrate"
+# VS Code sends all settings of the section: its extension reads `path` itself.
+_NAMES = {"target", "severity", "path"}
 _LEVELS = {
     "off": None,
     "hint": DiagnosticSeverity.Hint,
@@ -58,7 +60,7 @@ def read(value: Any) -> Settings:
         return Settings()
     if not isinstance(value, Mapping):
         raise UsageError(f"settings: {SECTION} is not an object")
-    unknown = sorted(set(value) - {"target", "severity"})
+    unknown = sorted(set(value) - _NAMES)
     if unknown:
         raise UsageError(f"settings: unknown: {SECTION}.{unknown[0]} (known: target, severity)")
     target = value.get("target") or None

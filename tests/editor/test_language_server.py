@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from helpers import write_tree
+from helpers import REPOSITORY, write_tree
 from lsp_client import Editor, session
 from lsprotocol import types
 
@@ -73,6 +74,23 @@ def test_a_wrong_setting_is_said(root: Path) -> None:
         await editor.start(root, {"target": "tpu"})
         await editor.until(lambda: editor.messages)
         assert "tpuMigrate.target is 'tpu' (known: keras_jax, tf_tpu" in editor.messages[0].message
+
+    session(run)
+
+
+def test_all_settings_of_the_extension_are_known(root: Path) -> None:
+    """VS Code answers with the whole section: one that is refused would be an error."""
+    extension = json.loads((REPOSITORY / "editors/vscode/package.json").read_text("utf-8"))
+    of_extension = extension["contributes"]["configuration"]["properties"]
+
+    async def run(editor: Editor) -> None:
+        defaults = {name.partition(".")[2]: p["default"] for name, p in of_extension.items()}
+        editor.settings = {**defaults, "target": "torch_xla"}
+        await editor.start(root, TO)
+        uri = editor.open(write_tree(root, {"a.py": SCRIPT}) / "a.py")
+        titles = [action.title for action in await editor.actions(uri, (4, 23))]
+        assert "Rewrite for torch_xla: torch.ones(2).cuda" in titles
+        assert editor.messages == []
 
     session(run)
 

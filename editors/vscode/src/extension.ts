@@ -4,6 +4,7 @@ import { command, options, type Settings } from "./server";
 
 const SECTION = "tpuMigrate";
 let client: LanguageClient | undefined;
+let starting = Promise.resolve();
 
 function settings(): Settings {
   const given = workspace.getConfiguration(SECTION);
@@ -14,8 +15,13 @@ function settings(): Settings {
   };
 }
 
+/** A client can't be stopped before it runs, nor after a failed start. */
+async function stop(): Promise<void> {
+  if (client?.isRunning()) await client.dispose();
+}
+
 async function start(): Promise<void> {
-  await client?.dispose();
+  await stop();
   client = new LanguageClient("tpu-migrate", command(settings()), {
     documentSelector: [{ language: "python" }],
     initializationOptions: options(settings()),
@@ -27,12 +33,15 @@ async function start(): Promise<void> {
   }
 }
 
+/** Restarts take turns: settings may change again while a server starts. */
+const restart = () => (starting = starting.then(start, start));
+
 export async function activate(context: ExtensionContext): Promise<void> {
   context.subscriptions.push(
-    commands.registerCommand("tpu-migrate.restart", start),
-    workspace.onDidChangeConfiguration((change) => change.affectsConfiguration(SECTION) && start()),
+    commands.registerCommand("tpu-migrate.restart", restart),
+    workspace.onDidChangeConfiguration((change) => change.affectsConfiguration(SECTION) && restart()),
   );
-  await start();
+  await restart();
 }
 
-export const deactivate = () => client?.dispose();
+export const deactivate = stop;
