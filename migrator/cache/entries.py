@@ -6,13 +6,14 @@ import marshal
 import os
 from zlib import crc32
 
-from migrator import TYPE_CHECKING
 from migrator.files.homes import cache_home
 
+TYPE_CHECKING = False  # typing's own takes as long to import as Python to start
 if TYPE_CHECKING:
     from typing import Any
 
-HOOK, TOLD = "hook", "told"  # kinds: the premises of a hook's answer; a run's output
+# Kinds: the premises of a hook's answer; a run's output; the results of its groups of files.
+HOOK, TOLD, GROUPS = "hook", "told", "groups"
 
 
 def folder() -> str:

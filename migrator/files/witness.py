@@ -178,6 +178,12 @@ def saw_nothing(path: Path) -> None:
         _watching.saw(_absolute(path), _settled(state_of(path)), NONE)
 
 
+def also_read(other: Witness) -> None:
+    """A part of the run, which recorded for itself, has read this."""
+    if _watching is not None:
+        _watching.join(other)
+
+
 def asked_others() -> None:
     """Answers from git or another machine can't be recorded."""
     if _watching is not None:

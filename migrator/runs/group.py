@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from migrator.config import Config
@@ -22,7 +23,7 @@ class Migrated:
 
     files: Sequence[FileReport]
     uses: Mapping[Path, Use]  # of the runtime
-    seen: Witness | None = None  # files that were looked at, if another process has to know
+    seen: Witness | None = None  # everything it was made from, if that is recorded
 
 
 def own_version() -> str:
@@ -77,7 +78,22 @@ def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
     return Migrated(files, runtime_uses(files, worker))
 
 
-def with_what_was_seen(migrated: Migrated) -> Migrated:
-    """The same for another process, with everything this one has read since the last time."""
-    noted = witness.current()
-    return replace(migrated, seen=noted.drain()) if noted is not None else migrated
+def migrate_groups(
+    groups: Sequence[Sequence[Path]], worker: Worker, tick: Callable[[], object] | None = None
+) -> Iterator[Migrated]:
+    """Migrate groups; one by one, each with what it depends on, if that is recorded."""
+    if witness.current() is None:
+        yield migrate_group([path for files in groups for path in files], worker, tick)
+        return
+    for files in groups:
+        worker = worker.fresh(worker.cache)  # reads everything again
+        yield recorded(partial(migrate_group, files, worker, tick))
+
+
+def recorded(migrate: Callable[[], Migrated]) -> Migrated:
+    """A result with everything it depends on, if that is recorded."""
+    if witness.current() is None:
+        return migrate()
+    with witness.watching() as seen:
+        migrated = migrate()
+    return replace(migrated, seen=seen.without_what_follows())

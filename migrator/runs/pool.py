@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from migrator.runs.group import (
     finish_group,
     migrate_elsewhere,
     migrate_group,
+    migrate_groups,
     own_version,
-    with_what_was_seen,
+    recorded,
 )
 from migrator.runs.groups import Group, divide, work
 from migrator.runs.run_report import FileReport
@@ -50,21 +52,51 @@ def migrate_all(
     if _work(files, worker) <= _POOL_BYTES:
         return migrate_group(files, worker, count)
     groups = divide(files, worker)
+    if witness.current() is None:
+        return _ordered(files, _here(groups, worker, count))
+    return _ordered(files, _unless_known(groups, worker, count))
+
+
+def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[Migrated]:
+    """The results of groups: those of an earlier run as far as nothing has changed."""
+    from migrator.runs.known import KnownResults  # slow to import
+
+    known = KnownResults(worker)
+    left = []
+    for group in groups:
+        if (found := known.find(group.files)) is None:
+            left.append(group)
+        else:
+            count(len(group.files))
+            yield found
+    for migrated in _here(left, worker, count):
+        if migrated.seen is not None:
+            witness.also_read(migrated.seen)
+        known.keep(migrated)
+        yield migrated
+    known.save()
+
+
+def _here(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[Migrated]:
+    """Migrate groups on this machine, in as many processes as are worth it."""
     processors = os.cpu_count() or 1
     jobs = min(worker.config.jobs or processors, 4 * processors)
-    if jobs == 1 or not hasattr(os, "fork"):
-        batches = _batches(groups, _MOST_AT_ONCE)
-        return _ordered(files, (migrate_group(b, worker.fresh(), count) for b in batches))
+    total = sum(group.work for group in groups)
+    if jobs == 1 or total <= _POOL_BYTES or not hasattr(os, "fork"):
+        for batch in _batches(groups, _MOST_AT_ONCE):
+            yield from migrate_groups(batch, worker.fresh(), count)
+        return
     registry()
     for module in _FOR_ALL:
         import_module(module)
-    share = sum(group.work for group in groups) / jobs
+    share = total / jobs
     large = [group.files for group in groups if group.work > share]
     rest = [group for group in groups if group.work <= share]
     batches = _batches(rest, min(int(share / _TASKS), _MOST_AT_ONCE))
-    done = [_in_processes(batches, worker, jobs, count)] if batches else []
-    done += [_one_in_processes(group, worker.fresh(), jobs, count) for group in large]
-    return _ordered(files, (migrated for found in done for migrated in found))
+    if batches:
+        yield from _in_processes(batches, worker, jobs, count)
+    for group in large:
+        yield recorded(partial(_one_in_processes, group, worker.fresh(), jobs, count))
 
 
 class _Count:
@@ -79,17 +111,17 @@ class _Count:
             self.progress(self.done, self.total)
 
 
-def _batches(groups: Iterable[Group], most: int) -> list[Sequence[Path]]:
+def _batches(groups: Iterable[Group], most: int) -> list[list[Sequence[Path]]]:
     """Combine small groups, so that their surroundings are read once."""
-    batches: list[list[Path]] = []
+    batches: list[list[Sequence[Path]]] = []
     left = 0
     for group in groups:
         if not batches or group.work > left:
             batches.append([])
             left = most
-        batches[-1] += group.files
+        batches[-1].append(group.files)
         left -= group.work
-    return list(batches)
+    return batches
 
 
 def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
@@ -100,42 +132,32 @@ def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
     return Migrated([by_path[path] for path in files], dict(uses))
 
 
-def _noted(found: tuple[FileReport, Witness | None] | Migrated) -> None:
-    """Take over what another process has read."""
-    seen = found.seen if isinstance(found, Migrated) else found[1]
-    noted = witness.current()
-    if noted is not None and seen is not None:
-        noted.join(seen)
-
-
 # ---- processes of our own ------------------------------------------------------------------------
 
 
 def _in_processes(
-    batches: Sequence[Sequence[Path]], worker: Worker, jobs: int, count: _Count
+    batches: Sequence[Sequence[Sequence[Path]]], worker: Worker, jobs: int, count: _Count
 ) -> Iterator[Migrated]:
     """Groups, each in one process, which forgets it before the next one."""
     with _processes(jobs, worker) as pool:
         for future in as_completed(pool.submit(_migrate_batch, batch) for batch in batches):
-            migrated: Migrated = future.result()
-            _noted(migrated)
-            count(len(migrated.files))
-            yield migrated
+            for migrated in future.result():
+                count(len(migrated.files))
+                yield migrated
 
 
-def _one_in_processes(
-    files: Sequence[Path], worker: Worker, jobs: int, count: _Count
-) -> Iterator[Migrated]:
+def _one_in_processes(files: Sequence[Path], worker: Worker, jobs: int, count: _Count) -> Migrated:
     """One group that is most of a run: its files are divided, but common facts are computed
     once."""
     worker.find_programs(files)
     results = []
     with _processes(jobs, worker) as pool:
-        for found in pool.map(_migrate, files, chunksize=8):
-            results.append(found[0])
-            _noted(found)
+        for result, seen in pool.map(_migrate, files, chunksize=8):
+            results.append(result)
+            if seen is not None:
+                witness.also_read(seen)
             count()
-    yield finish_group(results, worker)
+    return finish_group(results, worker)
 
 
 def _processes(jobs: int, worker: Worker) -> Executor:
@@ -163,9 +185,9 @@ def _migrate(path: Path) -> tuple[FileReport, Witness | None]:
     return result, noted.drain() if noted is not None else None
 
 
-def _migrate_batch(files: Sequence[Path]) -> Migrated:
+def _migrate_batch(groups: Sequence[Sequence[Path]]) -> list[Migrated]:
     assert _worker is not None
-    return with_what_was_seen(migrate_group(files, _worker.fresh()))
+    return list(migrate_groups(groups, _worker.fresh()))
 
 
 def _end_with_parent() -> None:
@@ -187,12 +209,13 @@ def _end_with_parent() -> None:
 
 
 def _elsewhere(
-    batches: Sequence[Sequence[Path]], worker: Worker, executor: Executor, count: _Count
+    groups: Iterable[Sequence[Sequence[Path]]], worker: Worker, executor: Executor, count: _Count
 ) -> Iterator[Migrated]:
     """Groups on an executor's machines; paths are those of a shared file system."""
     witness.asked_others()
     names = [target.name for target in worker.targets]
     plan = Plan(worker.roots, names, worker.config, own_version())
+    batches = [[path for files in batch for path in files] for batch in groups]
     given = {path.absolute(): path for batch in batches for path in batch}
     futures = [
         executor.submit(migrate_elsewhere, [path.absolute() for path in batch], plan)

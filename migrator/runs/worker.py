@@ -59,9 +59,9 @@ class Worker:
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
 
-    def fresh(self) -> Self:
-        """A worker without facts about the project."""
-        return type(self)(self.roots, self.targets, self.config, self.given)
+    def fresh(self, earlier: ProjectCache | None = None) -> Self:
+        """A worker without facts about the project, except for those of `earlier` contents."""
+        return type(self)(self.roots, self.targets, self.config, self.given, earlier=earlier)
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of the project that `roots` belong to (default: the worker's)."""

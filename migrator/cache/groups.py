@@ -1,0 +1,84 @@
+"""Groups: the results of parts of a run, for a later run in which only other parts have changed.
+
+`told` repeats the output of a whole run. If some of its files have changed, the results for groups
+of files that depend on none of them are still valid. How a result is packed is up to the caller.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Sequence
+
+from migrator.cache import store
+from migrator.cache.entries import GROUPS, load
+from migrator.cache.tool import as_it_is
+from migrator.files import witness
+from migrator.files.states import QUESTIONS, State, state_of
+from migrator.files.witness import Witness
+
+# A packed result, and what it depends on: states, answers, and contents (packed: rarely needed).
+_Entry = tuple[bytes, dict[str, State], list[tuple[str, str, object]], bytes]
+
+
+class KnownGroups:
+    """The stored results of earlier runs that differ from this one in files alone.
+
+    Args:
+        run: everything else that results depend on, besides the tool itself.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = repr((os.getcwd(), run))
+        self._tool = as_it_is()
+        tool, groups = load(GROUPS, self._run) or (None, {})
+        self._groups: dict[tuple[str, ...], _Entry] = groups if tool == self._tool else {}
+        self._kept: dict[tuple[str, ...], _Entry] = {}
+        self._states: dict[str, State] = {}  # now
+        self._answers: dict[tuple[str, str], object] = {}
+
+    def find(self, files: Sequence[str]) -> bytes | None:
+        """The result for a group, if everything it depends on is unchanged."""
+        key = tuple(files)
+        entry = self._groups.get(key)
+        if entry is None:
+            return None
+        packed, states, answers, contents = entry
+        if any(self._answer(question, path) != answer for question, path, answer in answers):
+            return None
+        seen = dict(
+            zip(states, zip(states.values(), marshal.loads(contents), strict=True), strict=True)
+        )
+        known = Witness(seen, {(question, path): answer for question, path, answer in answers})
+        different = [path for path, state in states.items() if self._state(path) != state]
+        if not known.hold_the_same(different):
+            return None
+        self._kept[key] = packed, *_parts(known)
+        witness.also_read(known)
+        return packed
+
+    def keep(self, files: Sequence[str], packed: bytes, seen: Witness) -> None:
+        """Store a group's result, and what it depends on."""
+        if seen.is_whole:
+            self._kept[tuple(files)] = packed, *_parts(seen)
+
+    def save(self) -> None:
+        """Store the results of this run, in place of those of the last one."""
+        store.put(GROUPS, self._run, (self._tool, self._kept))
+
+    def _state(self, path: str) -> State:
+        if path not in self._states:
+            self._states[path] = state_of(path)
+        return self._states[path]
+
+    def _answer(self, question: str, path: str) -> object:
+        key = question, path
+        if key not in self._answers:
+            self._answers[key] = QUESTIONS[question](path)
+        return self._answers[key]
+
+
+def _parts(seen: Witness) -> tuple[dict[str, State], list[tuple[str, str, object]], bytes]:
+    states = {path: state for path, (state, _) in seen.seen.items()}
+    answers = [(question, path, answer) for (question, path), answer in seen.answers.items()]
+    return states, answers, marshal.dumps([content for _, content in seen.seen.values()])
