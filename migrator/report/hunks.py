@@ -1,4 +1,4 @@
-"""The changes in a file, hunk by hunk, and the diagnostics behind each."""
+"""The changes in a file, hunk by hunk, with the diagnostics that explain them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TODO = re.compile(r"\s*# TPU-TODO\[")
 
 @dataclass(frozen=True)
 class Part:
-    """A text of a file as shown to people: the whole file, or one cell of a notebook.
+    """A part of a file as reports show it: the whole file, or one cell of a notebook.
 
     ``cell`` counts from 1; 0: the file itself, or a notebook's metadata.
     """
@@ -31,7 +31,7 @@ class Part:
 
 
 class Explained:
-    """Changed lines, with the diagnostics that they change for, or a label."""
+    """Changed lines with the diagnostics that explain them, or else a label."""
 
     diagnostics: tuple[Diagnostic, ...]
     label: str
@@ -46,7 +46,7 @@ class Explained:
 
     @property
     def safety(self) -> Safety | None:
-        """The safety of its least safe edit; None if it isn't an edit of the tool's."""
+        """The safety of its least safe edit."""
         known = {d.safety for d in self.diagnostics}
         return Safety.UNSAFE if Safety.UNSAFE in known else Safety.SAFE
 
@@ -65,12 +65,12 @@ class Hunk(Explained):
     new_end: int
     before: tuple[str, ...]
     after: tuple[str, ...]
-    diagnostics: tuple[Diagnostic, ...] = ()  # the reason for the hunk; if empty, see `label`
-    label: str = ""  # otherwise its kind: "imports", "comments" or "metadata"
+    diagnostics: tuple[Diagnostic, ...] = ()  # what explains it, or else:
+    label: str = ""  # "imports", "comments" or "metadata"
 
 
 def parts(path_suffix: str, result: Result) -> list[Part]:
-    """The texts of a file that a migration may change, in file order."""
+    """The parts of a file, in file order."""
     if path_suffix != kinds.NOTEBOOK:
         return [Part(0, _lines(result.original), _lines(result.source))]
     try:
@@ -136,10 +136,10 @@ def _made(before: str, after: str, wanted: Iterable[Hunk]) -> str:
 
 
 def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
-    """The hunks that have to be applied together, for the finding at `diagnostic`.
+    """The hunks that have to be applied together to fix `diagnostic`.
 
-    Its own, those that share a diagnostic with one of them, the program's set-up, and
-    the imports of names that these use; the whole file if such an import replaces another.
+    Its own, all that share a diagnostic with one of these, the program's set-up, and the imports
+    that they need. All hunks of the file, if such an import replaces another one.
     """
     found = [h for h in hunks if diagnostic in h.diagnostics]
     while found:
@@ -154,7 +154,7 @@ def together(hunks: Sequence[Hunk], diagnostic: Diagnostic) -> list[Hunk]:
             or not words.isdisjoint(_imported(h.after) - _imported(h.before))
         ]
         if any(_imported(h.before) and h not in found for h in more):
-            more = list(hunks)  # otherwise the import would be missing for the others
+            more = list(hunks)  # the others need the import that is replaced
         if len(more) == len(found):
             break
         found = more
@@ -192,7 +192,7 @@ def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
 def _touching(
     start: int, end: int, made: Iterable[tuple[Diagnostic, Range]], lines: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
-    """The diagnostics that touch lines `start` to `end`, or the position between two lines."""
+    """The diagnostics whose edits touch lines `start` to `end`; if equal, the position before."""
     found: dict[Diagnostic, None] = {}
     for diagnostic, where in made:
         if (where.line, where.column) == (where.end_line, where.end_column):

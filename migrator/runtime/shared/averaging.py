@@ -1,6 +1,6 @@
-"""Gradients of ranks: the mean over all, exchanged once, behind the backward pass with the last.
+"""Averages gradients over the ranks, once, after the backward pass that completes them.
 
-A target says how counts and gradients are exchanged, and notes which gradients have come.
+Each target defines how counts and gradients are exchanged, and notes which gradients are ready.
 """
 
 import functools
@@ -46,9 +46,9 @@ class Averaging:
         self._ready.add(number)
 
     def begin(self, averages: bool) -> None:
-        """A forward pass, behind which gradients are averaged or not.
+        """Before a forward pass; ``averages``: whether its gradients will be averaged.
 
-        Raises RuntimeError where those of the last one are not all there.
+        Raises RuntimeError if the previous pass left parameters without gradients.
         """
         if self._averages and self._ready:
             raise RuntimeError(self._unfinished())

@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward that is not recorded: a second derivative, which would be lost, raises.
+    """A backward that isn't recorded: second derivatives raise, instead of being lost.
 
-    (torch's `once_differentiable` looks at the incoming gradients only.)
+    (torch's `once_differentiable` only checks the incoming gradients.)
     """
 
     @functools.wraps(backward)

@@ -1,7 +1,7 @@
-"""What transformers' `generate` encodes before it decodes: token ids, padded to a power of two.
+"""Pads the token ids that transformers' `generate` encodes to a power of two.
 
-They are padded on the right, and masked where encoder and decoder look. The masks are made here:
-where the model makes its own it asks whether anything is padded, which is another program.
+They are padded on the right, and masked in the encoder and in cross-attention. The masks are
+created here: a model that creates its own tests for padding, and would be compiled once more.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""`torch.distributed._functional_collectives`: exchanges that give new tensors, and gradients.
+"""`torch.distributed._functional_collectives`: exchanges that return new tensors, with gradients.
 
-torch's operators of that name call a group of C++, and their gradients the same ones. Here they are
-made of what the group has. An exchange is over when it returns, so nobody has to wait for it.
+torch's operators of these names need a process group in C++, and so do their gradients. Here they
+use the methods of the target's group. An exchange has ended when it returns: nothing waits for it.
 """
 
 from typing import Any

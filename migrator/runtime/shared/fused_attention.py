@@ -1,7 +1,7 @@
-"""Attention as flash_attn and xformers call it, by torch's own: their kernels are for CUDA only.
+"""The functions of flash_attn and xformers, on torch's attention: their kernels need CUDA.
 
-Both have (batch, tokens, heads, dim) where torch has (batch, heads, tokens, dim). flash_attn's last
-query sees as far as its last key, however many of each there are; torch's first sees the first.
+Both use (batch, tokens, heads, dim), torch (batch, heads, tokens, dim). With more keys than
+queries, flash_attn's causal mask aligns the last query with the last key, torch's the first ones.
 """
 
 from typing import Any
@@ -27,13 +27,13 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Tensor:
-    """`flash_attn.flash_attn_func`; queries may have a multiple of the heads of keys."""
+    """`flash_attn.flash_attn_func`; queries may have a multiple of the keys' heads."""
     _refuse(softcap=softcap, alibi_slopes=alibi_slopes, return_attn_probs=return_attn_probs)
     queries, keys = q.shape[1], k.shape[1]
     left, right = _limits(causal, window_size)
     mask = None
     if right == 0 and left is None and queries == keys:
-        causal = True  # which the kernels know
+        causal = True  # needs no mask
     else:
         causal = False
         if left is not None or (right is not None and right < queries - 1):
@@ -70,9 +70,9 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Tensor:
-    """`flash_attn.flash_attn_varlen_func`: sequences one behind the other, (tokens, heads, dim).
+    """`flash_attn.flash_attn_varlen_func`: concatenated sequences, (tokens, heads, dim).
 
-    A mask keeps them apart: time and memory grow with the square of all tokens together.
+    A mask separates them, so time and memory grow with the square of the total length.
     """
     _refuse(
         softcap=softcap, alibi_slopes=alibi_slopes, return_attn_probs=return_attn_probs,
@@ -115,8 +115,8 @@ def memory_efficient_attention(
 ) -> Tensor:
     """`xformers.ops.memory_efficient_attention` of (batch, tokens, heads, dim).
 
-    Also of (batch, tokens, dim), and of (batch, tokens, groups, heads, dim). ``op``, which chooses
-    a kernel, chooses nothing here.
+    Also of (batch, tokens, dim) and (batch, tokens, groups, heads, dim). ``op``, the choice of a
+    kernel, is ignored.
     """
     causal = isinstance(attn_bias, LowerTriangularMask)
     bias = attn_bias if isinstance(attn_bias, Tensor) else None
@@ -149,7 +149,7 @@ def _attend(
     causal: bool,
     scale: float | None,
 ) -> Tensor:
-    """torch's attention of (batch, tokens, heads, dim)."""
+    """torch's attention, for (batch, tokens, heads, dim)."""
     grouped = {"enable_gqa": True} if q.shape[2] != k.shape[2] else {}
     result = F.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask, dropout_p=dropout,
@@ -178,9 +178,9 @@ def _to_end(tokens: int, like: Tensor) -> Tensor:
 
 
 def _sequences(tokens: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each of (tokens, …): the number of its sequence, and its place from that one's end.
+    """For each token: the number of its sequence, and its position, counted from the end of that.
 
-    Tokens behind the last sequence (of a buffer of fixed length) belong to none of them.
+    Tokens after the last sequence, as in a buffer of fixed length, belong to none.
     """
     ends = starts.to(tokens.device)[1:]
     place = torch.arange(tokens.shape[0], device=tokens.device)

@@ -1,12 +1,11 @@
-"""transformers' `generate`: one program for all tokens, in place of one for each length.
+"""transformers' `generate`: one program for all tokens, instead of one for each length.
 
-As it stands the cache grows with each token, and so do the token ids, the masks and what is
-computed from them: shapes that are compiled anew each time. Here the cache is transformers' own
-`StaticCache`, of a length that is a power of two (static_caches.py). The prompt is padded on the
-right to a power of two, behind everything that counts: its own tokens never look there, and what is
-in the cache of it is written over before a later token looks. The token ids stay on the CPU, and
-with them logits processors, sampling and stopping criteria; a token's program gets its id and its
-position, makes its mask itself, and gives its logits.
+By default the cache, the token ids and the masks grow with each token, and each new shape is
+compiled. Here the cache is transformers' own `StaticCache`, and its length a power of two
+(static_caches.py). The prompt is padded on the right to a power of two: its own tokens don't attend
+to the padding, whose entries in the cache are overwritten before later tokens could. Token ids stay
+on the CPU, and with them logits processors, sampling and stopping criteria. A token's program gets
+the id and the position, creates its mask, and returns the logits.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Greedy text of transformers' `generate`: each token that is chosen stays on the device.
+"""Greedy decoding with transformers' `generate`: chosen tokens stay on the device.
 
-The next call of the model takes it there, so that the device does not wait for the host. The host
-reads tokens some calls later. Where it then sees that all texts had ended, it drops what came
-behind; that was computed in vain, and nobody was there to see it.
+The model's next call uses them there, so the device doesn't wait for the host. The host reads
+tokens some calls later. If it finds that all texts had ended, it drops the tokens after that;
+computing them had no other effect.
 """
 
 import inspect

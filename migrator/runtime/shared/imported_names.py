@@ -20,7 +20,7 @@ def of_torch() -> Functions:
 
 
 def renew(before: Functions) -> None:
-    """Let `from torch import matmul` above set-up mean what `torch.matmul` does from here on."""
+    """Update names like `matmul` from `from torch import matmul` to torch's new functions."""
     replaced: dict[int, tuple[Any, Any]] = {}
     for (module, name), value in before.items():
         now = getattr(sys.modules.get(module), name, value)

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-# One layer in one direction over (time, batch, features), from kind, input, states, weights, bias
-# and whether it runs backwards: its outputs and last states.
+# Runs one layer in one direction over (time, batch, features). Arguments: kind, input, states,
+# weights, bias, whether it runs backwards. Returns its outputs and last states.
 Loop = Callable[[str, Tensor, Sequence[Tensor], Sequence[Tensor], bool, bool], Any]
 
 
@@ -21,8 +21,8 @@ def layered(
     is_ours: Callable[[Tensor], bool],
     short: int = 0,
 ) -> Callable[..., Any]:
-    """The function of `torch._VF` by `loop`; `unrolled` for other tensors, packed sequences, and
-    up to `short` steps."""
+    """A function of `torch._VF` that uses `loop`; but `unrolled` for other tensors, for packed
+    sequences, and up to `short` steps."""
 
     @functools.wraps(unrolled)
     def run(*args: Any) -> Any:
@@ -57,5 +57,5 @@ def layered(
 
 
 def let_packed_tell_device() -> None:
-    """Packed sequences know `is_cuda` alone, which migrated code asks for by `.device`."""
+    """Packed sequences only have `is_cuda`; migrated code uses `.device`."""
     PackedSequence.device = property(lambda self: self.data.device)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Lightning's ranks, which torchrun has started: they train as by its strategy "ddp"."""
+"""Lightning with ranks that torchrun has started: its strategy "ddp" on this target."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
 
 
 def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Stock makes the model call its `training_step`, which is not a forward pass to compile."""
+    """Call a step with `run`: Lightning calls it through `forward`, which is compiled."""
     return model.run(getattr(module, name), *args, **kwargs)
 
 

@@ -1,8 +1,8 @@
-"""Lightning's `accelerator="tpu"`, which 2.6 has for TPUs that torch_xla shows it, and for float32.
+"""Lightning's `accelerator="tpu"` on any target; Lightning 2.6 itself needs torch_xla and float32.
 
-Here it is one device of this target, which Lightning trains on as on one GPU: the same hooks, the
-same precisions but for bfloat16 in place of float16, the same checkpoints. Ranks that torchrun has
-started have one each, and train as by Lightning's strategy "ddp".
+It is one device, on which Lightning trains as on one GPU: with the same hooks, checkpoints and
+precisions, except that bfloat16 replaces float16. Ranks that torchrun has started have one device
+each, and train with Lightning's strategy "ddp".
 """
 
 import functools
@@ -18,15 +18,15 @@ from .imported import when_imported
 
 NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
 
-OfRanks = Callable[[Any], Any]  # of the strategy that it is made of
+OfRanks = Callable[[Any], Any]  # a strategy -> the same with ranks
 
-# Import names: a package of its own, and a part of `lightning`.
+# Lightning's names for import: as a separate package, and as part of `lightning`.
 _FABRIC = ("lightning.fabric", "lightning_fabric")
 _TRAINER = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _started(variable: str = "LOCAL_WORLD_SIZE") -> int:
-    """How many processes a launcher has started, on this host or (WORLD_SIZE) altogether."""
+    """How many processes a launcher has started, on this host or in total (WORLD_SIZE)."""
     return int(os.environ.get(variable) or 1)
 
 
@@ -143,7 +143,7 @@ def _is_plain(strategy: str) -> bool:
 
 
 def install(boundary: Callable[[], None], of_ranks: OfRanks | None = None) -> None:
-    """Mend Lightning; ``boundary`` ends what is traced of a step, where that has to be said.
+    """Patch Lightning; ``boundary`` ends the recording of a step, on targets that need it.
 
     ``of_ranks`` makes the strategy "ddp" with ranks of this target; None: it has one device.
     """

@@ -14,11 +14,11 @@ MapLocation = Any  # None, str, torch.device, a dict of places, or a callable, a
 def load(f: Any, map_location: MapLocation = None, **kwargs: Any) -> Any:
     """`torch.load` that also puts tensors on the device.
 
-    ``map_location`` None: what was saved from a GPU there, and modules, of which the device's own
-    files do not say where they were; all else on the CPU. A device or its name: there; "cuda" means
-    the device here. A dict: by the place that the file names. A callable: as in `torch.load`, given
-    CPU storages. Moved are the tensors in dicts, lists, tuples and modules, at any depth. The other
-    arguments, and the errors, are those of `torch.load`.
+    ``map_location`` None: tensors saved from a GPU go to the device, and so do modules, because
+    files written on the device don't tell; all others to the CPU. A device or its name: all go
+    there; "cuda" means the device. A dict: by the device in the file. A callable: as in
+    `torch.load`, called with CPU storages. Tensors are moved in dicts, lists, tuples and modules,
+    at any depth. Other arguments and errors are those of `torch.load`.
     """
     if isinstance(map_location, (str, torch.device, int)):
         if not _is_device(map_location):
@@ -55,8 +55,8 @@ def _is_device(place: str | torch.device | int) -> bool:
 def _move(
     value: Any, belongs: Callable[[torch.Tensor], bool], modules: bool, done: dict[int, Any]
 ) -> Any:
-    """``value`` with the tensors that belong there on the device, and ``modules`` in any case;
-    containers stay the same ones."""
+    """``value`` with tensors that belong there on the device; if ``modules``, all of modules, too.
+    Containers stay the same objects."""
     if id(value) in done:
         return done[id(value)]
     result = value

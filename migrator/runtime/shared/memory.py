@@ -1,7 +1,7 @@
 """Memory figures, in bytes, under the names of ``torch.cuda``.
 
-They are what the platform tells of one device; on a CPU, which tells nothing, the figures are 0 and
-the dictionary is empty.
+They are the platform's figures for one device. A CPU has none: they are 0, and the dictionary is
+empty.
 """
 
 import warnings

@@ -19,9 +19,9 @@ _STEP = {
 
 
 def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
-    """The call of the model for the prompt, padded to a length that comes again.
+    """The call of the model for the prompt, padded to a length that other prompts share.
 
-    Where its cache is still to be made, by the types that it finds, it is not compiled.
+    If the cache takes its dtype from this call, the call isn't compiled.
     """
 
     @functools.wraps(stock)
@@ -59,9 +59,9 @@ def filled(model: Any, inputs: Any, width: int, length: int) -> Any:
 
 
 def _padded(ids: Any, given: Any, limit: int) -> tuple[Any, Any]:
-    """Token ids, and what is as long as they are.
+    """Pad token ids and inputs of the same length with their last value.
 
-    By what is last: a position that some models look for the largest of stays it.
+    So the largest position, which some models look for, stays the same.
     """
     length = ids.shape[1]
     more = bucket(length, limit) - length

@@ -11,9 +11,9 @@ _divided = _optim_utils._get_fqn_to_fsdp_param_info
 
 
 def _or_none(model: nn.Module) -> Any:
-    """What torch has divided among ranks, of which it asks the first for the ranks and a device.
+    """torch's table of divided parameters, whose first entry gives it the ranks and a device.
 
-    Of a model where nothing is divided, a name that no parameter has answers that.
+    Here nothing is divided: an entry whose name no parameter has provides both.
     """
     found: Any = _divided(model)
     units = FullyShardedDataParallel.fsdp_modules(model)

@@ -1,8 +1,8 @@
-"""Whether a program's own logits processors and stopping criteria may get tensors of the CPU.
+"""Whether a program's own logits processors and stopping criteria may get CPU tensors.
 
-They do where nothing in their reach is on the device or names it: then all that they compute comes
-from what they are given. What is in reach are their attributes, the variables of their code, and
-those of the functions that it names.
+They may if nothing within their reach is on the device or names it: then they only compute with
+what they are given. Within reach are their attributes, the variables of their code, and those
+of the functions that it names.
 """
 
 from collections.abc import Iterator

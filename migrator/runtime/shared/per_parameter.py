@@ -16,12 +16,12 @@ NEEDED_BY = "replicate"
 
 
 class ReplicatedModule(FSDPModule):
-    """A module that `replicate` was called on. When torch would gather or free is of no concern."""
+    """A module that `replicate` was called on; methods for gathering and freeing do nothing."""
 
     _part: "Part"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A slice of a container, `layers[1:]`, has the container's own class."""
+        """A slice of a container, such as `layers[1:]`, has the container's original class."""
         return cls.__mro__[cls.__mro__.index(FSDPModule) + 1](*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ class ReplicatedModule(FSDPModule):
         return self if async_op else None
 
     def wait(self) -> None:
-        """Of the result of `unshard`."""
+        """There is nothing to wait for."""
 
     def _unneeded(self, *args: object, **kwargs: object) -> None:
         """Has no effect on numbers if parameters are whole."""
@@ -111,9 +111,9 @@ def _cast(values: Any, kind: torch.dtype) -> Any:
 
 
 class PartsAveraging(Averaging):
-    """The gradients that a backward pass has brought become the mean, but those of parts that wait.
+    """Averages the gradients of a backward pass, except those of parts that postpone it.
 
-    As with torch's, a parameter has one on all ranks or on none.
+    As in torch, a parameter must have one on all ranks or on none.
     """
 
     def __init__(self, module: nn.Module, trained: list[nn.Parameter], owners: list[Part]) -> None:
@@ -137,13 +137,13 @@ def replicate(
 ) -> Any:  # fmt: skip
     """`torch.distributed.fsdp.fully_shard`, where **each rank has all parameters**.
 
-    After each `backward()` gradients are the mean over the ranks, exchanged in one program for the
-    whole model. ``mp_policy`` casts parameters, inputs and results as torch's does, and float16
-    becomes bfloat16; gradients are exchanged in the precision that the optimizer sees. How torch
-    divides parameters, and when it gathers them, is not needed.
+    After each `backward()`, gradients are averaged over the ranks, in one program for the whole
+    model. ``mp_policy`` casts parameters, inputs and results as in torch, but float16 becomes
+    bfloat16; gradients are exchanged in the optimizer's precision. Options for dividing and
+    gathering parameters are ignored.
 
-    Raises ValueError, at the first forward pass, where ranks begin with different parameters; and
-    NotImplementedError for a mesh, parameters on the CPU or ignored ones.
+    Raises ValueError, in the first forward pass, if ranks start with different parameters; and
+    NotImplementedError for a mesh, and for parameters on the CPU or ignored ones.
     """
     modules, mixed = module if isinstance(module, list) else [module], mp_policy
     why = None

@@ -1,6 +1,6 @@
 """torch.profiler's interface to the device's profiler; TensorBoard and XProf open its traces.
 
-torch's own sees the host only: the device's work is one program to it.
+torch's own profiler only sees the host: to it, the device's work is a single call.
 """
 
 import gzip
@@ -22,8 +22,8 @@ class profile:
 
     A trace goes where ``on_trace_ready`` says: `tensorboard_trace_handler(folder)` and
     `export_chrome_trace(file)` write what TensorBoard's profile plugin opens (plugins/profile/…,
-    beside the file). What torch measures besides (shapes, memory, FLOPs, modules) XProf shows by
-    itself: the options for it are taken and not used.
+    beside the file). Options for shapes, memory, FLOPs and modules are ignored: XProf always shows
+    them.
     """
 
     def __init__(

@@ -12,14 +12,13 @@ import torch
 
 @dataclass(frozen=True)
 class Target:
-    """What a target knows of calls that come again.
+    """How a target runs the calls of a model.
 
-    Within ``hurried`` what comes is compiled at once: before its code has run once, if it may trust
-    transformers' models, and without a look at what may have changed, if it is alone with them.
-    Within ``as_it_is`` it is not compiled. ``in_thread`` lets another thread use the device.
-    ``boundary`` ends each call of a model. ``of_model`` makes one program of a
-    function that calls a model. Within ``apart`` nothing is on the device but what models are
-    given, or is within ``there``.
+    Within ``hurried`` they are compiled at once. Its arguments: whether that may happen before the
+    code has run once, and whether only transformers' code runs, so that nothing has to be checked
+    for changes. Within ``as_it_is`` nothing is compiled. ``in_thread`` lets another thread use the
+    device. ``boundary`` ends what is recorded of a call. ``of_model`` turns a function that calls a
+    model into one program. Within ``apart`` only models use the device, and code in ``there``.
     """
 
     hurried: Callable[..., AbstractContextManager[None]]
@@ -34,18 +33,18 @@ class Target:
 
 
 class Call:
-    """A call of `generate` that runs, with ids on the CPU where they could be brought there."""
+    """A running call of `generate`; ``on_cpu``: its token ids were moved to the CPU."""
 
     def __init__(self, hurry: Callable[..., None], on_cpu: bool, alone: bool) -> None:
         self.hurry, self.on_cpu = hurry, on_cpu
-        self.alone = alone  # no code of the program runs in it
+        self.alone = alone  # none of the program's own code runs in it
         self.cache: Any = None  # of fixed length, if it has one
-        self.layers: list[Any] = []  # of it, with what the decoder has seen of its own
-        self.makes_masks = False  # whether the model makes the masks of the cache's length
+        self.layers: list[Any] = []  # the cache's, for the decoder's self-attention
+        self.makes_masks = False  # whether the model creates masks as long as the cache
         self._mask: Any = None
 
     def begin(self, model: Any, settings: Any, cache: Any, library: Any) -> None:
-        """It has a cache of fixed length."""
+        """Start with a cache of fixed length."""
         self.cache, kind = cache, type(model)
         self.layers = getattr(cache, "self_attention_cache", cache).layers
         self.hasten(model, settings)
@@ -62,15 +61,15 @@ class Call:
         return self.cache is not None and given.get("cache") is self.cache
 
     def hasten(self, model: Any, settings: Any) -> None:
-        """The programs will be used again. A call adds hooks that record the modules inside."""
+        """Compile at once; but first run code whose inner outputs are recorded, by hooks."""
         recording = (settings, model.config)
         trusting = not any(x.output_attentions or x.output_hidden_states for x in recording)
         self.hurry(trusting, self.alone and _is_theirs(model))
 
     def mask(self, mask: Any, ids: Any) -> Any:
-        """That of the prompt, and of all tokens that may come, on the device.
+        """The mask of the prompt and of all tokens that may follow, on the device.
 
-        There is always one: without, some models make one of the length so far.
+        Always given: otherwise some models create one of the present length.
         """
         if self._mask is None:
             mask = torch.ones_like(ids) if mask is None else mask

@@ -16,7 +16,7 @@ def scaled_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`F.scaled_dot_product_attention`; 0 for queries that may see no key."""
+    """`F.scaled_dot_product_attention`; 0 for queries without any key to attend to."""
     if enable_gqa:
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)

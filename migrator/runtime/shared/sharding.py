@@ -1,4 +1,4 @@
-"""Tensor parallel models: each device has a part of some layers, by rules on layer names."""
+"""Tensor parallelism: some layers, chosen by name, are divided among the devices."""
 
 import difflib
 import re
@@ -19,17 +19,17 @@ _DIVIDED = {"column": 0, "row": 1, "replicated": None}
 
 
 def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> Model:
-    """Move ``model`` to the devices, each with its part of the layers that ``table`` names.
+    """Move ``model`` to the devices, and divide the layers that ``table`` names among them.
 
-    Keys are names of layers, in which `*` stands for one part: "blocks.*.attn.q". "column": each
-    device computes a part of the outputs. "row": from a part of the inputs, and the devices' sums
-    are added up (an all-reduce). "replicated": each has the whole layer, and its input is gathered
-    first, so that there is nothing to add up. A layer that is not named is whole on each device.
+    Its keys are layer names, in which `*` stands for one part: "blocks.*.attn.q". "column": each
+    device computes a part of the outputs. "row": each uses a part of the inputs, and an all-reduce
+    adds up the results. "replicated": each has the whole layer, and the input is gathered first, so
+    no all-reduce is needed. Layers that aren't named are whole on each device.
 
-    Weights go to the devices one by one; if ``device`` is the CPU, all of them go there. With one
-    device nothing is divided; the table is checked all the same. Raises ValueError, in one line,
-    for a rule that matches no layer, that says another word, or that divides what cannot be
-    divided by the number of devices.
+    Weights are moved one by one; if ``device`` is the CPU, all of them go there. With a single
+    device nothing is divided, but the table is still checked. Raises ValueError for a rule that
+    matches no layer, has another word, or divides a dimension that isn't a multiple of the number
+    of devices.
     """
     if torch.device(device).type == "cpu":
         return model.to(device)
@@ -51,7 +51,7 @@ def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> 
 def _plan(
     model: nn.Module, table: Mapping[str, str], count: int
 ) -> tuple[dict[int, int], list[nn.Module], Counter[str]]:
-    """The divided dimension by tensor's id, layers with gathered input, and their number."""
+    """Divided dimensions by tensor id, layers with gathered inputs, number of layers by word."""
     layers = {name: m for name, m in model.named_modules() if _weight(m) is not None}
     divided: dict[int, int] = {}
     gathered, kinds, named = [], Counter[str](), set[str]()

@@ -1,8 +1,8 @@
-"""Sparse tensors on the device. XLA has none: they are dense, and know their entries.
+"""Sparse tensors on the device. XLA has none: they become dense, and remember their entries.
 
-So are those that move there, and those that `torch.sparse_coo_tensor` and
-`torch.sparse.FloatTensor` make there, which copy their values. What else takes sparse tensors is
-torch's.
+This holds for those that move there and for those that `torch.sparse_coo_tensor` and
+`torch.sparse.FloatTensor` create there, which copy their values. Other functions for sparse tensors
+are unchanged.
 """
 
 import functools
@@ -30,10 +30,10 @@ def _is_there(*arguments: Any) -> bool:
 
 
 def dense(indices: Any, values: Any, size: Any = None, dtype: torch.dtype | None = None) -> Tensor:
-    """The dense tensor of shape ``size`` with ``values`` at ``indices``, summed where one is twice.
+    """The dense tensor of shape ``size`` with ``values`` at ``indices``; duplicates are summed.
 
     ``indices``: (sparse dimensions, entries); ``values``: (entries, dense dimensions…). Gradients
-    reach the values. Without a size it ends with the last entry.
+    reach the values. Without ``size``, the largest indices determine it.
     """
     indices = torch.as_tensor(indices, device=DEVICE_TYPE)
     values = torch.as_tensor(values, dtype=dtype, device=DEVICE_TYPE)
@@ -49,7 +49,7 @@ def dense(indices: Any, values: Any, size: Any = None, dtype: torch.dtype | None
 
 
 def _coalesced(tensor: Tensor) -> Tensor:
-    """With each index only once, in the order of the elements."""
+    """Sorted, with values of the same index summed."""
     indices, values, done = getattr(tensor, _ENTRIES)
     if done:
         return tensor
@@ -73,7 +73,7 @@ _OF_ENTRIES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def _known(stock: Callable[..., Any], of_entries: Callable[[Tensor], Any]) -> Callable[..., Any]:
-    """A method of sparse tensors, also for dense ones that know their entries."""
+    """A method of sparse tensors, also for dense ones that remember their entries."""
 
     @functools.wraps(stock)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Which cache a call of transformers' `generate` can have: of a fixed length, where that is known.
+"""Caches of a fixed length for transformers' `generate`, for models known to work with one.
 
-A layer with a sliding window keeps all tokens, too, and its mask shows them the window: what rolls
-is another program for each token until it is full. What the decoder looks up of the encoder is a
-cache of its own.
+Layers with a sliding window keep all tokens, too; the mask limits attention to the window. A cache
+that rolls would need another program for each token until it is full. The encoder's keys and
+values, for cross-attention, are a cache of their own.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ EMPTY, FILLED = _Filled(False), _Filled(True)
 
 
 def bucket(length: int, limit: int | None) -> int:
-    """The next power of two from ``length`` on, but at most ``limit`` if that is enough."""
+    """The first power of two that isn't below ``length``; ``limit`` if that is less but enough."""
     power = max(_LEAST, 1 << (length - 1).bit_length())
     return power if limit is None else max(length, min(power, limit))
 
@@ -51,14 +51,14 @@ def why_growing(model: Any, settings: Any, mode: Any) -> str:
 
 
 def is_static(cache: Any) -> bool:
-    """Whether it was created by `make` for a decoder without encoder."""
+    """Whether it is a cache that `make` creates for a model without encoder."""
     return type(cache).__name__ == "StaticCache" and all(
         type(layer).__name__ == "StaticLayer" for layer in cache.layers
     )
 
 
 def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length: int) -> Any:
-    """A cache for at least ``length`` tokens; None if its layers keep other state."""
+    """A cache for at least ``length`` tokens; None if the model's layers keep other state."""
     config = model.config.get_text_config(decoder=True)
     limit = getattr(config, "max_position_embeddings", None)
     lengths = [bucket(max(length, settings.max_cache_len or 0), limit)]
@@ -83,7 +83,7 @@ def make(library: Any, model: Any, settings: Any, given: Any, batch: int, length
 
 @contextlib.contextmanager
 def empty(layers: list[Any]) -> Iterator[None]:
-    """In this context, the layers of a cache get their first tokens."""
+    """In this context, the layers count as empty: they get a prompt."""
     for layer in layers:
         layer.is_empty = True
     try:
@@ -94,7 +94,7 @@ def empty(layers: list[Any]) -> Iterator[None]:
 
 
 def writing(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`StaticLayer.update`. The first tokens are one copy; at places by number each is its own."""
+    """`StaticLayer.update`, which copies each token to its index: a prompt needs just one copy."""
 
     @functools.wraps(stock)
     def update(self: Any, keys: torch.Tensor, values: torch.Tensor, *args: Any, **rest: Any) -> Any:

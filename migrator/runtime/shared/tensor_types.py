@@ -11,7 +11,7 @@ NEEDED_BY = "Tensor( set_default_tensor_type"
 
 
 class _TensorType(type):
-    """A type that makes device tensors of one dtype, by the rules of torch's old constructors."""
+    """A type that creates device tensors of one dtype, like torch's legacy constructors."""
 
     dtype: torch.dtype
 
@@ -153,9 +153,9 @@ _default_device = "cpu"  # of `torch.Tensor(...)`
 
 
 def set_default_tensor_type(kind: Any) -> None:
-    """New tensors are of this type from here on, those of `torch.Tensor(...)` as well.
+    """Let new tensors have this type from here on, also those of `torch.Tensor(...)`.
 
-    ``kind`` is what ``cast`` takes. torch.set_default_device alone does not reach `torch.Tensor`.
+    ``kind``: as for ``cast``. torch.set_default_device alone doesn't affect `torch.Tensor`.
     """
     global _default_device
     device, dtype = _meaning(kind)
@@ -165,7 +165,7 @@ def set_default_tensor_type(kind: Any) -> None:
 
 
 def install(env: object = None) -> None:
-    """Let `torch.Tensor(...)` follow ``set_default_tensor_type``, and read lists of tensors.
+    """Let `torch.Tensor(...)` follow ``set_default_tensor_type``, and accept lists of tensors.
 
     torchax 0.0.13 raises for `torch.Tensor([loss, other])`.
     """

@@ -1,9 +1,9 @@
-"""Text that grows, in a buffer of a length that is a power of two.
+"""Growing text in a buffer whose length is a power of two.
 
-A tensor that is joined with each new token has a new shape each time, and each is compiled anew.
-Here a model is given the buffer, padded on the right, and what it says of the last token is
-chosen by a position that is a tensor. That is the same only for a model whose output at a position
-depends on nothing behind it, as with causal attention.
+With `torch.cat`, each new token makes a new shape, which has to be compiled. Here the model gets
+the whole buffer, padded on the right, and its output for the last token is selected by a position
+that is a tensor. The results are only the same if outputs don't depend on later tokens, as with
+causal attention.
 """
 
 import torch

@@ -1,10 +1,10 @@
 """Masks of `nn.TransformerEncoder` and `nn.TransformerDecoder`.
 
-In each call torch compares a mask with the causal one, to tell its kernels. That reads a value of
-the device, which a compiled step has not; the mask itself says the same to the scores.
+In each call torch tests whether a mask is causal, to choose a kernel. That reads a value from the
+device, which a compiled step can't; with the mask itself the results are the same.
 
-Without gradients, a GPU's encoder computes none of the padding behind a text, and gives 0 there.
-Other devices compute it: a program that takes the mean over all places sees the difference.
+Without gradients, the encoder on a GPU skips the padding after a text, and returns 0 there. Other
+devices compute it, which changes, for example, a mean over all positions.
 """
 
 import functools
@@ -28,7 +28,7 @@ def _is_causal(mask: object, is_causal: bool | None = None, size: int | None = N
 
 
 def _leaves_padding_out(encoder: Any, src: Tensor) -> bool:
-    """Whether torch 2.9's encoder does on a GPU, for a batch with a mask of its padding alone."""
+    """Whether torch 2.9 would skip padding on a GPU, for a batch with only a padding mask."""
     first = encoder.layers[0]
     if torch.is_grad_enabled() and any(t.requires_grad for t in (src, *first.parameters())):
         return False

@@ -30,15 +30,14 @@ optimizer_states.install()
 class UnshardedDataParallel(Stock):
     """`torch.distributed.fsdp.FullyShardedDataParallel` with ``ShardingStrategy.NO_SHARD``.
 
-    **Each rank has all parameters**, gradients and states of the optimizer, whatever the strategy
-    says. Modules are wrapped as the policy says, moved to the device, and gradients are the mean
-    over the ranks after each `backward()`, exchanged in one program; not within `no_sync()`.
-    ``mixed_precision`` casts parameters, inputs, buffers and what is exchanged as torch's does, and
-    float16 becomes bfloat16. State dicts of each type are whole. How torch gathers and prefetches
-    is not needed; such options are taken and not used.
+    **Each rank has all parameters**, gradients and optimizer states, for every strategy. Modules
+    are wrapped according to the policy and moved to the device. After each `backward()` outside
+    `no_sync()`, gradients are averaged over the ranks, in one program. ``mixed_precision`` casts
+    parameters, inputs, buffers and exchanged gradients as in torch, but float16 becomes bfloat16.
+    State dicts of all types are whole. Options for gathering and prefetching are ignored.
 
-    Raises ValueError where ranks begin with different parameters and there is no
-    ``sync_module_states``; and NotImplementedError for another process group, a mesh,
+    Raises ValueError if ranks start with different parameters and ``sync_module_states`` is
+    False; and NotImplementedError for another process group, a mesh,
     ``param_init_fn``, parameters on the CPU or without memory, and gradients in low precision.
     """
 
@@ -87,12 +86,12 @@ class UnshardedDataParallel(Stock):
         self._state_dict_type = StateDictType.FULL_STATE_DICT
         self._state_dict_config: Any = FullStateDictConfig()
         self._optim_state_dict_config: Any = FullOptimStateDictConfig()
-        self._streams: dict[str, Any] = {}  # of torch 2.0, which programs pass to each other
+        self._streams: dict[str, Any] = {}  # torch 2.0's; programs pass it on to other wrappers
 
-    # ---- whose is what --------------------------------------------------------------------------
+    # ---- modules and their parameters -----------------------------------------------------------
 
     def _own_modules(self, module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-        """The modules that no inner wrapper has, with their names."""
+        """The modules outside of inner wrappers, with their names."""
         if isinstance(module, Stock) or module in self._ignored_modules:
             return
         yield prefix, module
@@ -188,7 +187,7 @@ class UnshardedDataParallel(Stock):
         module: nn.Module, recurse: bool = True, writeback: bool = True, rank0_only: bool = False,
         offload_to_cpu: bool = False, with_grads: bool = False,
     ) -> Iterator[None]:  # fmt: skip
-        """Parameters are whole, and have their names without FSDP. Not on the CPU."""
+        """In this context, parameters have their full precision; offloading isn't supported."""
         if offload_to_cpu:
             raise NotImplementedError("summon_full_params with offload_to_cpu=True")
         if rank0_only and writeback:
@@ -274,10 +273,10 @@ def say_that_memory_is_whole(name: str) -> None:
 
 
 class UnitsAveraging(Averaging):
-    """Gradients of what is wrapped: those of a unit become the mean together, as torch's do.
+    """Averages the gradients of each wrapped unit together, as torch does.
 
-    A parameter without one has zeros then. What has been averaged and is added to is exchanged by
-    itself where it is sent in lower precision.
+    A parameter without a gradient gets zeros. In lower precision, gradients that were averaged
+    before are kept apart, so that only the new ones are sent.
     """
 
     def __init__(self, root: UnshardedDataParallel, units: list[Any]) -> None:
@@ -296,7 +295,7 @@ class UnitsAveraging(Averaging):
                 self._nodes.append(node)
 
     def _kind(self, parameter: Tensor) -> torch.dtype | None:
-        """The precision in which it is sent."""
+        """The precision in which its gradient is sent."""
         mixed = self._of[id(parameter)].mixed_precision
         return mixed.reduce_dtype or mixed.param_dtype
 

@@ -1,8 +1,8 @@
 """Reads of values: `.item()`, `bool()`, `.cpu()`, the indices of a mask.
 
-torch_xla evaluates such a value alone, and everything else stays recorded. In a loop whose
-iterations depend on values and don't end with a sync (an adaptive solver in a library), each
-would read a larger graph, and compile it: time and memory grow with the square of their number.
+torch_xla evaluates only such a value; all other operations stay recorded. In a loop that reads
+values and has no sync (an adaptive solver in a library), each iteration would compile a larger
+graph: time and memory grow with the square of the number of iterations.
 """
 
 import functools
@@ -22,12 +22,12 @@ from .kernels import Kernel, replace_all, stock
 
 NEEDED_BY = "<loop> <unusual>"
 
-_ENOUGH = 2  # one program for a value read once a step, more for graphs that grow
+_ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 
 Place = tuple[CodeType, int]
 
-# Programs that were compiled for reads, within the step of that number.
+# By place: the number of the step, and how many programs were compiled in it.
 _compiled: dict[Place, tuple[int, int]] = {}
 
 
@@ -36,7 +36,7 @@ def _count(counter: str) -> int:
 
 
 def _place() -> Place | None:
-    """The instruction outside torch and this package that reads."""
+    """The instruction that reads, outside torch and this package."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_READER):
         frame = frame.f_back  # type: ignore[assignment]
@@ -44,11 +44,11 @@ def _place() -> Place | None:
 
 
 def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
-    """The result of ``read``; if its programs are new again and again, all recorded operations run.
+    """The result of ``read``; if it compiles again and again, all recorded operations run first.
 
-    Live tensors are then computed before the value, as in eager torch, and the next iteration
-    starts with data: its program is the previous one. Ranks keep torch_xla's behaviour: if one
-    reads alone, it must not run collectives that the others don't take part in.
+    Then the next iteration starts with computed tensors, and can use the same program. With several
+    ranks torch_xla's behaviour stays: a rank that reads alone must not run collectives in which the
+    others don't take part.
     """
     if tensor.device.type != DEVICE_TYPE or _XLAC._xla_get_replication_devices_count():
         return read()

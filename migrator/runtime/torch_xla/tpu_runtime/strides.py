@@ -1,8 +1,8 @@
-"""What depends on a view's strides: whether `contiguous()` and `reshape` copy.
+"""Gives views torch's strides, which decide whether `contiguous()` and `reshape` copy.
 
-torch_xla 2.9 has no strides: `x.t().contiguous()` stays a view, so that a write reaches x. Here the
-way from the base to a view is repeated on a tensor without memory, which has torch's strides.
-A tensor that is no view counts as contiguous, as results of `x.t() + 1` are not in torch.
+torch_xla 2.9 has no strides: `x.t().contiguous()` is still a view, and a write to it changes x.
+Here the steps from the base to a view are repeated on a meta tensor, which has torch's strides.
+Tensors that aren't views count as contiguous; in torch, the result of `x.t() + 1` isn't.
 """
 
 import functools
@@ -19,15 +19,15 @@ from .kernels import substitute
 
 NEEDED_BY = "<unusual>"
 
-# Memories that `x.data = y` has replaced, and how many of them: their views have strides.
+# The memories that `x.data = y` replaced, by tensor: older views still have their strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()
-_OLDER = 8
-# Whether any view has elements in several places: before that, writes aren't checked.
+_OLDER = 8  # at most, for each tensor
+# Whether any view exists that shows an element more than once: until then writes aren't checked.
 ways_matter = False
 
 
 def _layout(x: Tensor) -> Tensor | None:
-    """A tensor with the shape and the strides of ``x``, if it is a view on the device."""
+    """A meta tensor with the shape and strides of ``x``, if that is a view on the device."""
     if x.device.type != DEVICE_TYPE:
         return None
     if x._base is None:
@@ -47,14 +47,14 @@ def storage_of(x: Tensor) -> int:
 
 
 def memory_of(view: Tensor) -> Tensor | None:
-    """The memory of a view, as a tensor without memory; None if unknown."""
+    """The memory of a view, as a meta tensor; None if unknown."""
     base: Any = view._base
     storage = storage_of(view)
     return _memory(base) if storage == storage_of(base) else _older.get(base, {}).get(storage)
 
 
 def _memory(base: Tensor) -> Tensor:
-    """The memory of views of ``base``, as a tensor without memory."""
+    """The memory of ``base``, as a meta tensor."""
     known = _turned(base)
     return torch.empty(base.shape, dtype=base.dtype, device="meta") if known is None else known
 
@@ -102,7 +102,7 @@ def is_view(x: Tensor) -> bool:
 
 
 def _is_found(x: Tensor) -> bool:
-    """Whether only the way from its base gives a view's strides."""
+    """Whether a view has to keep its base because its strides follow from it."""
     if not is_view(x):
         return False
     layout = _layout(x)
@@ -110,8 +110,8 @@ def _is_found(x: Tensor) -> bool:
 
 
 def _renewed(base: Tensor) -> Tensor:
-    """With the writes to its views applied: the next sync donates its previous buffer."""
-    if torch._is_functional_tensor(base):  # not one of a loop's trace
+    """The base with the writes to its views: the next sync donates its previous buffer."""
+    if torch._is_functional_tensor(base):  # not in the trace of a loop
         torch._sync(base)
     return base
 
@@ -138,7 +138,7 @@ def _data(stock: Any) -> property:
 
     def put(self: Tensor, new: Tensor) -> None:
         if self.device.type == new.device.type == DEVICE_TYPE:
-            if self._base is not None:  # a view no more
+            if self._base is not None:  # it stops being a view
                 contents = torch.Tensor.detach(new)
                 torch._C._swap_tensor_impl(self, contents)
                 self = contents
@@ -153,7 +153,7 @@ def _data(stock: Any) -> property:
 
 
 def _turning(stock: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`t_()` and similar methods: the tensor becomes a view, and others stay as they are."""
+    """`t_()` and similar methods: the tensor becomes a view; older views don't change."""
 
     @functools.wraps(stock)
     def turn(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -183,7 +183,7 @@ def _diagonal(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """`stride()` and similar methods."""
+    """`stride()` and similar methods, answered by the layout."""
 
     @functools.wraps(stock)
     def ask(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -196,7 +196,7 @@ def _asking(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """By the positions in the base, as torch counts them."""
+    """Takes elements by their position in the base's memory, as in torch."""
 
     @functools.wraps(stock)
     def as_strided(
@@ -219,7 +219,7 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Within its memory the tensor becomes another view of it; stock does this once, then raises.
+    """Within its memory, the tensor becomes another view of it: torch_xla does this only once.
 
     New elements are zero.
     """

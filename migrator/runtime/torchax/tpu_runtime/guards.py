@@ -1,9 +1,9 @@
 """The Python state that a program depends on, besides the call's arguments.
 
-Watching whose code runs tells which variables it uses: those around its functions, the attributes
-of its methods' objects, and those of the modules that take part. Numbers and objects that stay the
-same are guarded: a program fits as long as they don't change. Tensors in a variable or an attribute
-are inputs identified by their place, like arguments.
+Watching which code runs tells which variables it uses: globals and closures of its functions, and
+attributes of the objects and modules whose methods run. Numbers and objects are guarded: a program
+fits as long as they don't change. Tensors in variables and attributes are inputs, like arguments,
+identified by their place.
 """
 
 import copy
@@ -28,12 +28,12 @@ _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
 KEPT = "_tpu_runtime_parts"  # the attribute where parts.py keeps what it knows of its owner
 _INTERNAL = frozenset({*vars(torch.nn.Module()), KEPT}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_LARGE = 1 << 16  # elements of a NumPy array, from which on it counts by identity
+_LARGE = 1 << 16  # elements: larger NumPy arrays count by identity
 _DEPTH = 3
 
 
 class Guards:
-    """The surroundings of a program: what must not change, and where its tensors are."""
+    """What must not change for a program to fit, and the places of its tensors."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Guards:
         self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, required value
         self.labels: list[str] = []
-        self.names_held: list[tuple[Any, list[Any]]] = []  # names that a holder must have
-        self.sizes: list[tuple[Any, int]] = []  # their number, if each of them is guarded
+        self.names_held: list[tuple[Any, list[Any]]] = []  # a holder and all its names
+        self.sizes: list[tuple[Any, int]] = []  # a holder and how many names it has
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
-        self.fixed: dict[int, torch.Tensor] = {}  # tensors that must be at the same place
-        self.on_cpu: list[torch.Tensor] = []  # the same, on the CPU
+        self.fixed: dict[int, torch.Tensor] = {}  # tensors that must stay where they are
+        self.on_cpu: list[torch.Tensor] = []  # those on the CPU
         self.holders: dict[int, tuple[Any, list[Any] | None, str]] = {}  # what a step may change
         self.inner: dict[int, tuple[Any, Any, Any] | None] = {}  # holders that may be created anew
         self._done: set[tuple[int, Any]] = set()
@@ -162,7 +162,7 @@ class Guards:
         self._add_all(scope, scope, "", depth)
 
     def _is_kept_on_cpu(self, holder: Any, name: Any, value: Any) -> bool:
-        """A CPU tensor may be a constant; it is no input until another one takes its place."""
+        """Whether it counts as a constant: a CPU tensor that was never replaced by another one."""
         return (
             isinstance(value, torch.Tensor)
             and not is_device_tensor(value)
@@ -213,7 +213,7 @@ class Guards:
         self.labels.append(f"{label}{name}")
 
     def _fix_all(self, held: Iterable[Any]) -> None:
-        """Guard parts of objects that count by identity, like a model that is an average."""
+        """Guard the tensors of objects that count by identity, such as a model's moving average."""
         for value in held:
             self._fix([value])
             for module in value.modules() if isinstance(value, torch.nn.Module) else ():
@@ -252,7 +252,7 @@ class Guards:
     # ---- at every call --------------------------------------------------------------------------
 
     def changed(self) -> str:
-        """The name of what has changed, "" if nothing has."""
+        """The name of something that has changed, or ""."""
         place = -1
         try:
             for place, (holder, name, expected) in enumerate(self.values):
@@ -285,12 +285,12 @@ class Guards:
         return found
 
     def signature(self) -> tuple[Any, ...]:
-        """The present values, for counting how often they occur."""
+        """The present values as a key, to count how often they occur."""
         values = [held(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")]
         inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
         return tuple(v if is_value(v) else Identity(v) for v in values), tuple(inputs)
 
-    # ---- while it is traced ---------------------------------------------------------------------
+    # ---- during a trace -------------------------------------------------------------------------
 
     def snapshot(self) -> "Snapshot":
         return Snapshot(self.holders.values())

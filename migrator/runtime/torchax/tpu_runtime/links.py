@@ -1,7 +1,7 @@
-"""Links: how a view gets its values from its base, also if the base is replaced by another tensor.
+"""Links: how a view gets its values from its base, even after the base got other memory.
 
-`base.t_()` and `base.data = x` don't change the memory of older views. A hidden tensor then takes
-the base's place for them.
+`base.t_()` and `base.data = x` don't affect views created before. From then on, these use a hidden
+tensor, with the old memory, as their base.
 """
 
 import sys
@@ -16,9 +16,9 @@ Array = Any  # a jax.Array, or a tracer of one
 
 
 class Place:
-    """What a tensor and its views share."""
+    """Shared by a tensor and its views."""
 
-    former: Tensor | None = None  # their base since the tensor was replaced
+    former: Tensor | None = None  # the views' base, if the tensor got other memory
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Link:
 
 
 def leave(tensor: Tensor) -> Tensor | None:
-    """Give a tensor's views, if any, another base with the tensor's values so far."""
+    """Give a tensor's views, if any, another base with the tensor's present values."""
     state, array = tensor.__dict__, tensor._elem
     place = state.get("_place")
     if place is None or sys.getrefcount(place) == 3 or isinstance(array, jax.core.Tracer):

@@ -1,7 +1,7 @@
-"""Between two calls of a program, no code may have run that changes what it depends on.
+"""Calls of a program between which nothing that it depends on can have changed.
 
-This is so while transformers' `generate` goes from token to token: a program that fitted fits
-again, and isn't checked, which for a small model takes longer than to run it.
+That is the case while transformers' `generate` goes from token to token: a program that fitted fits
+again. For a small model, checking that would take longer than running it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _now = threading.local()
 
 @contextlib.contextmanager
 def steady(is_steady: bool) -> Iterator[None]:
-    """Only library code and compiled code run from here on; or any code may."""
+    """In this context, only library code and compiled code run; or, if False, any code may."""
     before = getattr(_now, "fitting", None), getattr(_now, "calls", None)
     _now.fitting, _now.calls = ({}, {}) if is_steady else (None, None)
     try:
@@ -48,7 +48,7 @@ def apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def there() -> Iterator[None]:
-    """Within `apart`, a place where they are used."""
+    """Within `apart`, a context in which torchax does handle operators."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
         excluded = excluded.remove(key)
@@ -64,7 +64,7 @@ def surroundings(program: "Program") -> list[Structure] | None:
 
 
 def note(program: "Program", found: list[Structure]) -> None:
-    """Note that it fits, with these values at its places."""
+    """Note that a program fits, with these values at its places."""
     fitting = getattr(_now, "fitting", None)
     if fitting is not None and not program.stores:
         fitting[program] = found
@@ -74,7 +74,7 @@ _HOLDERS = dict, list, tuple
 
 
 class Known:
-    """A call of a program, to be repeated with other tensors but everything else the same."""
+    """A call of a program that may be repeated with other tensors and no other change."""
 
     def __init__(self, program: "Program", call: Call, around: list[Structure]) -> None:
         self.program, self.call = program, call
@@ -111,7 +111,7 @@ class Known:
 
 
 def _is_alike(value: Any, other: Any) -> bool:
-    """Whether both are tensors that aren't aliases, and have the same form."""
+    """Whether both are tensors of the same shape and dtype, and not aliases."""
     if not (type(value) is type(other) is Tensor):
         return False
     one, two = value.__dict__, other.__dict__
@@ -128,7 +128,7 @@ def last_of(owner: "Compiled") -> Known | None:
 
 
 def note_call(owner: "Compiled", program: "Program", call: Call, around: list[Structure]) -> None:
-    """Note that it is called again with unchanged surroundings."""
+    """Note a call, in case the next one only has other arguments."""
     calls = getattr(_now, "calls", None)
     if calls is not None and not call.given[0]:
         known = Known(program, call, around)

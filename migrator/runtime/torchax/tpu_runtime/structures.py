@@ -1,8 +1,8 @@
-"""Python values taken apart: the tensors in them, and a key for everything else.
+"""Splits Python values into the tensors in them, and a key for everything else.
 
-Two values with equal keys run the same program, with their own tensors. So lists, tuples, dicts and
-plain objects that hold tensors are compared by their contents, and may be new ones in each call.
-Any other object counts by identity.
+Values with equal keys run the same program, with their own tensors. Lists, tuples, dicts and plain
+objects with tensors are compared by contents, so each call may create new ones. Other objects count
+by identity.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Identity:
 
 
 class _Nothing:
-    """Its instances have the size of an object that only has attributes."""
+    """For comparison: its instances are as large as objects with nothing but attributes."""
 
 
 MISSING: Any = _Nothing()
@@ -79,7 +79,7 @@ def is_value(value: Any) -> bool:
 
 
 def tensor_key(tensor: Any) -> Any:
-    """What must not change in a tensor that is identified by its place."""
+    """The part of a key for a tensor: what a program depends on besides its values."""
     on_device = is_device_tensor(tensor)
     shape = peek(tensor).shape if isinstance(tensor, Tensor) else tuple(tensor.shape)
     leaf = tensor.requires_grad and tensor.is_leaf
