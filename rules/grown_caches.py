@@ -190,27 +190,5 @@ def _counted(ctx: Context, counter: Counter, rows: set[ast.Subscript]) -> list[E
     begins = f'self.register_buffer("{name}", {torch}.tensor(0), persistent=False)'
     edits: list[Edit] = [ReplaceStatement(counter.begins, begins)]
     edits += [ReplaceStatement(reset, f"self.{name}.zero_()") for reset in counter.resets]
-    for call in counter.ranges:
-        count = counter.count(*call.args)
-        assert count is not None
-        given = {f"{k.arg}": k.value for k in call.keywords}
-        rest = "".join(f", {word}={{{word}}}" for word in given)
-        text = f"self.{name} + {{arange}}({{count}}{rest})"
-        is_whole = isinstance(ctx.parent(call), ast.Assign | ast.Call)
-        holes = {"arange": call.func, "count": count, **given}
-        edits.append(Replace(call, text if is_whole else f"({text})", holes))
-    for node, place in counter.slices:
-        if node not in rows:
-            edits.append(_read(torch, counter, node, place))
-    return edits
-
-
-def _read(torch: str, counter: Counter, node: ast.Subscript, place: int) -> Replace:
-    key = node.slice.elts[place] if isinstance(node.slice, ast.Tuple) else node.slice
-    assert isinstance(key, ast.Slice) and key.lower is not None and key.upper is not None
-    count = counter.count(key.lower, key.upper)
-    assert count is not None
-    device = f"{ast.unparse(node.value)}.device"
-    places = f"self.{counter.name} + {torch}.arange({ast.unparse(count)}, device={device})"
-    return Replace(node, with_key_of(node, place, ast.parse(places, mode="eval").body),
-                   {"x": node.value})  # fmt: skip
+    replaced = counter.places.replaced(ctx.names, torch)
+    return [*edits, *(Replace(*each) for each in replaced if each[0] not in rows)]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-TOKENS = "TOK001,TOK002,TOK003"  # the rules of text that is made token by token
+TOKENS = "TOK001,TOK002,TOK003,TOK004"  # the rules of text that is made token by token
 STAND_INS = HERE / "files/generation/stand_ins"
 sys.path.insert(0, str(HERE.parent))
 from own_cache import on_cpu  # noqa: E402
@@ -86,6 +86,8 @@ PROGRAMS = [
         "Llama 2 `generation.py`", {"llama/llama": "llama"}, "llama.py",
         ("fairscale", "sentencepiece"),
     ),
+    Program("bark `model.py`", {"bark/bark/model.py": "model.py"}, "bark.py"),
+    Program("gpt-2-Pytorch `sample.py`", {"gpt-2-Pytorch/GPT2": "GPT2"}, "gpt2_pytorch.py"),
     Program("Whisper `decoding.py`", {"whisper/whisper": "whisper"}, "whisper.py", ("numba",)),
     Program(
         "transformers `run_generation.py`",

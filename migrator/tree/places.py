@@ -135,7 +135,17 @@ class Places:
         self.holes: dict[int, int] = {}  # id of a LibCST node that stays -> id of the ast node
 
     def expression(self, node: ast.AST) -> cst.CSTNode | None:
-        return self.expressions.get(self.source.span(node))
+        start, end = self.source.span(node)
+        if isinstance(node, ast.Tuple) and self.source.text[start] == "(" and node.elts:
+            inside = self.source.text[start + 1 : end - 1]  # LibCST's spans are without brackets
+            start += 1 + len(inside) - len(inside.lstrip())
+            end = start + len(inside.strip())
+            return self._tuple(start, end) or self._tuple(*self.source.span(node))
+        return self.expressions.get((start, end))
+
+    def _tuple(self, start: int, end: int) -> cst.CSTNode | None:
+        found = self.expressions.get((start, end))
+        return found if isinstance(found, cst.Tuple) else None
 
     def add(self, edit: Edit) -> bool:
         if isinstance(edit, Insert):

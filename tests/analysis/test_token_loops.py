@@ -357,6 +357,18 @@ def generate(model, idx, count):
     )
 
 
+def test_tokens_that_are_chosen_in_two_ways_are_collected() -> None:
+    chosen = "        new = logits[:, -1].argmax(-1, keepdim=True)\n"
+    ways = (
+        "        if sample:\n            new = torch.multinomial(logits[:, -1], 1)\n"
+        "        else:\n            _, new = torch.topk(logits[:, -1], 1)\n"
+    )
+    assert chosen in COLLECTED
+    assert "collected.append(new)" in migrated(COLLECTED.replace(chosen, ways))
+    held = ways.replace("torch.multinomial(logits[:, -1], 1)", "first")
+    assert "collected" not in migrated(COLLECTED.replace(chosen, held))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -1,4 +1,4 @@
-"""Caches of keys and values that are written at a tensor: TOK002, TOK003, docs/generation.md.
+"""Caches of keys and values that are written at a tensor: TOK002 to TOK004, docs/generation.md.
 
 The tokens are the original's, and one program serves all positions. Run in the environment of each
 target, see conftest.py.
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import tpu_runtime as tpu
+from given_cache import MODELS
 from grown_cache import MODEL
 from helpers import REPOSITORY, migrated
 from target import TARGET
@@ -173,3 +174,56 @@ def test_a_cache_that_grew_takes_several_tokens_at_once(use_cache: bool) -> None
             expected = old.model(part, use_cache=use_cache)
             found = new.model(part.to(WORD), use_cache=use_cache)
             torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=0)
+
+
+def pair(source: str, std: float = 0.5) -> tuple[Any, Any]:
+    """The program on the CPU, and its migration, with the same parameters."""
+    old, new = module(on_cpu(source)), module(migrated(source, TARGET, unsafe=True))
+    torch.manual_seed(0)
+    for parameter in old.model.parameters():
+        torch.nn.init.normal_(parameter, std=std)
+    new.model.load_state_dict(old.model.state_dict())
+    for program in (old, new):
+        program.model.eval()
+    return old, new
+
+
+@pytest.mark.parametrize("name", MODELS)
+@thorough_on("torchax")
+def test_a_cache_that_is_given_is_one_program(name: str) -> None:
+    old, new = pair(MODELS[name], std=1.0)
+    texts = [torch.tensor([[5, 1, 7], [2, 2, 8]]), torch.tensor([[3, 1, 2], [0, 4, 4]])]
+    expected = [old.generate(tokens, 12) for tokens in texts]
+    assert len(expected[0].unique()) > 3
+    for tokens, made in 2 * [*zip(texts, expected, strict=True)]:
+        assert torch.equal(new.generate(tokens.to(WORD), 12).cpu(), made)
+    with compilations() as programs:
+        for tokens, made in zip(texts, expected, strict=True):
+            assert torch.equal(new.generate(tokens.to(WORD), 12).cpu(), made)
+    assert len(programs) == 0
+    one = texts[1][1:]  # a text less
+    assert torch.equal(new.generate(one.to(WORD), 12).cpu(), old.generate(one, 12))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cache_that_is_given_takes_several_tokens_at_once(name: str) -> None:
+    old, new = pair(MODELS[name])
+    tokens, pasts, caches = torch.tensor([[5, 1, 7, 3, 3, 0]]), None, None
+    with torch.no_grad():
+        for part in (tokens[:, :2], tokens[:, 2:5], tokens[:, 5:]):
+            expected, pasts = old.model(part, pasts, use_cache=True)
+            found, caches = new.model(part.to(WORD), caches, use_cache=True)
+            torch.testing.assert_close(found.cpu(), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_without_a_cache_stays_the_same(name: str) -> None:
+    old, new = pair(MODELS[name])
+    tokens = torch.tensor([[5, 1, 7, 3, 3, 0]])
+    old.model(tokens)[0].logsumexp(-1).mean().backward()
+    given = tokens.to(WORD)
+    new.model.to(WORD)
+    new.model(given)[0].logsumexp(-1).mean().backward()
+    expected = dict(old.model.named_parameters())
+    for key, parameter in new.model.named_parameters():
+        torch.testing.assert_close(parameter.grad.cpu(), expected[key].grad, atol=1e-4, rtol=1e-4)

@@ -4,6 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from given_cache import MODELS
+from helpers import REPOSITORY
 from target import TARGET
 from tiers import thorough_on
 
@@ -238,3 +241,38 @@ def test_what_divides_no_model_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     result = divided(tmp_path, monkeypatch, GENERATING)
     assert result.error is not None
     assert result.error.startswith("--shard tp divides no model: ")
+
+
+@pytest.mark.parametrize("name", ["masked", "stacked"])
+@pytest.mark.thorough
+def test_a_cache_that_is_given_passes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Caches of full length are compared with those that grow."""
+    monkeypatch.chdir(tmp_path)
+    text = "torch.tensor([[5, 1, 7], [2, 2, 8]]).cuda()"
+    result = verify(tmp_path, "", f"{MODELS[name]}\n\nprint(generate({text}, 6).tolist())\n")
+    assert result.passed, result
+
+
+def test_only_zeros_behind_the_tokens_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "migrator" / "verify" / "recorder"))
+    import padding
+
+    def compared(*parts: torch.Tensor) -> dict[str, tuple[int, ...]]:
+        named = [(f"1.0.{number}", part) for number, part in enumerate(parts)]
+        return {path: tuple(part.shape) for path, part in padding.compared("output", named)}
+
+    keys, count = torch.ones(2, 4, 3, 5), torch.tensor(3)
+    longer = torch.nn.functional.pad(keys, (0, 0, 0, 6))
+    grown = {"1.0.0": (2, 4, 3, 5), "1.0.1": (2, 4, 3, 5)}
+    assert compared(keys, keys) == compared(longer, longer, count) == grown
+    assert compared(keys, keys, count) == grown  # as many as there can be
+    both = torch.stack((longer, longer))
+    assert compared(both, count) == {"1.0": (2, 2, 4, 3, 5)}
+    tokens_first = [torch.nn.functional.pad(keys.transpose(1, 2), (0, 0, 0, 0, 0, 6))] * 2
+    assert compared(*tokens_first, count) == {"1.0.0": (2, 3, 4, 5), "1.0.1": (2, 3, 4, 5)}
+    for alone in (count, keys):
+        assert padding.compared("output", [("", alone)]) == [("", alone)]
+    longer[0, 0, 8] = 1.0
+    assert len(compared(longer, longer, count)) == 3

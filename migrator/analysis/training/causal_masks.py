@@ -10,6 +10,7 @@ if length > 1:
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names, argument, dotted
 
@@ -55,6 +56,57 @@ def _is_given(names: Names, use: ast.Name) -> bool:
     above = names.parents.get(use)
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
     return isinstance(call, ast.Call) and names.qualified(call.func) is None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A buffer with a row for each position, which marks what comes after it."""
+
+    call: ast.Call  # register_buffer
+    shows: bool  # 1 where a key is visible, not where it is hidden
+
+
+def causal_table(names: Names, owner: ast.ClassDef, table: str) -> Table | None:
+    """`self.register_buffer("mask", torch.triu(torch.ones(length, length), diagonal=1))`"""
+    made: list[tuple[ast.Call, ast.expr]] = []
+    for node in ast.walk(owner):
+        match node:
+            case ast.Attribute(ctx=ast.Store()) if dotted(node) == table:
+                return None  # anything but a buffer stays on the device where it was created
+            case ast.Call(
+                ast.Attribute(ast.Name("self"), "register_buffer"),
+                [ast.Constant(str(name)), value, *_],
+            ) if f"self.{name}" == table:
+                made.append((node, value))
+    if len(made) != 1:
+        return None
+    call, value = made[0]
+    match value:
+        case ast.Call(ast.Attribute(inner, "bool"), [], []):
+            value = inner
+        case ast.Call(ast.Attribute(inner, "view"), [one, two, rows, columns], []):
+            if [ast.unparse(one), ast.unparse(two)] != ["1", "1"] or not _is_square(inner, rows):
+                return None
+            value = inner if ast.dump(rows) == ast.dump(columns) else value
+    match value:
+        case ast.Call(func, [ast.Call(ones, [rows, columns], keywords), *_]):
+            diagonal = argument(value, 1, "diagonal")
+            square = ast.dump(rows) == ast.dump(columns) and {k.arg for k in keywords} <= {"dtype"}
+            if not square or names.qualified(ones) != "torch.ones":
+                return None
+            if names.qualified(func) == "torch.tril" and diagonal is None:
+                return Table(call, True)
+            if names.qualified(func) == "torch.triu" and diagonal is not None:
+                return Table(call, False) if ast.unparse(diagonal) == "1" else None
+    return None
+
+
+def _is_square(made: ast.expr, rows: ast.expr) -> bool:
+    """Whether a view as (1, 1, rows, columns) keeps both dimensions of the table."""
+    match made:
+        case ast.Call(_, [ast.Call(_, [one, *_]), *_]):
+            return ast.dump(one) == ast.dump(rows)
+    return False
 
 
 class _Reader:

@@ -23,9 +23,11 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.syntax.once import once_in
-from migrator.analysis.training.cached_scores import CachedScores, assigned
+from migrator.analysis.training.cached_scores import CachedScores
+from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.loops import stops_gradients
 from migrator.analysis.training.positions import keys
+from migrator.analysis.training.score_forms import assigned
 from migrator.analysis.training.token_counters import Counter, token_counters
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
@@ -103,13 +105,14 @@ def _read(
     emptied = _emptied(names, counter, {*made})
     if emptied is None:
         return None
-    scores = CachedScores(names, function, {*made}, choice)
+    scores = CachedScores(names, function, {*made}, choice.end_lineno or choice.lineno)
     (dim,) = dims
     hidden = _hidden(names, counter, function, scores, choice)
     if hidden is None or not scores.are_hidden(hidden, dim):
         return None
     table = dotted(_table(hidden)) or ""
-    if not _is_causal(names, counter.owner, table):
+    made_of = causal_table(names, counter.owner, table)
+    if made_of is None or made_of.shows:
         return None
     return GrownCaches(function, choice, caches, dim, counter, table, hidden, emptied)
 
@@ -208,7 +211,9 @@ def _hidden(
     choice: ast.If,
 ) -> ast.Subscript | None:
     """`hidden = self.mask[self.position : self.position + n, :length]`, if there is a cache."""
-    found = [(n, at) for n, at in counter.slices if names.function(n) is function and at == 0]
+    found = [
+        (n, at) for n, at in counter.places.slices if names.function(n) is function and at == 0
+    ]
     found = [(n, at) for n, at in found if (dotted(_table(n)) or "").startswith("self.")]
     if len(found) != 1:
         return None
@@ -221,7 +226,7 @@ def _hidden(
         return None
     if len(columns) != 1 or not scores.is_up_to_length(columns[0]):
         return None
-    count = counter.count(rows.lower, rows.upper)
+    count = counter.places.count(rows.lower, rows.upper)
     block = names.block(statement)
     later = block[block.index(statement) + 1 :]
     grows = [grown for grown in counter.grows if names.function(grown) is function]
@@ -237,29 +242,3 @@ def _table(node: ast.Subscript) -> ast.expr:
         case ast.Call(ast.Attribute(table, "bool"), [], []):
             return table
     return node.value
-
-
-def _is_causal(names: Names, owner: ast.ClassDef, table: str) -> bool:
-    """`self.register_buffer("mask", torch.triu(torch.ones(length, length), diagonal=1))`"""
-    made: list[ast.expr] = []
-    for node in ast.walk(owner):
-        match node:
-            case ast.Attribute(ctx=ast.Store()) if dotted(node) == table:
-                return False  # anything but a buffer stays on the device where it was created
-            case ast.Call(
-                ast.Attribute(ast.Name("self"), "register_buffer"),
-                [ast.Constant(str(name)), value, *_],
-            ) if f"self.{name}" == table:
-                made.append(value)
-    (value,) = made if len(made) == 1 else (ast.Constant(None),)
-    match value:
-        case ast.Call(ast.Attribute(inner, "bool"), [], []):
-            value = inner
-    match value:
-        case ast.Call(func, [ast.Call(ones, [rows, columns], keywords), *_]):
-            diagonal = argument(value, 1, "diagonal")
-            square = ast.dump(rows) == ast.dump(columns) and {k.arg for k in keywords} <= {"dtype"}
-            called = (names.qualified(func), names.qualified(ones))
-            right = diagonal is not None and ast.unparse(diagonal) == "1" and square
-            return right and called == ("torch.triu", "torch.ones")
-    return False

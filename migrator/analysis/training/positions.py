@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from migrator.analysis.syntax.names import Names, dotted
 from migrator.analysis.training.hot import Hot, Loop
 
 
@@ -103,6 +104,78 @@ def with_key_of(node: ast.Subscript, place: int, key: ast.expr | None) -> str:
     """The same as a template, in which `{x}` is the subscripted value."""
     hole = ast.Subscript(ast.Name("{x}", ast.Load()), node.slice, node.ctx)
     return ast.unparse(with_key(hole, place, key))
+
+
+@dataclass
+class Places:
+    """Where `text`, the number of earlier tokens, is only the begin of new tokens' positions."""
+
+    text: str
+    ranges: list[ast.Call] = field(default_factory=list)  # torch.arange(seen, seen + n)
+    slices: list[tuple[ast.Subscript, int]] = field(default_factory=list)  # x[seen : seen + n]
+
+    def count(self, begin: ast.expr, end: ast.expr) -> ast.expr | None:
+        """The `n` of `seen` and `seen + n`."""
+        match end:
+            case ast.BinOp(one, ast.Add(), other) if dotted(begin) == self.text:
+                if dotted(one) == self.text:
+                    return other
+                return one if dotted(other) == self.text else None
+        return None
+
+    def note(self, names: Names, node: ast.expr) -> bool:
+        """Record a use of the number, if it is such a one."""
+        above = names.parents[node]
+        if isinstance(above, ast.BinOp):
+            above = names.parents[above]
+        match above:
+            case ast.Call(func, [begin, end], keywords):
+                known = all(k.arg in ("device", "dtype") for k in keywords)
+                if not known or names.qualified(func) != "torch.arange":
+                    return False
+                if above not in self.ranges:
+                    self.ranges.append(above)
+                return self.count(begin, end) is not None
+            case ast.Slice(ast.expr() as begin, ast.expr() as end, None):
+                found = _read_at(names, above)
+                if found is not None and found not in self.slices:
+                    self.slices.append(found)
+                return found is not None and self.count(begin, end) is not None
+        return False
+
+    def replaced(
+        self, names: Names, torch: str
+    ) -> Iterator[tuple[ast.expr, str, dict[str, ast.expr]]]:
+        """What to write if the number is a tensor: nodes, templates and what fills them."""
+        for call in self.ranges:
+            count = self.count(*call.args)
+            assert count is not None
+            given = {f"{k.arg}": k.value for k in call.keywords}
+            rest = "".join(f", {word}={{{word}}}" for word in given)
+            text = f"{self.text} + {{arange}}({{count}}{rest})"
+            is_whole = isinstance(names.parents[call], ast.Assign | ast.Call)
+            holes = {"arange": call.func, "count": count, **given}
+            yield call, text if is_whole else f"({text})", holes
+        for node, place in self.slices:
+            key = keys(node)[place]
+            assert isinstance(key, ast.Slice) and key.lower is not None and key.upper is not None
+            count = self.count(key.lower, key.upper)
+            assert count is not None
+            device = f"{ast.unparse(node.value)}.device"
+            at = f"{self.text} + {torch}.arange({ast.unparse(count)}, device={device})"
+            places = ast.parse(at, mode="eval").body
+            yield node, with_key_of(node, place, places), {"x": node.value}
+
+
+def _read_at(names: Names, key: ast.Slice) -> tuple[ast.Subscript, int] | None:
+    """Where it is read, without another key that would move its dimension."""
+    above = names.parents[key]
+    node = names.parents[above] if isinstance(above, ast.Tuple) else above
+    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
+        return None
+    others = [k for k in keys(node) if k is not key]
+    plain = all(isinstance(k, ast.Slice) and k.lower is None and k.step is None for k in others)
+    return (node, keys(node).index(key)) if plain else None
 
 
 def free_name(function: ast.AST, *names: str) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once_in
-from migrator.analysis.training.positions import keys
+from migrator.analysis.training.positions import Places
 
 MODULE = ("torch.nn.Module", "torch.nn.modules.module.Module")
 
@@ -33,18 +33,9 @@ class Counter:
     owner: ast.ClassDef
     name: str
     begins: ast.Assign
+    places: Places
     resets: list[ast.Assign] = field(default_factory=list)
     grows: list[ast.AugAssign] = field(default_factory=list)
-    ranges: list[ast.Call] = field(default_factory=list)  # torch.arange(self.name, self.name + n)
-    slices: list[tuple[ast.Subscript, int]] = field(default_factory=list)  # x[self.name : … + n]
-
-    def count(self, begin: ast.expr, end: ast.expr) -> ast.expr | None:
-        """The `n` of `self.name` and `self.name + n`."""
-        match end:
-            case ast.BinOp(one, ast.Add(), count):
-                same = _is_own(begin, self.name) and _is_own(one, self.name)
-                return count if same else None
-        return None
 
 
 @once_in
@@ -91,7 +82,8 @@ def _is_own(node: ast.AST, name: str) -> bool:
 
 
 def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter | None:
-    made = Counter(owner, _own_zero(begins), begins)
+    name = _own_zero(begins)
+    made = Counter(owner, name, begins, Places(f"self.{name}"))
     for node in names.order:
         if isinstance(node, ast.Constant) and node.value == made.name:
             return None  # through `getattr`, or a table
@@ -100,7 +92,7 @@ def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter |
                 return None
             if names.enclosing_class(node) is owner and not _note(names, made, node):
                 return None
-    return made if made.grows and (made.ranges or made.slices) else None
+    return made if made.grows and (made.places.ranges or made.places.slices) else None
 
 
 def _note(names: Names, made: Counter, node: ast.Attribute) -> bool:
@@ -114,30 +106,4 @@ def _note(names: Names, made: Counter, node: ast.Attribute) -> bool:
         case ast.AugAssign(target, ast.Add(), ast.Name() | ast.Subscript() | ast.Call()):
             made.grows.append(above)
             return target is node
-        case ast.BinOp():
-            above = names.parents[above]
-    match above:
-        case ast.Call(func, [begin, end], keywords):
-            known = all(k.arg in ("device", "dtype") for k in keywords)
-            if not known or names.qualified(func) != "torch.arange":
-                return False
-            if above not in made.ranges:
-                made.ranges.append(above)
-            return made.count(begin, end) is not None
-        case ast.Slice(ast.expr() as begin, ast.expr() as end, None):
-            found = _subscript(names, above)
-            if found is not None and found not in made.slices:
-                made.slices.append(found)
-            return found is not None and made.count(begin, end) is not None
-    return False
-
-
-def _subscript(names: Names, key: ast.Slice) -> tuple[ast.Subscript, int] | None:
-    """Where it is read, without another key that would move its dimension."""
-    above = names.parents[key]
-    node = names.parents[above] if isinstance(above, ast.Tuple) else above
-    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
-        return None
-    others = [k for k in keys(node) if k is not key]
-    plain = all(isinstance(k, ast.Slice) and k.lower is None and k.step is None for k in others)
-    return (node, keys(node).index(key)) if plain else None
+    return made.places.note(names, node)

@@ -113,16 +113,16 @@ class _Reader:
         return CollectingLoop(self._loop, statement, old.id, token)
 
     def _stays(self, token: ast.expr) -> bool:
-        """Whether the stored value is new in each iteration, and not written to."""
+        """Whether the stored value comes from calls, and is not written to."""
         if isinstance(token, ast.Call):
             return True
         if not isinstance(token, ast.Name):
             return False
         uses = [n for part in self._loop.body for n in ast.walk(part) if _is_name(n, token.id)]
         stores = [n for n in uses if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
-        made = [_assigned(s, token.id) for s in self._statements]
-        new = [value for value in made if isinstance(value, ast.Call)]
-        return len(stores) == len(new) == 1 and not any(map(self._is_written, uses))
+        made = [self._names.statement(store) for store in stores]
+        new = (isinstance(s, ast.Assign) and isinstance(s.value, ast.Call) for s in made)
+        return bool(made) and all(new) and not any(map(self._is_written, uses))
 
     def _is_written(self, use: ast.AST) -> bool:
         """`x[0] = y`, `x += y`, `x.add_(y)`, `out=x`"""

@@ -18,6 +18,7 @@ from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.given_caches import given_caches
 from migrator.analysis.training.grown_caches import grown_caches
 from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.kv_caches import kv_passes
@@ -115,6 +116,8 @@ def _generation(
             yield "loop", "collected tokens", kept.joined.value
     for grown in grown_caches(names, names.tree)[:1]:
         yield "cache", "grown", grown.caches[0].joined.value
+    for given in given_caches(names, names.tree):
+        yield "cache", "given", given.joins[0].call
     passes = kv_passes(names, names.tree)
     if passes:
         yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)

@@ -31,7 +31,43 @@ def compared(kind: str, found: list[tuple[str, torch.Tensor]]) -> list[tuple[str
 
     A model whose cache is written at a tensor hides it itself, and is given none.
     """
+    found = without_counts(found)
     return [(p, t) for p, t in found if kind != "input" or not _is_mask(t)]
+
+
+def without_counts(found: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Caches of full length, which have a last part that counts their tokens, as they grew.
+
+    Only zeros are left out: what is written behind the tokens is compared, and differs.
+    """
+    parts, gone = dict(found), set[str]()
+    names = {path: path for path in parts}
+    for path, count in found:
+        head, point, last = path.rpartition(".")
+        held = [f"{head}{point}{number}" for number in range({"1": 1, "2": 2}.get(last, 0))]
+        if not _is_count(count) or not held or not all(part in parts for part in held):
+            continue
+        dim = _grown([parts[part] for part in held], int(count))
+        if dim is not None:
+            gone.add(path)
+            parts |= {p: parts[p].narrow(dim, 0, int(count)).contiguous() for p in held}
+            if len(held) == 1:
+                names[held[0]] = head
+    return [(names[path], parts[path]) for path, _ in found if path not in gone]
+
+
+def _is_count(tensor: torch.Tensor) -> bool:
+    return tensor.ndim == 0 and tensor.dtype in (torch.int32, torch.int64) and int(tensor) > 0
+
+
+def _grown(parts: list[torch.Tensor], count: int) -> int | None:
+    """The dimension along which there are only zeros after `count`, or nothing."""
+    dims = [d for d in (-2, 1, 2) if all(p.ndim > 2 and p.shape[d] >= count for p in parts)]
+    longer = [d for d in dims if all(p.shape[d] > count for p in parts)]
+    for dim in longer:
+        if not any(bool(p.narrow(dim, count, p.shape[dim] - count).any()) for p in parts):
+            return dim
+    return next((d for d in dims if d not in longer), None)
 
 
 def _is_mask(tensor: torch.Tensor) -> bool:
