@@ -110,9 +110,9 @@ class Arguments:
             raise click.UsageError("--report goes with a SCRIPT.py, on one target")
 
     def targets(self, name: str = "") -> tuple[str, ...]:
-        """The names of what to run on: without --target, as the script's project is configured.
+        """The names of the targets: without --target, the one in the project's configuration.
 
-        ``name``: of the app, where all of them run.
+        ``name``: of one app, if all apps run.
         """
         if self.all_apps or not self.is_script:
             from .apps import framework_of

@@ -1,17 +1,17 @@
 """Compares tensors of two safetensors files, pair by pair.
 
-Runs inside a target's interpreter (needs NumPy there), so it is self-contained. One argument, a
-JSON file: ``golden`` and ``run``, paths; ``roundings``, a list of paths of runs of the original
-that were rounded otherwise; ``units`` of dtypes; ``pairs``, each with ``golden`` and ``run``, names
-of tensors, and how far they may be apart. That is either stated or measured:
+Runs inside a target's interpreter (needs NumPy there), so it is self-contained. Its argument is a
+JSON file: ``golden`` and ``run``, paths; ``roundings``, the paths of runs of the original with
+different rounding; ``units`` by dtype; ``pairs``, each with the names of two tensors (``golden``,
+``run``) and their tolerance. That is either stated or measured:
 
 * ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
-* ``roundings`` (a list of names, with null for none), ``rounded`` (see ``_measured``), ``factor``
-  of the tolerance and ``growth`` of its unit (1 if missing), ``few`` and ``one_of`` (see
-  ``_without_few``, none if missing), ``start`` (or null), the tensor of the golden that this one
-  was at first, ``infinite`` (or null), the one whose Inf may be there, maybe ``among`` (a name that
-  tensors share of which one may be nothing but rounding: the magnitude of all counts),
-  ``decided``, the share of integers that may be other decisions (0 if missing).
+* Measured: ``roundings``, the tensor's names in these runs, or null; ``rounded``, see
+  ``_measured``; ``factor`` of the tolerance and ``growth`` of its unit (default 1); ``few`` and
+  ``one_of``, see ``_without_few``; ``start``, the golden's tensor with the first values;
+  ``infinite``, the golden's tensor whose Inf may stay; ``among``, a name shared by tensors that are
+  judged by the largest of them, because one alone may be zero except for rounding; ``decided``, the
+  share of integers that may differ as decisions (default 0).
 
 Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
@@ -34,9 +34,9 @@ _FLOATS = {
 _SIGNED = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"}
 _OTHERS = {"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "<u1"}
 _STORED = {**{name: stored for name, (stored, _) in _FLOATS.items()}, **_SIGNED, **_OTHERS}
-_ROUNDED_UP = 1.01  # a limit that is computed from rounded numbers
-_TINY = 2.0**-126  # what is smaller may be flushed to 0
-# Other types that a back end may have in the place of the golden's: none of 64 bits, no float16.
+_ROUNDED_UP = 1.01  # because the limit comes from rounded numbers
+_TINY = 2.0**-126  # smaller numbers may be flushed to 0
+# Types that a back end may use instead of the golden's: it may lack 64 bits, or float16.
 _INSTEAD = {("F64", "F32"), ("F16", "BF16")}
 
 
@@ -64,7 +64,7 @@ class Tensors:
 
 
 class Comparison:
-    """One pair of files, and what all its pairs of tensors share."""
+    """Two files, and the settings for all their pairs of tensors."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.golden, self.run = Tensors(spec["golden"]), Tensors(spec["run"])
@@ -118,7 +118,7 @@ class Comparison:
         return {**row, **verdict}
 
     def _own(self, pair: dict[str, Any], want: Any, got: Any) -> Any:
-        """Where NaN and Inf agree, because they are declared, or the program's own."""
+        """Where NaN and Inf are right: both have them, and they are declared or the program's."""
         if "stated" in pair:
             same = (want == got) | (np.isnan(want) & np.isnan(got))
             return same if pair["stated"]["nonfinite"] else np.zeros_like(same)
@@ -130,12 +130,12 @@ class Comparison:
         return np.isinf(first) & (first == want) & (want == got) if same else none
 
     def _measured(self, pair: dict[str, Any], want: Any, off: Any) -> dict[str, Any]:
-        """How far any element of a tensor may be off; and the root mean square of all.
+        """Judge the largest difference, and the root mean square of all.
 
-        ``unit`` of the largest magnitude, or of the root mean square: what one operation's other
-        order of sums does. And ``rounded`` times what other roundings did to the original, at most:
-        which element they move far is chance, how many and how far is not. Integers are equal, but
-        for decisions: other roundings have made some otherwise, and one of many may be on edge.
+        Each may be ``unit`` times the tensor's own, for sums in another order, plus ``rounded``
+        times the most that different rounding has changed in the original: which elements change
+        most is chance, but not by how much. Integers must be equal, except for decisions: some may
+        differ in proportion to those that rounding changed, and in a large tensor one always.
         """
         dtypes = self.golden.header[pair["golden"]]["dtype"], self.run.header[pair["run"]]["dtype"]
         if dtypes[0] not in _FLOATS:
@@ -177,7 +177,7 @@ class Comparison:
         }
 
     def _deviation(self, name: str) -> float:
-        """Of what BatchNorm keeps a mean of, which may itself be nothing but rounding; else 0."""
+        """For BatchNorm's running mean, which may be zero except for rounding; otherwise 0."""
         module, of_mean, _ = name.rpartition("running_mean")
         variance = f"{module}running_var"
         if not of_mean or not name.endswith(of_mean) or variance not in self.golden.header:
@@ -185,11 +185,11 @@ class Comparison:
         return float(np.sqrt(magnitude(self.golden.read(variance))))
 
     def _without_few(self, pair: dict[str, Any], want: Any, off: Any) -> Any:
-        """All but the largest of a weight's differences: a share ``few``, or one of ``one_of``.
+        """A weight's differences without the largest: a share ``few``, or one of ``one_of``.
 
-        An optimizer that divides by the size of the gradient makes a whole step of one that is
-        nothing but rounding, to one side or the other: so none may be further off than both runs
-        together have come from the start.
+        If a gradient is zero except for rounding, an optimizer that divides by its size makes a
+        whole step, up or down. So the differences left out may be at most twice the distance from
+        the start.
         """
         if not pair.get("few"):
             return off
@@ -211,7 +211,7 @@ class Comparison:
 
 
 def word(dtype: str) -> str:
-    """The name of a dtype in PyTorch; of one that safetensors has, and this does not, its own."""
+    """PyTorch's name of a dtype; safetensors' own if this script can't read it."""
     if dtype not in _STORED or dtype == "BOOL":
         return dtype.lower()
     for short, long in (("BF", "bfloat"), ("F", "float"), ("U", "uint"), ("I", "int")):
@@ -280,12 +280,12 @@ def _ulps(want: Any, off: Any, step: float, floor: float) -> float | None:
 
 
 def magnitude(values: Any) -> float:
-    """The largest that is finite."""
+    """The largest finite absolute value."""
     return float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
 
 
 def root_mean_square(values: Any) -> float:
-    """Of those that are finite."""
+    """Of the finite values."""
     finite = values[np.isfinite(values)]
     return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
 

@@ -1,9 +1,9 @@
-"""Compiles dumped programs by the real TPU compiler, for a TPU that is not there.
+"""Compiles dumped programs with the real TPU compiler, for a TPU that this machine lacks.
 
 Runs inside an interpreter with jax and libtpu, so it is self-contained. Arguments: a topology, a
-time budget in seconds, then the programs (StableHLO, or HLO in files that end in .txt), each
-compiled for the devices that it is for.
-Prints one JSON line: ``programs`` (what is known of each that was tried, in order) and ``error``
+time limit in seconds, then the programs (StableHLO, or HLO in files that end in .txt); each is
+compiled for its number of devices.
+Prints one JSON line: ``programs`` (the results of those that were tried, in order) and ``error``
 (why not all were). Nothing runs on a TPU.
 """
 
@@ -48,7 +48,7 @@ def main() -> None:
         device = import_module("jax.experimental.topologies").get_topology_desc(topology, "tpu")
         for name in names:
             answer["programs"].append(_facts(Path(name), device.devices))
-    except Exception as error:  # no libtpu, another jax: whatever is raised is said
+    except Exception as error:  # no libtpu, another jax: any error is reported
         answer["error"] = _first_line(error)
     budget.cancel()
     print("\n" + json.dumps(answer))
@@ -60,7 +60,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
-    """What the compiler says of one program; ``error`` where it refuses it."""
+    """The compiler's facts about one program; ``error`` if it refuses the program."""
     start = time.monotonic()
     facts: dict[str, Any] = {"file": program.name, "error": None}
     try:
@@ -68,13 +68,13 @@ def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
         facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
         module = _from_hlo(text) if program.suffix == ".txt" else text
         facts |= compiled_facts(module, devices[: facts["devices"]])
-    except Exception as error:  # mostly what does not fit into the memory of a TPU
+    except Exception as error:  # mostly because it doesn't fit into a TPU's memory
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
 
 
 def _from_hlo(text: str) -> str:
-    """HLO as StableHLO, which keeps what may be overwritten: outputs lie there."""
+    """HLO as StableHLO, with the arguments that outputs may overwrite."""
     hlo, jaxlib = import_module("jaxlib._hlo"), import_module("jaxlib._jax").mlir
     ir = import_module("jax._src.lib.mlir").ir
     proto = hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
@@ -116,7 +116,7 @@ def _compile(text: str, devices: Sequence[Any]) -> Any:
 
 
 def _memory(compiled: Any) -> dict[str, int]:
-    """Bytes; ``in_place`` are those of the outputs that lie where arguments were."""
+    """Bytes; ``in_place``: of outputs that reuse the memory of arguments."""
     stats = compiled.get_compiled_memory_stats()
     parts = {
         "arguments": stats.argument_size_in_bytes,
@@ -134,7 +134,7 @@ def _cost(compiled: Any) -> dict[str, float]:
 
 
 def _seen(compiled: Any) -> dict[str, Any]:
-    """What the optimised program's text shows: products below the highest, collectives."""
+    """From the optimised program's text: products below the highest precision, collectives."""
     text = "\n".join(str(module.to_string()) for module in compiled.hlo_modules())
     below = [
         f"{found[2]} to {found[1].partition('{')[0]}"
@@ -145,9 +145,9 @@ def _seen(compiled: Any) -> dict[str, Any]:
 
 
 def _collectives(text: str) -> dict[str, dict[str, int]]:
-    """How often devices exchange something, by kind and by module: `{"all-gather": {"fc2": 4}}`.
+    """The number of collectives by kind and module: `{"all-gather": {"fc2": 4}}`.
 
-    Modules are named as in the source, with `*` for a number.
+    Modules have their names from the source, with `*` for each number.
     """
     found: dict[str, dict[str, int]] = {}
     for match in _COLLECTIVE.finditer(text):
@@ -161,7 +161,7 @@ def _collectives(text: str) -> dict[str, dict[str, int]]:
 
 
 def _kernels(text: str) -> dict[str, int]:
-    """How often it runs kernels (of Pallas), by name; what they compute is not in its cost."""
+    """The number of Pallas kernels by name; the cost analysis doesn't include them."""
     found: dict[str, int] = {}
     for match in _KERNEL.finditer(text):
         name = match[1].removesuffix("/pallas_call").rsplit("/", 1)[-1]

@@ -31,10 +31,10 @@ def check_size(folder: Path) -> None:
 
 
 def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
-    """Copy a folder, so that it can be written to; no environments, caches and version control.
+    """Copy a folder to write to, without environments, caches and version control.
 
-    Links within it lead into the copy, others to where they led. Raises VerifyError where a file
-    cannot be read.
+    Links within the folder lead into the copy; others are unchanged. Raises VerifyError if a file
+    can't be read.
     """
     gone = {path.absolute() for path in without}
 

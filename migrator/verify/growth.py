@@ -23,12 +23,12 @@ Events = dict[tuple[str, str, int], dict[str, Any]]  # by kind, name and number
 
 
 def growth_by_step(wanted: Events, rounded: Sequence[Events], last: int) -> list[float]:
-    """How many times of itself a difference by rounding may be before each step: `GROWN` times what
-    it has grown to, at most, in one of the runs.
+    """The factor by which a rounding difference may have grown before each step: `GROWN` times the
+    largest growth in one of the runs with different rounding.
 
-    Of losses and gradient norms, relative to the loss and to the norm of all gradients: the largest
-    difference at a step by that at one before it, in one of the runs. At any step two back ends may
-    differ by a unit more than the roundings did, where a ReLU cuts off or a maximum is another's.
+    Growth is the largest difference at a step, divided by that at an earlier step. Differences of
+    losses are relative to the loss, those of gradient norms to the norm of all gradients. At any
+    step two back ends may differ by a unit more than these runs, at a ReLU or between two maxima.
     """
     found = [1.0] * (last + 1)
     for events in rounded:

@@ -44,10 +44,10 @@ def ask(
     cwd: Path,
     env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Run ``script`` (a file of this package) by ``python``; return the JSON object it prints last.
+    """Run ``script``, a file of this package, with ``python``; return the JSON that it prints last.
 
-    ``timeout`` is in seconds. Raises VerifyError, with the script's last line of error output,
-    where it fails, takes too long or prints something else.
+    ``timeout`` is in seconds. Raises VerifyError, with the script's last line of error output, if
+    it fails, takes too long or prints something else.
     """
     source = (files(__package__) / script).read_text(encoding="utf-8")
     try:

@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 _COMPILED = ("input", "output", "loss", "metric", "gradients", "weights", "end", "file", "printed")
 _STEPWISE = ("start", "buffers", *_COMPILED)
-# Multiples of the original's time: until the script begins, and from there on.
+# Multiples of the original's time: until the script begins, and after that.
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
 _DIVIDED = f"{RUNTIME}.shard(".encode()
-_SHORT = 30.0  # seconds: of a run that is shorter, most is compiling
+_SHORT = 30.0  # seconds: shorter runs are mostly compiling
 
 
 @dataclass
 class MigratedRuns:
-    """The migration, and the runs of what it gives, each compared with the original's."""
+    """The migration, and runs of the migrated script, each compared with the original's."""
 
     script: Script
     target: Target
     interpreter: Interpreter
-    python: Path  # which stands for that
+    python: Path  # starts that interpreter
     settings: Settings
     options: Options
     work: Path
@@ -60,7 +60,7 @@ class MigratedRuns:
     runs: Runs
     beginning: float  # seconds until the original begins
     report: Report | None = None  # of the migration
-    traced: Script | None = None  # the original to bisect, where it is not the script as it is now
+    traced: Script | None = None  # the original to bisect, if it isn't the present script
 
     def __post_init__(self) -> None:
         self.rounded = self.known or []
@@ -93,7 +93,7 @@ class MigratedRuns:
         return self.compiled(result)[0]
 
     def expect(self) -> None:
-        """How long the runs will take, in proportion to the original: as measured by
+        """Estimate the time of the runs from the original's; the factors were measured by
         benchmarks/verify_time.py."""
         own, seconds = self.first.seconds, {}
         share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
@@ -109,7 +109,7 @@ class MigratedRuns:
 
     @property
     def is_in_parts(self) -> bool:
-        """Whether the migration says of a step that it is not compiled as a whole."""
+        """Whether the migration reports a step that isn't compiled as a whole."""
         of_steps = {code for code, rule in registry().rules.items() if rule.for_steps}
         files = self.report.files if self.report is not None else ()
         found = (d for file in files for d in file.result.diagnostics)
@@ -127,25 +127,25 @@ class MigratedRuns:
 
     @property
     def replicas(self) -> Path | None:
-        """What runs ranks as threads, where a back end has all devices in one process."""
+        """The file that runs ranks as threads, if a back end has all devices in one process."""
         several = self.script.ranks is not None and not self.device.is_tpu
         return self.target.host.replicas if several else None
 
     @property
     def stop(self) -> int | None:
-        """After how many steps of an optimizer runs end."""
+        """The number of optimizer steps after which runs end; None: they don't."""
         return self.settings.steps if self.settings.quick else None
 
     @property
     def environment(self) -> dict[str, str]:
-        """What holds a run to the device; a few short steps are not worth much compiling."""
+        """The variables that select the device; for a few short steps, XLA optimises less."""
         short = self.settings.quick and self.known is None and self.first.seconds < _SHORT
         if short and not self.device.is_tpu:
             return self.target.host.in_haste(self.device.environment)
         return self.device.environment
 
     def stepwise(self, result: ScriptResult) -> ScriptResult:
-        """Operator by operator."""
+        """Run the script operator by operator, and compare."""
         env = {"TPU_RUNTIME_EAGER": "1"}
         done, run = self.record("stepwise", env, closely=True, stop=self.stop)
         if run.ended and not run.events:
@@ -154,7 +154,7 @@ class MigratedRuns:
         return self.ended(result, "operator by operator", done, run)
 
     def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:
-        """As it will run; and whether that is right, and says all that there is to be said."""
+        """Run it compiled, and compare. Also returns whether no other run is needed."""
         done, run = self.record("compiled", {}, closely=False, stop=self.stop)
         kinds = _COMPILED if self.has_operators else _STEPWISE
         result = self.compared(result, run, "compiled", kinds)
@@ -171,18 +171,18 @@ class MigratedRuns:
         return replace(result, notes=[*result.notes, *notes]), says_all
 
     def says_all(self, result: ScriptResult) -> bool:
-        """Whether the compiled run agrees, and has shown what a training, or a model, comes to."""
+        """Whether the compiled run agrees, and shows the results of the training or the model."""
         found = result.compiled
         if not found.passed or found.partial or result.problems:
             return False
         seen, wanted = {f.kind for f in found.findings}, {e["kind"] for e in self.first.events}
         gradients = [e["norms"] for e in self.first.events if e["kind"] == "gradients"]
         if any(name.startswith("group") for norms in gradients for name in norms):
-            return False  # what is trained belongs to no model, whose weights could be read
+            return False  # trained tensors outside of models: their values aren't recorded
         return {"weights", "end"} <= seen if gradients else wanted & {"output"} <= seen
 
     def round_again(self) -> bool:
-        """Let the original run once more, rounded otherwise, unless it did as often as it may."""
+        """Run the original again with different rounding; False if the limit is reached."""
         number = len(self.rounded) + 1
         if self.known is not None or number > self.settings.roundings:
             return False
@@ -240,7 +240,7 @@ class MigratedRuns:
             )  # fmt: skip
 
     def bisect(self, comparison: Comparison) -> Bisection:
-        """Where the runs part inside of the step in which a comparison failed."""
+        """The first difference inside of the step in which a comparison failed."""
         first = comparison.first
         if first is None:
             where = "what differs is missing here, or comes with compiling, where no value is seen"
@@ -248,7 +248,7 @@ class MigratedRuns:
         if first.kind == "steps":
             return Bisection(first.step, "no single operation decides how often optimizers step")
         found = self.focused(first.step)
-        # What is only seen at the end, and what a step begins with, comes from the step before.
+        # The previous step causes what a step begins with, and what only shows at the end.
         if first.step and (found.is_earlier or not found.found):
             earlier = self.focused(first.step - 1)
             found = earlier if earlier.found else found
@@ -288,7 +288,7 @@ class MigratedRuns:
     def ended(
         self, result: ScriptResult, how: str, done: Any, recording: Recording
     ) -> ScriptResult:
-        """What is to be said of a run that ended too early, or was nowhere on the device."""
+        """Add problems of the run: it ended too early, or never used the device."""
         if recording.devices == ["cpu"]:
             text = "no tensor was on the device: the script, as it was called, chose the CPU"
             result = replace(result, problems=[*result.problems, text])
@@ -311,8 +311,8 @@ class MigratedRuns:
     def compared(
         self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
     ) -> ScriptResult:
-        """What differs by more than one rounded run explains is held against more of them: each
-        can only allow more."""
+        """Compare; if rounding may explain the differences, again with further rounded runs, which
+        can only increase tolerances."""
         found = self.compare(result, run, name, kinds)
         while found.may_be_rounding and self.round_again():
             found = self.compare(result, run, name, kinds)
@@ -334,6 +334,6 @@ class MigratedRuns:
 
 
 def _of_folder(report: Report, folder: Path) -> Report:
-    """With the names that files have in a folder that is a copy."""
+    """The report with paths relative to a folder."""
     files = [replace(f, path=f.path.relative_to(folder)) for f in report.files]
     return replace(report, files=files, output=None, copied=None)

@@ -39,7 +39,7 @@ def record_script(
 
     ``devices``: how many ranks it has, if it has any.
 
-    Returns the recording, and what is to be said of it. Raises VerifyError where it fails.
+    Returns the recording, and notes on it. Raises VerifyError if that fails.
     """
     if output.exists() and any(output.iterdir()) and not (output / "golden.json").is_file():
         raise VerifyError(f"{output} is not empty: choose a new folder")
@@ -115,9 +115,9 @@ def run_name(rounding: int) -> str:
 def trace_original(
     script: Script, python: Path, settings: Settings, step: int, work: Path, options: Options
 ) -> tuple[Recording, list[Recording]]:
-    """Every operation of one step of the original; and as often as that runs, rounded otherwise.
+    """Record all operations of one step of the original, and again for each different rounding.
 
-    Raises VerifyError where nothing could be recorded.
+    Raises VerifyError if nothing could be recorded.
     """
     runs = []
     for rounding in range(settings.roundings + 1):
@@ -136,7 +136,7 @@ def trace_original(
 
 
 def _fails(script: Script, python: Path, recording: Recording, tail: str) -> str:
-    """An explanation for an original that doesn't run; for other failures the log has to do."""
+    """An explanation for an original that doesn't run; without one, the log has to do."""
     ended = recording.ended
     text = f"the original fails: {ended}"
     if "ModuleNotFoundError" in ended:

@@ -34,11 +34,11 @@ _GRACE = 30.0  # seconds for writing down the recording
 class Settings:
     """How to record.
 
-    ``steps``: of how many calls and steps tensors are kept; losses and gradient norms are kept of
-    all. ``roundings``: how often the original runs again, rounded otherwise. ``dropout``: its masks
-    are drawn as other random numbers are, else it is off. ``limit``: bytes of tensors. ``timeout``
-    in seconds; ``memory``: bytes that a run may allocate. ``quick``: all runs end after ``steps``
-    steps of an optimizer, or calls of a model where nothing is trained.
+    ``steps``: the number of calls and steps whose tensors are kept; losses and gradient norms are
+    always kept. ``roundings``: the number of further runs with different rounding. ``dropout``: its
+    masks are drawn like other random numbers; if False, it is off. ``limit``: bytes of tensors.
+    ``timeout``: in seconds. ``memory``: bytes that a run may allocate. ``quick``: all runs end
+    after ``steps`` steps of an optimizer, or calls of a model if nothing is trained.
     """
 
     seed: int = 0
@@ -128,11 +128,11 @@ def record_run(
 ) -> tuple[Run, Recording]:
     """Run ``entry`` under the recorder, in ``start`` in ``folder``, a copy of ``original``.
 
-    ``stand_in``: where there is no GPU, the CPU takes its place. ``module``: its name, to run it as
-    ``python -m`` does. ``rounding``: the number of a run that rounds otherwise, 0 for the program
-    as it is. ``focus``: a step of which every operation is kept, and nothing else. ``stop``: after
-    how many steps of an optimizer it ends. ``ranks``: how they are started; ``replicas``: what has
-    them as threads. ``modules``: a folder of some. Raises VerifyError where nothing is recorded.
+    ``stand_in``: the CPU replaces a missing GPU. ``module``: a name, to run it like ``python -m``.
+    ``rounding``: the number of a run with different rounding, 0 for the original. ``focus``: a
+    step; only its operations are recorded, all of them. ``stop``: the number of optimizer steps
+    after which it ends. ``ranks``: how they are started; ``replicas``: the file that runs them as
+    threads. ``modules``: a folder for the import path. Raises VerifyError if nothing is recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 Migration = Callable[[Path, str, Path], list[str]]
 
 _COMPARE_SECONDS = 600.0
-# Budgets for compiling dumped programs for a TPU that is not there. A large step takes a minute,
-# and some single operators take more: those are compiled as far as the time goes.
+# Time limits for compiling dumped programs for an absent TPU. A large step takes a minute, some
+# operators take longer: as many are compiled as the time allows.
 _COMPILE_SECONDS = 60.0
 _STEPS_SECONDS = 1800.0
 _SCRIPT_SECONDS = 600.0  # for any script, which may train for days
@@ -49,16 +49,15 @@ _SCRIPT_SECONDS = 600.0  # for any script, which may train for days
 class Options:
     """How to verify.
 
-    ``python``: the interpreter to use, else one is found, and made where ``install`` says so (or
-    the user, asked on a terminal). ``timeout``: seconds for the migrated script, else the app's
-    own. ``keep``: a folder in which all that was made is kept. ``console`` shows progress,
-    questions and what the migration did; with ``diff`` all of its edits. ``portable``: migrate with
-    --portable, and have the program choose the target. ``unsafe``: migrate with --unsafe.
-    ``compile_for``: compile all programs with
-    products for this TPU, too. ``devices``: how many to run on, virtual ones where there is no TPU.
-    ``shard``: migrate with --shard, else as an app says. ``measure``: run the app's measurements,
-    too. ``migrate``: another migration than tpu-migrate's.
-    ``bisect``: where a script's numbers differ, find the operation.
+    ``python``: the interpreter; by default one is searched for, and created if ``install`` is set
+    (or if the user, asked on a terminal, agrees). ``timeout``: seconds for the migrated script, by
+    default the app's. ``keep``: a folder for all files of the verification. ``console`` shows
+    progress, questions and the migration; with ``diff`` all of its edits. ``portable``: migrate
+    with --portable, and make the program choose the target. ``unsafe``: migrate with --unsafe.
+    ``shard``: migrate with --shard, by default as the app says. ``compile_for``: also compile all
+    programs with products for this TPU. ``devices``: how many to use, virtual ones without a TPU.
+    ``measure``: also run the app's measurements. ``migrate``: another migration than tpu-migrate's.
+    ``bisect``: if a script's numbers differ, find the operation.
     """
 
     python: Path | None = None
@@ -97,10 +96,10 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
 
 
 def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) -> VerifyResult:
-    """Migrate and run the script of somebody, and compile its programs for a TPU.
+    """Migrate and run a user's script, and compile its programs for a TPU.
 
-    It runs in a migrated copy of the current folder, or of its own where it lies elsewhere; stopped
-    after some minutes, since its steps are compiled at the beginning. Never raises VerifyError.
+    It runs in a migrated copy of the current folder, or of its own folder if that is elsewhere. It
+    is stopped after some minutes: its steps are compiled by then. Never raises VerifyError.
     """
     options = Options(**how)
     try:
