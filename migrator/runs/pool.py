@@ -33,7 +33,12 @@ from migrator.runs.worker import MAX_BYTES, Worker
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
 _MOST_AT_ONCE = 3_000_000  # bytes of groups that share a worker, and so its memory
 # Modules that every process needs: imported once, before they start.
-_FOR_ALL = ("libcst.native", "migrator.pipeline.rewrite", "migrator.pipeline.write")
+_FOR_ALL = (
+    "libcst.native",
+    "migrator.tree",
+    "migrator.pipeline.rewrite",
+    "migrator.pipeline.write",
+)
 _TASKS = 8  # per process, so that they all end at about the same time
 Tick = Callable[[int, int], None]
 
