@@ -30,48 +30,50 @@ if TYPE_CHECKING:
     "--target",
     "chosen",
     type=TargetName("all"),
-    help=f"What to run on; all: one after the other. Default: what [tool.tpu-migrate] says for the "
-    f"script's framework, otherwise {DEFAULT}.",
+    help="Target to run on, or all of them in turn. Default: the one that [tool.tpu-migrate] names "
+    f"for the script's framework, otherwise {DEFAULT}.",
 )
 @click.option(
     "--compile-for",
     type=click.Choice(list(options.TOPOLOGIES)),
-    help="Also compile the programs by the real TPU compiler: memory, FLOPs, collectives.",
+    help="Also compile with the real TPU compiler: memory, FLOPs, collectives.",
 )
 @click.option(
     "--golden",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="What `tpu-migrate record` wrote for SCRIPT.py on a GPU; otherwise the original runs "
+    help="Recording of SCRIPT.py by `tpu-migrate record` on a GPU; without it, the original runs "
     "on the CPU.",
 )
 @click.option(
     "--bisect",
     is_flag=True,
-    help="If numbers differ, find the operation (runs it again, slowly).",
+    help="If numbers differ, find the operation that is the cause (a slow second run).",
 )
-@click.option("--dropout", is_flag=True, help="Of a script: dropout with the same masks, not off.")
+@click.option(
+    "--dropout", is_flag=True, help="Scripts: same dropout masks in all runs; else no dropout."
+)
 @options.count(
-    "--steps", 5, 1, "Of a script: calls of each model whose inputs and outputs are compared."
+    "--steps", 5, 1, "Scripts: how many calls of each model are compared, inputs and outputs."
 )
 @options.count(
     "--roundings", 3, 0,
-    "Of a script, without --golden: extra runs of the original with different rounding.",
+    "Scripts without --golden: extra runs of the original with different rounding.",
 )  # fmt: skip
 @click.option(
     "--quick",
     is_flag=True,
-    help="Of a script: its first steps only.",
+    help="Scripts: compare the first steps only.",
 )
-@click.option("-m", "module", is_flag=True, help="The script is a module, as of `python -m`.")
+@click.option("-m", "module", is_flag=True, help="The script is a module name, as for `python -m`.")
 @click.option(
     "--tolerance",
     "tolerances",
     multiple=True,
     metavar="[KIND=]FACTOR",
-    help="Of a script: allow this many times as much, of everything or of one kind (output=4).",
+    help="Scripts: multiply what is allowed, for everything or for one kind (output=4).",
 )
-@options.memory("Of a script: what each run may allocate.")
+@options.memory("Scripts: memory that each run may allocate.")
 @options.devices("Run on N devices: virtual ones where there is no TPU.")
 @click.option(
     "--shard",
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
 @click.option(
     "--measure",
     is_flag=True,
-    help="Also run the app's own measurements: minutes, best on a quiet machine.",
+    help="Also run the app's benchmarks; takes minutes.",
 )
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
@@ -96,13 +98,13 @@ if TYPE_CHECKING:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit of the migrated script, else the app's own.",
+    help="Time limit of the migrated script; default: the app's own.",
 )
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.html",
-    help="Of a script: its edits and numbers, with a chart, as one HTML file.",
+    help="Scripts: write edits and numbers, with a chart, to one HTML file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else, to stdout.")
 @click.option(
@@ -113,14 +115,14 @@ if TYPE_CHECKING:
 )
 @color_option
 def verify_command(**values: Any) -> None:
-    """Migrate APP, run it on its target and compare its numbers with its golden.
+    """Migrate a script or an APP, run it, and compare its numbers with the original's.
 
-    APP is the name of a folder of reference_apps. A script of yours will do, too: it runs as it is
-    (or was recorded on a GPU by `tpu-migrate record`), then migrated, in copies of the current
-    folder, and what it computes is compared: losses, gradients, outputs, weights, files, printed
-    numbers. With --compile-for it is only run, and the programs that it compiles are compiled for
-    the TPU. Exit code 0: everything passed; 1: numbers differ, the script failed, or a program does
-    not compile for the TPU; 2: wrong usage or no environment.
+    A script of yours runs unchanged (or was recorded on a GPU by `tpu-migrate record`), then
+    migrated, in copies of the current folder. Losses, gradients, outputs, weights, files and
+    printed numbers are compared. APP is a folder of reference_apps, which has a golden. With
+    --compile-for, a script is not compared: its programs are compiled for the TPU. Exit code 0:
+    everything passed; 1: numbers differ, the script failed, or a program doesn't compile for the
+    TPU; 2: wrong usage or no environment.
     """
     from .app_table import summary
     from .result import VerifyResult

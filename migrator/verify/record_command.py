@@ -21,30 +21,28 @@ from . import options
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder for the golden: new, or one to replace.",
+    help="Folder for the golden: a new one, or one to replace.",
 )
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this interpreter, which has torch (else the one of tpu-migrate).",
+    help="Run with this interpreter, which needs torch (default: tpu-migrate's own).",
 )
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, as of `python -m`.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all random numbers.")
-@options.count("--steps", 5, 1, "Calls of each model whose inputs and outputs are kept.")
-@click.option("--dropout", is_flag=True, help="Dropout with the same masks in all runs; else off.")
-@options.count(
-    "--roundings", 3, 0, "Extra runs with different rounding, to see what rounding does."
-)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module name, as for `python -m`.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
+@options.count("--steps", 5, 1, "How many calls of each model are kept, inputs and outputs.")
+@click.option("--dropout", is_flag=True, help="Same dropout masks in all runs; else no dropout.")
+@options.count("--roundings", 3, 0, "Extra runs with different rounding, to measure its effect.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit; what was recorded until then is kept.",
+    help="Time limit; what was recorded by then is kept.",
 )
-@options.devices("Of a script with ranks: on N GPUs.")
-@options.memory("What each run may allocate.")
+@options.devices("Scripts with ranks: run on N GPUs.")
+@options.memory("Memory that each run may allocate.")
 @color_option
 def record_command(
     script: str,
@@ -60,11 +58,11 @@ def record_command(
     devices: int | None,
     memory: float | None,
 ) -> None:
-    """Run a GPU script as it is and keep what it computes: for `verify SCRIPT --golden DIR`.
+    """Run a GPU script unchanged and record what it computes, for `verify SCRIPT --golden DIR`.
 
-    It runs in a copy of the current folder (or of its own, where it lies elsewhere), on the GPU of
-    this machine; without one, the CPU takes its place. Random numbers are drawn on the CPU, so that
-    they are the same on a TPU. More runs, rounded otherwise, show what rounding does to it.
+    It runs in a copy of the current folder (or of its own, if it is elsewhere), on this machine's
+    GPU, or on the CPU if there is none. Random numbers are drawn on the CPU, so that they are the
+    same on a TPU. Extra runs with different rounding show the effect of rounding.
     """
 
     from .cells import show_notes
