@@ -6,7 +6,6 @@ of files that depend on none of them are still valid. How a result is packed is 
 
 from __future__ import annotations
 
-import marshal
 import os
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ from migrator.files import witness
 from migrator.files.states import QUESTIONS, State, state_of
 from migrator.files.witness import Witness
 
-# A packed result, and what it depends on: states, answers, and contents (packed: rarely needed).
+# A packed result, and the parts of what it depends on.
 _Entry = tuple[bytes, dict[str, State], list[tuple[str, str, object]], bytes]
 
 
@@ -46,21 +45,18 @@ class KnownGroups:
         packed, states, answers, contents = entry
         if any(self._answer(question, path) != answer for question, path, answer in answers):
             return None
-        seen = dict(
-            zip(states, zip(states.values(), marshal.loads(contents), strict=True), strict=True)
-        )
-        known = Witness(seen, {(question, path): answer for question, path, answer in answers})
+        known = Witness.of(states, answers, contents)
         different = [path for path, state in states.items() if self._state(path) != state]
         if not known.hold_the_same(different):
             return None
-        self._kept[key] = packed, *_parts(known)
+        self._kept[key] = packed, *known.parts()
         witness.also_read(known)
         return packed
 
     def keep(self, files: Sequence[str], packed: bytes, seen: Witness) -> None:
         """Store a group's result, and what it depends on."""
         if seen.is_whole:
-            self._kept[tuple(files)] = packed, *_parts(seen)
+            self._kept[tuple(files)] = packed, *seen.parts()
 
     def save(self) -> None:
         """Store the results of this run, in place of those of the last one."""
@@ -76,9 +72,3 @@ class KnownGroups:
         if key not in self._answers:
             self._answers[key] = QUESTIONS[question](path)
         return self._answers[key]
-
-
-def _parts(seen: Witness) -> tuple[dict[str, State], list[tuple[str, str, object]], bytes]:
-    states = {path: state for path, (state, _) in seen.seen.items()}
-    answers = [(question, path, answer) for (question, path), answer in seen.answers.items()]
-    return states, answers, marshal.dumps([content for _, content in seen.seen.values()])

@@ -8,7 +8,6 @@ whole output is stored: repeating it needs no tree, no fact and no report (`agai
 from __future__ import annotations
 
 import io
-import marshal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,11 +39,7 @@ def told(name: str | None, run: Callable[[], int]) -> int:
 
 
 def _keep(name: str, result: tuple[object, ...], witness: Witness) -> None:
-    states = {path: state for path, (state, _) in witness.seen.items()}
-    answers = [(question, path, answer) for (question, path), answer in witness.answers.items()]
-    # File contents are rarely needed: they are unpacked separately.
-    contents = marshal.dumps([content for _, content in witness.seen.values()])
-    store.put(TOLD, name, (*result, states, answers, contents))
+    store.put(TOLD, name, (*result, *witness.parts()))
 
 
 def holds_the_same(name: str, changed: Sequence[str]) -> bool:
@@ -53,10 +48,7 @@ def holds_the_same(name: str, changed: Sequence[str]) -> bool:
     if kept is None:
         return False
     *result, states, answers, contents = kept
-    seen = dict(
-        zip(states, zip(states.values(), marshal.loads(contents), strict=True), strict=True)
-    )
-    witness = Witness(seen, {(question, path): answer for question, path, answer in answers})
+    witness = Witness.of(states, answers, contents)
     if not witness.hold_the_same(changed):
         return False
     _keep(name, tuple(result), witness)

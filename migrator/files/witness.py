@@ -8,14 +8,19 @@ a file is recorded before its content is read, so that a change in between is no
 from __future__ import annotations
 
 import hashlib
+import marshal
 import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from migrator.files.states import QUESTIONS, State, of_status, state_of
+
+if TYPE_CHECKING:
+    from migrator.files.states import Answer
 
 NONE = b""  # the content of an unreadable file
 _DOUBTFUL = (-1, -1, -1, -1)  # matches no state: the content decides
@@ -67,6 +72,19 @@ class Witness:
     def _is_unlisted(self, path: str) -> bool:
         folder, name = os.path.split(path)
         return name not in self.listed.get(folder, {name})
+
+    def parts(self) -> tuple[dict[str, State], list[Answer], bytes]:
+        """Everything, to be stored; contents are rarely needed, so they are packed separately."""
+        states = {path: state for path, (state, _) in self.seen.items()}
+        answers = [(question, path, answer) for (question, path), answer in self.answers.items()]
+        return states, answers, marshal.dumps([content for _, content in self.seen.values()])
+
+    @classmethod
+    def of(cls, states: dict[str, State], answers: list[Answer], contents: bytes) -> Witness:
+        """What was stored as `parts`."""
+        known = zip(states.values(), marshal.loads(contents), strict=True)
+        seen = dict(zip(states, known, strict=True))
+        return cls(seen, {(question, path): answer for question, path, answer in answers})
 
     def drain(self) -> Witness:
         """What was read since the last call; for a process that reports to another."""

@@ -36,6 +36,16 @@ TREE = {
     "train.py": TRAIN, "lib/__init__.py": "", "lib/model.py": MODEL, "tools/other.py": GPU,
     "README.md": "python train.py\n", "requirements.txt": "torch\n", "run.sh": "python train.py\n",
 }  # fmt: skip
+# A program that begins so has in `looked` everything that Python opens or lists.
+HEARING = """
+import json, os, sys
+looked = set()
+def hear(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
+        looked.add(os.path.abspath(arguments[0]))
+sys.addaudithook(hear)
+from migrator.files.witness import Witness
+"""
 LOOK = ("--target", "torchax", "--diff", "--verbose")
 
 

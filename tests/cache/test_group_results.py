@@ -19,7 +19,7 @@ from migrator.cache import store
 from migrator.cache.entries import GROUPS
 from migrator.runs import group, pool
 from migrator.runs.worker import Worker
-from tests.cache.looking import GPU, RANKS, aged, look
+from tests.cache.looking import GPU, HEARING, RANKS, aged, look
 from tests.cache.test_told import EDITS
 
 MORE = {
@@ -148,14 +148,9 @@ def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str
     assert not (several / "stolen").exists()
 
 
-_AUDITED = """
-import json, os, sys
-looked = set()
-def hear(event, arguments):
-    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
-        looked.add(os.path.abspath(arguments[0]))
-sys.addaudithook(hear)
-from migrator.files.witness import Witness
+_AUDITED = (
+    HEARING
+    + """
 from migrator.runs import group, pool
 pool._POOL_BYTES = 0
 missing, count = set(), 0
@@ -178,6 +173,7 @@ try:
 finally:
     json.dump([count, sorted(missing)], open(os.environ["HEARD"], "w"))
 """
+)
 
 
 def test_everything_that_a_group_depends_on_is_noted(several: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from helpers import cli, committed, git, write_tree
 
 from migrator.files import states, witness
 from migrator.files.witness import watching
-from tests.cache.looking import GPU, LOOK, MODEL, RANKS, TRAIN, TREE, look
+from tests.cache.looking import GPU, HEARING, LOOK, MODEL, RANKS, TRAIN, TREE, look
 
 # ---- the same again ------------------------------------------------------------------------------
 
@@ -176,14 +176,9 @@ def test_what_changes_while_a_run_goes_on_is_not_kept(tmp_path: Path) -> None:
     assert not seen.is_whole
 
 
-_AUDITED = """
-import json, os, sys
-looked = set()
-def hear(event, arguments):
-    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
-        looked.add(os.path.abspath(arguments[0]))
-sys.addaudithook(hear)
-from migrator.files.witness import Witness
+_AUDITED = (
+    HEARING
+    + """
 from migrator.runs import pool
 pool._POOL_BYTES = 0
 real = Witness.without_what_follows
@@ -199,6 +194,7 @@ Witness.without_what_follows = keep
 from migrator.cli import main
 main()
 """
+)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -139,16 +139,22 @@ def test_keys_and_values_that_grew_are_written_at_a_tensor() -> None:
     assert found == []
 
 
-@thorough_on("torchax")
-def test_a_cache_that_grew_is_one_program() -> None:
-    texts = [torch.tensor([[5, 1, 7], [2, 2, 8]]), torch.tensor([[3, 1, 2], [0, 4, 4]])]
-    old, new = module(on_cpu(MODEL)), module(migrated(MODEL, TARGET, unsafe=True))
+def pair(source: str, std: float = 0.5) -> tuple[Any, Any]:
+    """The program on the CPU, and its migration, with the same parameters."""
+    old, new = module(on_cpu(source)), module(migrated(source, TARGET, unsafe=True))
     torch.manual_seed(0)
     for parameter in old.model.parameters():
-        torch.nn.init.normal_(parameter)
+        torch.nn.init.normal_(parameter, std=std)
     new.model.load_state_dict(old.model.state_dict())
     for program in (old, new):
         program.model.eval()
+    return old, new
+
+
+@thorough_on("torchax")
+def test_a_cache_that_grew_is_one_program() -> None:
+    texts = [torch.tensor([[5, 1, 7], [2, 2, 8]]), torch.tensor([[3, 1, 2], [0, 4, 4]])]
+    old, new = pair(MODEL, std=1.0)
     expected = [old.generate(tokens, 12) for tokens in texts]
     assert len(expected[0].unique()) > 3
     assert torch.equal(new.generate(texts[0].to(WORD), 12).cpu(), expected[0])
@@ -174,18 +180,6 @@ def test_a_cache_that_grew_takes_several_tokens_at_once(use_cache: bool) -> None
             expected = old.model(part, use_cache=use_cache)
             found = new.model(part.to(WORD), use_cache=use_cache)
             torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=0)
-
-
-def pair(source: str, std: float = 0.5) -> tuple[Any, Any]:
-    """The program on the CPU, and its migration, with the same parameters."""
-    old, new = module(on_cpu(source)), module(migrated(source, TARGET, unsafe=True))
-    torch.manual_seed(0)
-    for parameter in old.model.parameters():
-        torch.nn.init.normal_(parameter, std=std)
-    new.model.load_state_dict(old.model.state_dict())
-    for program in (old, new):
-        program.model.eval()
-    return old, new
 
 
 @pytest.mark.parametrize("name", MODELS)

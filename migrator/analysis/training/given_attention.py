@@ -9,7 +9,7 @@ from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.training.cached_scores import CachedScores
 from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.positions import keys
-from migrator.analysis.training.score_forms import Mask, assigned, size_of
+from migrator.analysis.training.score_forms import Mask, assigned, size_of, stores_of
 
 _OF_SDPA = {"dropout_p", "is_causal", "scale", "enable_gqa"}
 
@@ -54,10 +54,6 @@ class GivenAttention:
         self._names, self._owner, self._function = names, owner, function
         self._given, self._end = given, choice.end_lineno or choice.lineno
         self._nodes = [n for n in names.order if names.function(n) is function]
-
-    def _stores(self, name: str) -> list[ast.Name]:
-        return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name
-                and not isinstance(n.ctx, ast.Load)]  # fmt: skip
 
     def ways(self, joins: tuple[Join, Join], returned: ast.expr) -> list[Shown]:
         """Attention in one way or, by `if self.flash:`, in two; empty if it is not known."""
@@ -196,7 +192,7 @@ class GivenAttention:
 
     def _is_told(self, name: str) -> bool:
         """`is_causal = past is None`, or False and True in the branches of `past is not None`"""
-        stores = [self._names.statement(n) for n in self._stores(name)]
+        stores = [self._names.statement(n) for n in stores_of(name, self._nodes)]
         match stores:
             case [ast.Assign([ast.Name()], value)]:
                 return self._is_first(value)
@@ -239,13 +235,16 @@ class _Rows:
                 return same and self._are_keys(one) and self._are_queries(count)
         return False
 
+    def _stores(self, name: str) -> list[ast.Name]:
+        found = stores_of(name, self._names.order)
+        return [n for n in found if isinstance(n.ctx, ast.Store)
+                and self._names.function(n) is self._function]  # fmt: skip
+
     def _value(self, node: ast.expr) -> ast.expr:
         """What the only assignment to a name gives it."""
         if not isinstance(node, ast.Name):
             return node
-        stores = [n for n in self._names.order if isinstance(n, ast.Name) and n.id == node.id
-                  and isinstance(n.ctx, ast.Store)
-                  and self._names.function(n) is self._function]  # fmt: skip
+        stores = self._stores(node.id)
         if len(stores) != 1:
             return node
         found = [v for t, v in assigned(self._names.statement(stores[0])) if t is stores[0]]
@@ -261,10 +260,7 @@ class _Rows:
             return True
         if not isinstance(node, ast.Name):
             return False
-        stores = [n for n in self._names.order if isinstance(n, ast.Name) and n.id == node.id
-                  and isinstance(n.ctx, ast.Store)
-                  and self._names.function(n) is self._function]  # fmt: skip
-        match [self._names.statement(n) for n in stores]:
+        match [self._names.statement(n) for n in self._stores(node.id)]:
             case [ast.Assign([ast.Tuple([_, ast.Name(name), *_])], value)]:
                 match value:
                     case ast.Call(ast.Attribute(_, "size"), [], []) | ast.Attribute(_, "shape"):

@@ -25,7 +25,7 @@ from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.given_attention import GivenAttention, Join, Shown
 from migrator.analysis.training.given_lengths import CacheLength, cache_lengths, most_positions
-from migrator.analysis.training.score_forms import assigned
+from migrator.analysis.training.score_forms import assigned, stores_of
 from migrator.analysis.training.token_counters import MODULE
 
 JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
@@ -101,7 +101,7 @@ class _Reader:
 
     def read(self) -> GivenCache | None:
         joins = self._joins()
-        if joins is None or self._stores(self._given):
+        if joins is None or stores_of(self._given, self._nodes):
             return None
         returned = self._returned(joins)
         if returned is None:
@@ -122,10 +122,6 @@ class _Reader:
         taken = self._taken(whole)
         return GivenCache(self._function, self._given, self._choice, taken, joins, whole, elements,
                           shown, limit, begin, lengths)  # fmt: skip
-
-    def _stores(self, name: str) -> list[ast.Name]:
-        return [n for n in self._nodes if isinstance(n, ast.Name) and n.id == name
-                and not isinstance(n.ctx, ast.Load)]  # fmt: skip
 
     def _taken(self, returned: ast.expr) -> list[ast.Name]:
         """The `past` of `keys, values = past`; with a stack, also those of `past[0]`."""
@@ -232,7 +228,7 @@ class _Reader:
         if len(found) != 1:
             return None
         whole, elements = found[0]
-        between = (n for join in joins for n in self._stores(join.new))
+        between = (n for join in joins for n in stores_of(join.new, self._nodes))
         changed = any(self._end < n.lineno < whole.lineno for n in between)
         return None if changed or not self._is_only_returned(whole) else (whole, elements)
 

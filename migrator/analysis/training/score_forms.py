@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,6 +30,12 @@ def assigned(statement: ast.stmt | None) -> list[tuple[ast.expr, ast.expr]]:
         case ast.Assign([ast.Name() | ast.Attribute() as target], value):
             return [(target, value)]
     return []
+
+
+def stores_of(name: str, nodes: Iterable[ast.AST]) -> list[ast.Name]:
+    """Where some of the nodes assign to a name, or delete it."""
+    return [n for n in nodes if isinstance(n, ast.Name) and n.id == name
+            and not isinstance(n.ctx, ast.Load)]  # fmt: skip
 
 
 def size_of(node: ast.AST | None) -> tuple[str, str]:
