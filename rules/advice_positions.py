@@ -30,8 +30,7 @@ tensor, one program serves all: write the cache at it, read the cache at full le
 what comes after the position. A score of minus infinity has a weight of exactly zero, whatever
 number the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of
 positions; so is `torch.arange` on the CPU. `--unsafe` makes this change in the forms that TOK002
-knows. In other forms the source doesn't show that a mask covers everything that is read.
-docs/generation.md has the edit of a whole program.""",
+knows. In other forms the source doesn't show that a mask covers everything that is read.""",
     examples=(
         Example.moved(
             f"{_BEGIN}"

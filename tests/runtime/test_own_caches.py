@@ -109,13 +109,6 @@ def test_a_cache_that_is_written_at_a_tensor_is_one_program(llama: str) -> None:
     assert len(programs) <= 3
 
 
-def test_the_page_shows_what_becomes_of_it(llama: str) -> None:
-    by_hand = edited(llama, "generate_llama.py")
-    assert migrated(by_hand, "torch_xla") == migrated(llama, "torch_xla", unsafe=True)
-    tokens, _ = text(module(on_cpu(llama)), 4, 8, "cpu")()
-    assert torch.equal(tokens, text(module(on_cpu(by_hand)), 4, 8, "cpu")()[0])
-
-
 @torch.no_grad()
 def test_keys_and_values_that_grew_are_written_at_a_tensor() -> None:
     old, new = module(GROWING), module(edited(GROWING, "attention.py"))
