@@ -5,7 +5,8 @@
 Migrates `training/` (with the model and the loss of the reference app mshnet) for each
 target, runs original and migrated program for 10 steps on their CPU back ends from the same weights
 on the same batches, with SGD and AdamW, and with each of torch's other optimizers on two of them,
-and prints the page of the docs (docs/training.md): the largest differences of each group of runs.
+and prints the largest differences of each group of runs. docs/training.md has the small ones in a
+row.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,16 +45,19 @@ OTHERS = (
 )  # fmt: skip
 WITH_OTHERS = ("mlp", "cnn")
 
+SHOWN = 1e-4  # a row of the page whose differences are all smaller is merged with others
+
 HEAD = """# Training: the numbers of originals and migrated programs
 
 `benchmarks/training_numbers.py` migrates GPU programs (`benchmarks/training/programs.py`) and runs
 them for 10 steps on the CPU back end of each target. The original runs on CPU torch. Both start
-from the same weights and get the same batches. Nothing here ran on a TPU.
+from the same weights and get the same batches. The command prints a row for each program and each
+other optimizer; here, those below 1e-4 share a row. Nothing here ran on a TPU.
 
 * **loss**: the relative difference of a step's loss.
 * **parameters**: the difference in a tensor of the final state (parameters and buffers), relative
   to the largest value in that tensor. Elements whose true gradient is 0, such as biases of
-  attention's keys, are left out. They hold rounding noise, which Adam turns into full steps, in the
+  attention's keys, are left out: they hold rounding noise, which Adam turns into full steps, in the
   original too. Their effect is in the losses.
 * **torchax** compiles steps. **torchax eager** runs operator by operator (`TPU_RUNTIME_EAGER=1`).
 
@@ -75,6 +80,9 @@ class Difference:
 
     def cells(self) -> str:
         return self.error or f"{self.losses:.1e} | {self.parameters:.1e}"
+
+    def most(self) -> float:
+        return float("inf") if self.error else max(self.losses, self.parameters)
 
 
 Arrays = dict[str, np.ndarray]
@@ -162,8 +170,8 @@ def largest(differences: Iterable[Difference]) -> Difference:
     return Difference(float(np.max(losses)), float(np.max(parameters)), max(errors))
 
 
-def page(runs: Runs, columns: list[tuple[str, str]]) -> str:
-    """The page for the docs: programs with the usual optimizers, then the other optimizers."""
+def page(runs: Runs, columns: list[tuple[str, str]], shown: float) -> str:
+    """Programs with the usual optimizers, then the other optimizers; what is alike in one row."""
     groups = {
         f"## Programs, with {' and '.join(EVERYWHERE)}": ("program", 0, EVERYWHERE),
         f"## Other optimizers, on {' and '.join(WITH_OTHERS)}": ("optimizer", 1, OTHERS),
@@ -175,10 +183,15 @@ def page(runs: Runs, columns: list[tuple[str, str]]) -> str:
         for run_of, row in runs.items():
             if run_of[1] in optimizers:
                 rows.setdefault(run_of[place], []).append(row)
-        lines = [header, ["---"] * len(header)]
-        for name, of_name in rows.items():
-            lines.append([name, *(largest(cell).cells() for cell in zip(*of_name, strict=True))])
-        text += f"\n{title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+        merged = {name: name for name in rows}
+        alike = [name for name, of in rows.items() if largest(chain(*of)).most() < shown]
+        merged |= dict.fromkeys(alike, ", ".join(alike))
+        lines = [header]
+        for label in dict.fromkeys(merged.values()):
+            of_label = chain(*(of for name, of in rows.items() if merged[name] == label))
+            lines.append([label, *(largest(c).cells() for c in zip(*of_label, strict=True))])
+        table = [f"| {' | '.join(line)} |" for line in lines]
+        text += "\n".join(["", title, "", table[0], "|---" * len(header) + "|", *table[1:], ""])
     return text + NOTES
 
 
@@ -197,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", nargs="+", required=True, metavar="TARGET=PYTHON")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--write", type=Path, help="write the table there")
+    parser.add_argument("--write", type=Path, help="write the page of the docs there")
     args = parser.parse_args()
     pythons = dict(item.split("=", 1) for item in args.python)
     with tempfile.TemporaryDirectory() as temporary:
@@ -230,10 +243,10 @@ def main() -> None:
                     **BACK_ENDS[target], TPU_RUNTIME_EAGER="1",
                 )  # fmt: skip
         columns = [(t, dtype) for t in results if t in DTYPES for dtype in DTYPES[t]]
-        text = page(compare(args.only, results, columns), columns)
-    print(text)
+        runs = compare(args.only, results, columns)
+    print(page(runs, columns, shown=0))
     if args.write:
-        args.write.write_text(text)
+        args.write.write_text(page(runs, columns, SHOWN))
 
 
 if __name__ == "__main__":
