@@ -7,11 +7,12 @@
     python golden/hardware page                         # write docs/hardware.md anew
 
 `gpu` records the golden of every reference app and needs what the apps need, nothing else;
-`portable` runs the apps there as `--target torch_tpu` migrates them, since they also run on a GPU,
-and needs tpu-migrate, too; `tpu` runs `tpu-migrate verify --all` on each target. `add` refuses what
-is damaged, of other sources or goldens, or not from such hardware; goldens become those of golden/,
-verifications go to golden/hardware/results/. With `--rehearsal`, `add` takes results of CPUs, keeps
-nothing, and prints the page that they would make, labelled. `--apps` names some of the apps.
+`portable` runs the migrated apps there, those for torch_tpu without its library, those for torchax
+on JAX's CUDA back end, and needs tpu-migrate, too; `tpu` runs `tpu-migrate verify --all` on each
+target. `add` refuses what is damaged, of other sources or goldens, or not from such hardware;
+goldens become those of golden/, verifications go to golden/hardware/results/. With `--rehearsal`,
+`add` takes results of CPUs, keeps nothing, and prints the page that they would make, labelled.
+`--apps` and `--targets` name some of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import capture  # noqa: E402
 from page import page  # noqa: E402
-from portable import on_this_gpu  # noqa: E402
+from portable import TARGETS, on_this_gpu  # noqa: E402
 from results import Refused, Results, sha256  # noqa: E402
 
 ROOT = HERE.parent.parent
@@ -66,7 +67,7 @@ def verified(verifications: Iterator[dict[str, Any]], output: Path) -> int:
             "source_sha256": capture.digest(capture.APPS / name),
             "golden_sha256": sha256(HERE.parent / name / "outputs.safetensors"),
         }
-        kept = {key: result[key] for key in Results.KEPT}
+        kept = {key: result[key] for key in Results.KEPT if key in result}
         found.append({**kept, **of})
         word = "PASS" if result["passed"] else f"FAIL {result['error'] or ''}"
         where = result["device"] or "no device"
@@ -108,9 +109,9 @@ def main() -> int:
         command = commands.add_parser(name)
         command.add_argument("-o", "--output", type=Path, required=True)
         command.add_argument("--apps", nargs="+", choices=every, default=every)
-        if name == "tpu":
-            both = ["torchax", "torch_xla"]
-            command.add_argument("--targets", nargs="+", choices=both, default=both)
+        if name != "gpu":
+            targets = ["torchax", "torch_xla"] if name == "tpu" else list(TARGETS)
+            command.add_argument("--targets", nargs="+", choices=targets, default=targets)
     command = commands.add_parser("add")
     command.add_argument("files", nargs="+", type=Path)
     command.add_argument("--rehearsal", action="store_true")
@@ -120,7 +121,8 @@ def main() -> int:
         if given.command == "gpu":
             return on_gpu(given.apps, given.output)
         if given.command == "portable":
-            return verified(map(on_this_gpu, given.apps), given.output)
+            found = (on_this_gpu(name, target) for target in given.targets for name in given.apps)
+            return verified(found, given.output)
         if given.command == "tpu":
             return verified(on_tpu(given.apps, given.targets), given.output)
         return add(

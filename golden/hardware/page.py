@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from portable import TARGETS as ON_GPU
 from results import Results
 
 TARGETS = ("torchax", "torch_xla", "torch_tpu")
@@ -20,8 +22,9 @@ _REHEARSAL = """\
 _ON_GPU = """\
 ## Migrated apps on a GPU
 
-`--target torch_tpu` writes programs that run on a GPU, too. The same files on a GPU without
-torch_tpu, compared with the goldens of the originals:
+A GPU is the nearest to a TPU that these programs met: its memory is its own, and work on it is
+asynchronous. Programs for torchax ran on JAX's CUDA back end, those for torch_tpu without
+torch_tpu. Their outputs are compared with the goldens of the originals:
 """
 _HOW = """\
 ## A CPU in the place of a GPU
@@ -37,8 +40,8 @@ bring back:
 
 * [gpu.ipynb](../golden/hardware/gpu.ipynb), on a machine with an NVIDIA GPU (Colab's will do):
   the golden of each app, in minutes.
-* `python golden/hardware portable`, on a machine with an NVIDIA GPU and tpu-migrate: each app
-  migrated to torch_tpu, run on the GPU and compared with its golden.
+* `python golden/hardware portable`, on a machine with an NVIDIA GPU, JAX for it, torchax and
+  tpu-migrate: each app migrated, run on the GPU and compared with its golden.
 * [tpu.ipynb](../golden/hardware/tpu.ipynb), on a TPU VM, or on Colab with a TPU: each app
   migrated, run on each target and compared with its golden. The first run installs gigabytes.
 
@@ -62,14 +65,19 @@ def page(results: Results, rehearsal: bool = False) -> str:
     for name, provenance in sorted(results.goldens.items()):
         lines.append(_golden(name, provenance, rehearsal))
     lines += ["", "## Migrated apps on a TPU", ""]
-    lines += [f"| app | {' | '.join(TARGETS)} |", f"|---|{'---|' * len(TARGETS)}"]
-    for name in sorted(results.goldens):
-        cells = [_verified(results.verified.get((name, target))) for target in TARGETS]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    lines += ["", _ON_GPU, "| app | torch_tpu |", "|---|---|"]
-    for name in sorted(results.goldens):
-        lines.append(f"| `{name}` | {_verified(results.portable.get(name))} |")
+    lines += _table(results.goldens, TARGETS, results.verified)
+    lines += ["", _ON_GPU, *_table(results.goldens, ON_GPU, results.on_gpu)]
     return "\n".join([*lines, "", _HOW])
+
+
+def _table(
+    apps: Iterable[str], targets: Sequence[str], found: Mapping[tuple[str, str], dict[str, Any]]
+) -> list[str]:
+    lines = [f"| app | {' | '.join(targets)} |", f"|---|{'---|' * len(targets)}"]
+    for name in sorted(apps):
+        cells = [_verified(found.get((name, target))) for target in targets]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines
 
 
 def _golden(name: str, provenance: dict[str, Any], rehearsal: bool) -> str:
@@ -86,7 +94,12 @@ def _golden(name: str, provenance: dict[str, Any], rehearsal: bool) -> str:
 def _verified(found: dict[str, Any] | None) -> str:
     if found is None:
         return NOT_RUN
-    where = f"{found['device']}, {found['date']}, torch {found['versions']['torch']}"
+    versions = [
+        f"{name} {found['versions'][name]}"
+        for name in ("torch", "jax")
+        if name in found["versions"]
+    ]
+    where = ", ".join([found["device"], found["date"], *versions])
     outputs = found["outputs"]
     if found["passed"]:
         most = max((float(output["ratio"]) for output in outputs), default=0.0)

@@ -1,7 +1,8 @@
-"""Apps migrated to a target whose programs also run on GPUs, on this machine's GPU."""
+"""Migrated apps on this machine's GPU, in the place of a TPU."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 import tempfile
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import capture
 
-TARGET = "torch_tpu"
+# torch_tpu's programs are plain PyTorch and run on CUDA without its library; torchax's run on
+# JAX's CUDA back end. torch_xla has none any longer.
+TARGETS = ("torchax", "torch_tpu")
 
 
-def on_this_gpu(name: str) -> dict[str, Any]:
-    """Migrate an app, run it without the target's library, compare it with its golden.
+def on_this_gpu(name: str, target: str) -> dict[str, Any]:
+    """Migrate an app, run it on the GPU, compare it with its golden.
 
     Returns what `tpu-migrate verify --json` says of an app. On a CPU its outputs are compared all
     the same, so that the way can be tried out.
@@ -25,27 +28,36 @@ def on_this_gpu(name: str) -> dict[str, Any]:
     from migrator.verify.run import run
     from migrator.verify.verification import compared
 
-    app = find_app(name, TARGET)
+    app = find_app(name, target)
     golden = load_golden(app)
     assert app.outputs is not None
     gpu, versions = capture.gpu_name(), capture.versions()
+    if target == "torchax":
+        versions |= {each: importlib.metadata.version(each) for each in ("jax", "torchax")}
     result = VerifyResult(
-        app=name, target=TARGET, device=gpu or "CPU", golden_device=golden.device,
+        app=name, target=target, device=gpu or "CPU", golden_device=golden.device,
         versions={package: version for package, version in versions.items() if version},
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="portable-") as temporary:
         folder = Path(temporary)
         copy, python = folder / "migrated", Path(sys.executable)
         config = Config(unsafe=app.unsafe)  # whole: it divides no models
-        errors = write_migrated_copy(app.folder, TARGET, copy, config, None, False, None)
+        errors = write_migrated_copy(app.folder, target, copy, config, None, False, None)
         if errors:
-            return {**result.to_dict(), "error": "; ".join(errors)}
+            return _said(result, error="; ".join(errors))
         done = run(
             [str(python), app.entry, *app.args],
             cwd=copy, log=folder / "run.log", timeout=app.timeout,
+            # a JAX without CUDA fails here, and does not take the CPU silently
+            env={"JAX_PLATFORMS": "cuda,cpu" if gpu else "cpu"},
         )  # fmt: skip
         if failure := done.failure():
             result.problems.append(f"the migrated script {failure}")
+            print(done.tail(), file=sys.stderr)
         else:
             result.outputs.extend(compared(app, golden, copy / app.outputs, python, folder))
-    return {**result.to_dict(), "seconds": done.seconds}
+    return _said(result, seconds=done.seconds)
+
+
+def _said(result: Any, **more: Any) -> dict[str, Any]:
+    return {**result.to_dict(), "on_gpu": True, **more}

@@ -10,18 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import capture
-import portable
 
 MEMBERS = ("provenance.json", "outputs.safetensors")
 
 
 class Refused(Exception):
     """A result file that says nothing of this checkout; one line."""
-
-
-def _is_portable(found: dict[str, Any]) -> bool:
-    """Whether it is about what was migrated for a TPU and ran, or should have run, on a GPU."""
-    return bool(found["target"] == portable.TARGET and found["device"] != "TPU")
 
 
 def sha256(path: Path) -> str:
@@ -31,18 +25,18 @@ def sha256(path: Path) -> str:
 @dataclass
 class Results:
     """Of the checkout ``root``. ``goldens``: the provenance of each app's; ``verified``: what
-    `tpu-migrate verify` found on a TPU, by app and target; ``portable``: what ran on a GPU of what
-    was migrated for a TPU, by app."""
+    `tpu-migrate verify` found on a TPU, by app and target; ``on_gpu``: what `portable` found of the
+    migrated apps on a GPU, likewise."""
 
     KEPT: ClassVar = (
         "app", "target", "device", "versions", "notes", "outputs", "problems", "times", "seconds",
-        "passed", "error",
+        "passed", "error", "on_gpu",
     )  # fmt: skip
 
     root: Path
     goldens: dict[str, dict[str, Any]] = field(default_factory=dict)
     verified: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    portable: dict[str, dict[str, Any]] = field(default_factory=dict)
+    on_gpu: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     new: dict[str, bytes] = field(default_factory=dict)  # files of golden/ that were added
 
     @staticmethod
@@ -96,7 +90,7 @@ class Results:
             self._check_source(what, name, found["source_sha256"])
             if found["golden_sha256"] != self.goldens[name]["outputs_sha256"]:
                 raise Refused(f"{what}: it was compared with another golden")
-            on_gpu, device = _is_portable(found), str(found["device"] or "nothing")
+            on_gpu, device = found.get("on_gpu", False), str(found["device"] or "nothing")
             if not rehearsal and not (device.startswith("NVIDIA ") if on_gpu else device == "TPU"):
                 wanted = "GPU" if on_gpu else "TPU"
                 raise Refused(f"{what} ran on {device}, not on a {wanted}")
@@ -109,10 +103,8 @@ class Results:
             self.new[f"hardware/results/{file_name}"] = text.encode()
 
     def _sort_in(self, found: dict[str, Any]) -> None:
-        if _is_portable(found):
-            self.portable[found["app"]] = found
-        else:
-            self.verified[found["app"], found["target"]] = found
+        by_app = self.on_gpu if found.get("on_gpu") else self.verified
+        by_app[found["app"], found["target"]] = found
 
     def _check_source(self, what: str, name: str, source: str) -> None:
         folder = self.root / "reference_apps" / name

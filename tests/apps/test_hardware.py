@@ -91,7 +91,7 @@ def test_nothing_ran_until_a_result_is_added(kit: SimpleNamespace, root: Path) -
     text = kit.page.page(kit.results.Results.of(root))
     assert "| `tiny` | not run (the golden is of a CPU stand-in for CUDA) |" in text
     assert "| `tiny` | not run | not run | not run |" in text
-    assert "| `tiny` | not run |\n" in text
+    assert "| `tiny` | not run | not run |\n" in text
 
 
 def test_results_of_a_gpu_and_a_tpu_are_kept_and_shown(kit: SimpleNamespace, root: Path) -> None:
@@ -106,11 +106,14 @@ def test_results_of_a_gpu_and_a_tpu_are_kept_and_shown(kit: SimpleNamespace, roo
 
 def test_what_also_runs_on_a_gpu_is_shown_as_that(kit: SimpleNamespace, root: Path) -> None:
     results = kit.results.Results.of(root)
-    results.add(verified(kit, root, target="torch_tpu", device="NVIDIA H100"))
+    results.add(verified(kit, root, target="torchax", device="NVIDIA H100", on_gpu=True))
     results.keep()
     text = kit.page.page(kit.results.Results.of(root))
     row = "PASS: 1 outputs, at most 25 % of tolerance (NVIDIA H100, 2027-01-03, torch 2.12.0)"
-    assert f"| `tiny` | {row} |" in text and "| `tiny` | not run | not run | not run |" in text
+    assert (
+        f"| `tiny` | {row} | not run |" in text
+        and "| `tiny` | not run | not run | not run |" in text
+    )
 
 
 def test_what_failed_on_a_tpu_is_shown_as_that(kit: SimpleNamespace, root: Path) -> None:
@@ -142,7 +145,7 @@ def test_goldens_that_prove_nothing_are_refused(
     [
         ({"device": "CPU back end of torchax"}, "ran on CPU back end of torchax, not on a TPU"),
         ({"device": "NVIDIA H100"}, "ran on NVIDIA H100, not on a TPU"),
-        ({"target": "torch_tpu", "device": "CPU"}, "ran on CPU, not on a GPU"),
+        ({"on_gpu": True, "device": "CPU"}, "ran on CPU, not on a GPU"),
         ({"golden_sha256": "0"}, "it was compared with another golden"),
         ({"source_sha256": "0"}, "the app has changed since"),
         ({"app": "other"}, "there is no such app here"),

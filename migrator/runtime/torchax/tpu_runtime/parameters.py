@@ -121,10 +121,10 @@ def _set_data(env: Environment, function: Any, args: tuple[Any, ...], kwargs: An
 
 
 def _compatible(stock: Callable[..., bool]) -> Callable[..., bool]:
-    """Whether `old.data = new` is possible."""
+    """Whether `old.data = new` is possible. Dynamo checks the signature in newer versions."""
 
-    def _has_compatible_shallow_copy_type(old: torch.Tensor, new: torch.Tensor) -> bool:
-        return is_device_tensor(old) or is_device_tensor(new) or stock(old, new)
+    def _has_compatible_shallow_copy_type(input: torch.Tensor, from_: torch.Tensor) -> bool:
+        return is_device_tensor(input) or is_device_tensor(from_) or stock(input, from_)
 
     return _has_compatible_shallow_copy_type
 
