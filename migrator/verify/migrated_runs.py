@@ -291,7 +291,8 @@ class MigratedRuns:
         """Add problems of the run: it ended too early, or never used the device."""
         if recording.devices == ["cpu"]:
             text = "no tensor was on the device: the script, as it was called, chose the CPU"
-            result = replace(result, problems=[*result.problems, text])
+            others = [problem for problem in result.problems if problem != text]
+            result = replace(result, problems=[*others, text])
         if recording.ranks != self.first.ranks:
             text = f"{recording.ranks} ranks joined a process group, {self.first.ranks} did before"
             result = replace(result, problems=[*result.problems, text])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from migrator.pipeline.rewrite import companions
+from migrator.targets import RUNTIME, Target
 
 from .errors import VerifyError
 from .golden_code import commit_of
@@ -106,6 +111,22 @@ def record_original(
     if not recording.events and not recording.files and not recording.printed.strip():
         raise VerifyError("the original ran, but computed, printed and wrote nothing to compare")
     return recording
+
+
+def refuse_migrated(script: Script, target: Target, options: Options) -> None:
+    """Raises VerifyError for a script that is migrated already: it would be compared with itself.
+
+    Portable programs are none: where there is no TPU, they run as the original does.
+    """
+    source = (script.folder / script.file).read_bytes()
+    if options.portable or target.words.device_names or f"{RUNTIME}.device(".encode() in source:
+        return
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        if companions(ast.parse(source)):
+            raise VerifyError(
+                "it is migrated already, and would be compared with itself: verify the original, "
+                "for example from an earlier commit"
+            )
 
 
 def run_name(rounding: int) -> str:

@@ -25,7 +25,7 @@ from .golden_code import restored
 from .goldens import read
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
-from .originals import notes_on, record_original
+from .originals import notes_on, record_original, refuse_migrated
 from .progress import Runs
 from .recordings import Settings, importing_once
 from .script import Script
@@ -110,6 +110,7 @@ def _begun(
     runs, start = Runs(options.console), time.monotonic()
     notes = [*interpreter.notes]
     if known is None:
+        refuse_migrated(script, target, options)
         try:
             first = record_original(script, work, running, settings, runs, options.keep)
         except NothingRecorded:
