@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from support import agrees
 from tiers import thorough_between
 from torch import Tensor
 
@@ -93,6 +94,28 @@ def test_subgradient(name: str) -> None:
         x = torch.zeros(3, device=device, requires_grad=True)
         gradients.append(torch.autograd.grad(EDGES[name](x), x)[0].cpu())
     assert torch.equal(*(g.nan_to_num(nan=7e7) for g in gradients)), gradients
+
+
+# Arguments by torch's names, where torchax has others.
+
+BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda x: F.linear(input=x, weight=x, bias=x[0]),
+    "det": lambda x: torch.linalg.det(A=x),
+    "solve": lambda x: torch.linalg.solve(A=x, B=x.T),
+    "solve from the right": lambda x: torch.linalg.solve(x, x.T, left=False),
+    "svdvals": lambda x: torch.linalg.svd(A=x, full_matrices=False)[1],
+    "matrix_power": lambda x: torch.linalg.matrix_power(input=x, n=2),
+    "corrcoef": lambda x: torch.corrcoef(input=x),
+    "take_along_dim": lambda x: torch.take_along_dim(input=x, indices=x.argsort(1), dim=1),
+    "tensor_split": lambda x: torch.tensor_split(
+        input=x, tensor_indices_or_sections=torch.tensor([1])
+    )[1],
+}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_arguments_have_the_names_that_torch_gives_them(name: str) -> None:
+    agrees(BY_NAME[name], torch.tensor([[3.0, 1.0, 2.0], [1.0, 4.0, 0.5], [0.0, 1.0, 5.0]]), 1e-5)
 
 
 # What the device cannot do.

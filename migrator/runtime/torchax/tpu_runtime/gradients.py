@@ -6,6 +6,7 @@ calls of `torch.ops.aten...`: the result silently requires no gradient. If a gra
 torch's own implementation splits such a call into operators that have one.
 """
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,18 +14,21 @@ from torchax.tensor import Environment, Tensor
 
 from .calls import Function, is_device_tensor, native, needs_gradient
 
-_shortcuts: set[Function] = set()
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_shortcuts: dict[Function, frozenset[str]] = {}  # with the names of their parameters
 
 
-def bypasses_autograd(function: Function, args: object, kwargs: object) -> bool:
-    """Whether torchax would compute this call without the required gradient."""
-    return is_shortcut(function) and (needs_gradient(args) or needs_gradient(kwargs))
+def bypasses_autograd(function: Function, args: object, kwargs: dict[str, Any]) -> bool:
+    """Whether torchax computes it without the required gradient, or has other keywords for it."""
+    return is_shortcut(function) and (
+        not kwargs.keys() <= _shortcuts.get(function, kwargs.keys())  # F.linear(input=x, …)
+        or needs_gradient(args) or needs_gradient(kwargs)
+    )  # fmt: skip
 
 
 def is_shortcut(function: Function) -> bool:
     """Whether torchax computes this function in one piece, below torch's autograd."""
-    operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-    return function in _shortcuts or isinstance(function, operators)
+    return function in _shortcuts or isinstance(function, _OPERATORS)
 
 
 class _Crossing(torch.autograd.Function):
@@ -48,10 +52,7 @@ def _cross(tensor: Any, env: Environment) -> torch.Tensor:
 
 
 def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
-    """A device tensor as a CPU tensor or the other way round, with its gradient if required.
-
-    torchax 0.0.13 silently cuts the gradient off, in both directions.
-    """
+    """A tensor of the CPU or the device on the other, with the gradient that torchax cuts off."""
     if needs_gradient(tensor):
         with env:
             return _Crossing.apply(tensor, env)  # type: ignore[no-any-return, no-untyped-call]
@@ -60,10 +61,10 @@ def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
 
 def install(env: Environment) -> None:
     """Record which torch functions torchax has a shortcut for."""
-    operators = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-    _shortcuts.update(function for function in env._ops if not isinstance(function, operators))
+    for function in (function for function in env._ops if not isinstance(function, _OPERATORS)):
+        _shortcuts[function] = frozenset(signature(env._ops[function].func).parameters)
     # torch.sparse.mm makes a sparse result by its own rules; there are no sparse device tensors.
-    _shortcuts.discard(torch.sparse.mm)
+    _shortcuts.pop(torch.sparse.mm, None)
     # Not as_strided, which is useless for JAX arrays: the view operators themselves lead from
     # the gradient of a base to that of its view.
     torch._C._set_view_replay_enabled(True)

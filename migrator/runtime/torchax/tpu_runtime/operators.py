@@ -160,11 +160,8 @@ def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any
     """With 64 bits off, an index is int32 on the device, and torch requires int64."""
     if not holds_device_tensor((args, kwargs)) or "out" in kwargs:
         return NotImplemented
-    tensor, index, dim = [*args, kwargs.get("indices"), kwargs.get("dim")][:3]
-    if len(args) == 1:
-        index, dim = kwargs["indices"], kwargs.get("dim")
-    elif len(args) == 2:
-        dim = kwargs.get("dim")
+    names = ("input", "indices", "dim")[len(args) :]
+    tensor, index, dim = [*args, *map(kwargs.get, names)]
     with env:
         if dim is None:
             return tensor.flatten().gather(0, index.flatten())
@@ -195,12 +192,13 @@ def _nanmedian(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]
 @replaces(torch.tensor_split, torch.Tensor.tensor_split)
 def _tensor_split(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """The indices to split at may be in a tensor, which torch requires on the CPU."""
-    places = args[1] if len(args) > 1 else kwargs.get("tensor_indices_or_sections")
+    names = ("input", "tensor_indices_or_sections")[len(args) :]
+    tensor, places = [*args, *map(kwargs.get, names)][:2]
     if not is_device_tensor(places):
         return NotImplemented
-    rest = {k: v for k, v in kwargs.items() if k != "tensor_indices_or_sections"}
+    rest = {name: value for name, value in kwargs.items() if name not in names}
     with env:
-        return function(args[0], places.tolist(), *args[2:], **rest)
+        return function(tensor, places.tolist(), *args[2:], **rest)
 
 
 def _split_with_sizes(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
