@@ -11,10 +11,11 @@ from functools import cached_property
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators, device_strings
 from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
-from migrator.analysis.syntax.names import Names, statements
+from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
 from migrator.analysis.tokens import Tokens
 from migrator.analysis.training.kv_caches import kv_passes
@@ -30,8 +31,9 @@ from migrator.targets import RUNTIME
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
 _RANKS = Tokens(
     b"distributed", b"spawn", b"rank", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
-    rb"batch_?size", rb"\bbsz?\b", b"reduction", rb"process\b", b"horovod", rb"sampler\b",
-    rb"num_?devices", b"slurm_", b"comm_world", ignore_case=True,
+    rb"batch_?size", rb"\bbsz?\b", rb"process\b", b"horovod", rb"sampler\b", rb"num_?devices",
+    b"slurm_", b"comm_world", b"comm_hook", b"backward", rb"reduction\s*=\s*[\"']sum",
+    b"size_average", ignore_case=True,
 )  # fmt: skip
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -116,16 +118,7 @@ class File:
     @cached_property
     def modules(self) -> Sequence[str]:
         """The modules that it imports: `pkg`, `.sub`, and `pkg.mod` for `from pkg import mod`."""
-        found: dict[str, None] = {}
-        for statement in statements(self.tree) if self.tree is not None else ():
-            match statement:
-                case ast.Import(names=aliases):
-                    found.update((alias.name, None) for alias in aliases)
-                case ast.ImportFrom(names=aliases):
-                    module = "." * statement.level + (statement.module or "")
-                    joint = "" if module.endswith(".") else "."
-                    found[module] = None
-                    found.update((f"{module}{joint}{alias.name}", None) for alias in aliases)
+        found = imported_modules(self.content)
         # files written by a migration aren't part of the project
         return [module for module in found if module.partition(".")[0] != RUNTIME]
 
