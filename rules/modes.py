@@ -85,6 +85,17 @@ Without it the same function runs, compiled by XLA.""",
                 return x
             """,
         ),
+        Example(
+            """
+            from torch import nn
+            model = nn.Linear(2, 2)
+            model.compile(mode="max-autotune")
+            """,
+            after="""
+            from torch import nn
+            model = nn.Linear(2, 2)
+            """,
+        ),
     ),
 )
 
@@ -244,6 +255,31 @@ def compile_(ctx: Context, found: Construct) -> Decision:
         if same and len(statement.targets) == 1:
             return Rewrite([Delete(statement)])
     return Rewrite([Replace(whole, "{model}", {"model": model})])
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@COMPILE.on("method", "compile")
+def compile_model(ctx: Context, found: Construct) -> Decision:
+    """`model.compile(...)` compiles the model in place."""
+    assert isinstance(found.node, ast.Attribute)
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    told = {keyword.arg: ast.unparse(keyword.value).strip("'") for keyword in call.keywords}
+    if not (
+        ctx.flow.kind(found.node.value) & Kind.MODULE
+        or "fullgraph" in told
+        or told.get("mode") in _MODES
+        or told.get("backend") == "inductor"
+    ):
+        return Report("the source doesn't show whether this is a model; a model's is for GPUs only")
+    if ctx.words.compiles and not ctx.target.asks_runtime:
+        return _compiled(call)
+    statement = ctx.names.statement(found.node)
+    if ctx.target.asks_runtime or not (isinstance(statement, ast.Expr) and statement.value is call):
+        return Report("compiles the model for a GPU; call it there only, XLA compiles by itself")
+    return Rewrite([Delete(statement)])
 
 
 def _compiled(call: ast.Call | None) -> Decision:

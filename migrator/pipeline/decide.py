@@ -209,7 +209,9 @@ def _rule_on(
     return _ruling(context, construct, UNKNOWN, Report(reason))
 
 
-_OF_TORCH = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device")
+_OF_TORCH = (
+    "cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device", "compile",
+)  # fmt: skip
 _ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
 
 

@@ -29,6 +29,7 @@ _TORCH_TOKENS = re.compile(
     rb"Generator|sparse\s*=|\bpip\b|get_device|set_default_device|inference_mode|no_grad|\.step\(|distributed|parallel"
     rb"|torch\.a(?:ll|ny)\(|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory"
     rb"|mpi4py|multiproc|futures|[Tt]hread|executor"
+    rb"|\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b"
     rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
 )
 

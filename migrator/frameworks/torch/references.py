@@ -19,7 +19,7 @@ from migrator.vocabulary import Vocabulary
 # Rules register for these, but they are only constructs depending on their use.
 BY_SHAPE = frozenset({
     "torch.device", "torch.Generator", "cuda", "is_cuda", "get_device", "to", "type", "step",
-    "unclear step", "device",
+    "unclear step", "device", "compile",
 })  # fmt: skip
 
 
@@ -60,9 +60,22 @@ def reference_of(
         elif node.attr == "step" and not names.never_runs(node):
             verdict = is_optimizer_step(names, flow, call)
             kind = {True: "step", None: "unclear step", False: None}[verdict]
+        elif node.attr == "compile" and qualname is None:
+            kind = "compile" if _compiles_model(flow, node, call) else None
         elif node.attr == "type" and len(call.args) == 1:
             kind = "type" if flow.kind(call.args[0]) & Kind.TENSOR_TYPE else None
     return Construct("method", kind, node) if kind else None
+
+
+_OF_COMPILE = frozenset({"fullgraph", "dynamic", "backend", "mode", "options", "disable"})
+
+
+def _compiles_model(flow: Flow, node: ast.Attribute, call: ast.Call) -> bool:
+    """`nn.Module.compile`: of a model, or with torch.compile's arguments alone."""
+    given = {keyword.arg for keyword in call.keywords}
+    if call.args or not given <= _OF_COMPILE:
+        return False
+    return bool(given) or bool(flow.kind(node.value) & Kind.MODULE)
 
 
 def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
