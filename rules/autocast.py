@@ -15,8 +15,8 @@ AUTOCAST = Rule(
     name="autocast",
     summary="autocast for CUDA becomes autocast for the target, in bfloat16",
     why="""`torch.cuda.amp.autocast` silently leaves float32 on both targets. TPUs compute in
-bfloat16, not in float16. Its range is that of float32, so nothing overflows and no loss scaling is
-needed; it has 8 bits of significand instead of 11.""",
+bfloat16, not in float16. bfloat16 has the range of float32, so nothing overflows and no loss
+scaling is needed; its significand has 8 bits instead of 11.""",
     examples=(
         Example(
             """

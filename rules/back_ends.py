@@ -35,7 +35,9 @@ def nccl(ctx: Context, found: Construct) -> Decision:
     if ctx.words.devices is not None and ctx.words.devices.back_end is not None:
         if _is_asked_for(ctx, found.node):
             return Report(f"only true on GPUs; on a TPU the back end is `{group}`")
-        return Keep("takes the GPU path; the group itself names the device's back end")
+        return Keep(
+            "keeps the program on its GPU path; the process group gets the device's back end"
+        )
     if _is_asked_for(ctx, found.node):
         if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so this is never true")
@@ -43,7 +45,7 @@ def nccl(ctx: Context, found: Construct) -> Decision:
     if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
         return Rewrite([SetString(found.node, group)])
     if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
-        return Keep(f"takes the GPU path; the group itself names `{group}`")
+        return Keep(f"keeps the program on its GPU path; the process group gets `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")
 
 

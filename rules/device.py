@@ -131,7 +131,7 @@ index, and others are reported.""",
 INDEX = Rule(
     code="DEV003",
     name="device-index",
-    summary="an integer is a CUDA device to torch; it becomes the device of the target",
+    summary="an integer that means a CUDA device becomes the device of the target",
     why="""`torch.device(0)` and `x.to(rank)` mean a CUDA device. On the target they raise an error
 or mean the CPU, so they become the target's device.""",
     examples=(

@@ -36,10 +36,10 @@ the message names the line that prevents it (docs/several-devices.md). If the pr
 from a launcher (`if int(os.environ.get("RANK", -1)) != -1:`), the program without a launcher is
 rewritten, and the code for the launcher stays.
 
-A line only prevents it if the program reaches it: by names, from what runs when its files are
-imported, with options and parameters at their defaults. Library code that the program never calls,
-and a branch for an option that is off by default (`if args.fsdp:`), prevent nothing: that function
-or branch stays whole and is reported separately (docs/how-it-decides.md). Tests that import a
+A line only prevents the rewrite if the program reaches it: by names, from what runs when its files
+are imported, with options and parameters at their defaults. Library code that the program never
+calls, or a branch for an option that is off by default (`if args.fsdp:`), doesn't: that function or
+branch stays whole and is reported separately (docs/how-it-decides.md). Tests that import a
 program are not part of it.""",
     effort=Effort.HOURS,
     examples=(

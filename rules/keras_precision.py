@@ -14,8 +14,8 @@ MIXED = Rule(
     code="KER020",
     name="mixed-float16",
     summary="`mixed_float16` becomes `mixed_bfloat16`, and loss scaling is removed",
-    why="""TPUs compute in bfloat16, not in float16. Its range is that of float32, so no loss is
-scaled; Keras only does so for `mixed_float16`. It has 8 bits of significand instead of 11.""",
+    why="""TPUs compute in bfloat16, not in float16. bfloat16 has the range of float32, so
+Keras only scales losses for `mixed_float16`. Its significand has 8 bits instead of 11.""",
     framework="tensorflow",
     references=("https://keras.io/api/mixed_precision/",),
     examples=(

@@ -315,7 +315,7 @@ def script_module(ctx: Context, found: Construct) -> Decision:
 def script(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
     if not ctx.uses_device and not is_migrated(ctx.names, ctx.flow):
-        return Keep("of a program that uses no device")
+        return Keep("the program uses no device")
     name = found.key.rpartition(".")[2]
     if name == "load":
         return Report("its module cannot be moved to the target; load a state_dict into the class")

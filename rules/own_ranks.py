@@ -37,7 +37,7 @@ def own_wrapper(ctx: Context, found: Construct) -> Decision:
     if call is None or is_only_named(ctx.names, found.node):
         return Keep("torch's own, which works there")
     if found.key != WRAPPER:
-        return Report("of its first kind, which was not run there: use `fully_shard`")
+        return Report("this older FSDP was never run on the target: use `fully_shard`")
     gone: list[ast.expr | ast.keyword] = [
         k for k in call.keywords if k.arg in ("device_ids", "output_device")
     ]

@@ -11,8 +11,8 @@ CHILD = Rule(
 process, and its memory can't be shared: while the parent has it, a child that uses it fails, or
 waits forever. Children that stay on the CPU (data workers, environments for reinforcement learning,
 Hogwild on the CPU) work as they are and are not reported; nor are start methods and sharing
-strategies. The rule only knows the same file, so torch processes whose function is elsewhere are
-reported.""",
+strategies. The rule only looks at one file, so torch processes whose function is in another one
+are reported.""",
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(

@@ -30,7 +30,7 @@ RANKS = Rule(
     code="DST003",
     name="ranks",
     imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
-    summary="ranks stay ranks: a process for each device",
+    summary="a program with ranks keeps them, with one process for each device",
     why="""A program keeps its ranks, each a process with one device. Samplers, batch sizes,
 collectives, rank guards, checkpoints and BatchNorm of one rank mean the same as on GPUs, and the
 runtime averages gradients after each backward pass. FullyShardedDataParallel and fully_shard keep

@@ -319,7 +319,7 @@ def _is_covered(ctx: Context, call: ast.Call, end: ast.stmt) -> bool:
 @UNCLEAR.on("method", "unclear step")
 def unclear(ctx: Context, found: Construct) -> Decision:
     if ctx.words.step_boundary is None:
-        return Keep("if it is an optimizer's, torch makes the step")
+        return Keep("if it is an optimizer's step, nothing has to follow it")
     return Report(
         f"this may be an optimizer's step; if it is, put {ctx.words.step_boundary.code} after it"
     )

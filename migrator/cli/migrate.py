@@ -168,7 +168,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "git's; without REV, from the default branch.",
 )
 @click.option(
-    "--stdin-filename", metavar="PATH", help="With -: the file that standard input stands for."
+    "--stdin-filename",
+    metavar="PATH",
+    help="With -: the file that the text comes from; it need not be saved.",
 )
 @click.option(
     "--hook",

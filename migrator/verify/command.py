@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 @click.option(
     "--compile-for",
     type=click.Choice(list(options.TOPOLOGIES)),
-    help="Also compile with the real TPU compiler: memory, FLOPs, collectives.",
+    help="Compile with the real TPU compiler: memory, FLOPs, collectives. A script is then not "
+    "compared; an app is.",
 )
 @click.option(
     "--golden",
@@ -98,7 +99,7 @@ if TYPE_CHECKING:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit of the migrated script; default: the app's own.",
+    help="Time limit of each run; default: 600 for a script, an app's own for an app.",
 )
 @click.option(
     "--report",
