@@ -1,0 +1,137 @@
+"""torch.compile, and a model's own compile."""
+
+import ast
+
+from migrator.analysis.syntax.names import argument
+from migrator.analysis.values.kinds import Kind
+from migrator.construct import Construct
+from migrator.edits import Delete, EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.targets import RUNTIME
+
+COMPILE = Rule(
+    code="RUN002",
+    name="torch-compile",
+    summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
+    why="""The default back end of `torch.compile`, inductor, writes Triton kernels for GPUs.
+Without it the same function runs, compiled by XLA.""",
+    examples=(
+        Example(
+            """
+            import torch
+            model = torch.compile(model, mode="max-autotune")
+            """,
+            after="import torch\n",
+        ),
+        Example(
+            """
+            import torch
+            returned = torch.compile(net) if args.compile else net
+            """,
+            after="""
+            import torch
+            returned = net
+            """,
+        ),
+        Example(
+            """
+            import torch
+
+            @torch.compile
+            def f(x):
+                return x
+            """,
+            after="""
+            import torch
+
+            def f(x):
+                return x
+            """,
+        ),
+        Example(
+            """
+            from torch import nn
+            model = nn.Linear(2, 2)
+            model.compile(mode="max-autotune")
+            """,
+            after="""
+            from torch import nn
+            model = nn.Linear(2, 2)
+            """,
+        ),
+    ),
+)
+
+
+@COMPILE.on("name", "torch.compile")
+def compile_(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.expr)
+    if ctx.target.asks_runtime:
+        return Rewrite([Replace(node, f"{RUNTIME}.compile")])
+    call = ctx.names.call_of(node)
+    if ctx.words.compiles:
+        return _compiled(call)
+    decorated = ctx.parent(call or node)
+    if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if (call or node) in decorated.decorator_list:
+            return Rewrite([Delete(call or node)])
+    model = argument(call, 0, "model") if call is not None else None
+    if call is None or model is None:
+        return Report("torch.compile itself is passed on; call the function without it")
+    whole: ast.expr = call
+    match ctx.parent(call):
+        case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
+            isinstance(n, ast.Call | ast.Await | ast.NamedExpr) for n in ast.walk(test)
+        ):
+            if ast.unparse(orelse if body is call else body) == ast.unparse(model):
+                whole = choice  # between the model and the model
+    statement = ctx.names.statement(call)
+    if isinstance(statement, ast.Assign) and statement.value is whole:
+        same = ast.unparse(statement.targets[0]) == ast.unparse(model)
+        if same and len(statement.targets) == 1:
+            return Rewrite([Delete(statement)])
+    return Rewrite([Replace(whole, "{model}", {"model": model})])
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@COMPILE.on("method", "compile")
+def compile_model(ctx: Context, found: Construct) -> Decision:
+    """`model.compile(...)` compiles the model in place."""
+    assert isinstance(found.node, ast.Attribute)
+    call = ctx.names.call_of(found.node)
+    assert call is not None
+    told = {keyword.arg: ast.unparse(keyword.value).strip("'") for keyword in call.keywords}
+    if not (
+        ctx.flow.kind(found.node.value) & Kind.MODULE
+        or "fullgraph" in told
+        or told.get("mode") in _MODES
+        or told.get("backend") == "inductor"
+    ):
+        return Report("the source doesn't show whether this is a model; a model's is for GPUs only")
+    if ctx.words.compiles and not ctx.target.asks_runtime:
+        return _compiled(call)
+    statement = ctx.names.statement(found.node)
+    if ctx.target.asks_runtime or not (isinstance(statement, ast.Expr) and statement.value is call):
+        return Report("compiles the model for a GPU; call it there only, XLA compiles by itself")
+    return Rewrite([Delete(statement)])
+
+
+def _compiled(call: ast.Call | None) -> Decision:
+    """torch.compile stays, without options that only GPU back ends accept."""
+    if call is None:
+        return Keep("compiles for the device that its inputs are on")
+    if any(k.arg is None for k in call.keywords):
+        return Report("its arguments are unpacked; mode, options and backend are for GPUs only")
+    drop = [k for k in call.keywords if k.arg in ("mode", "options", "backend", "dynamic")]
+    if not drop:
+        return Keep("compiles for the device that its inputs are on")
+    note = f"the TPU's back end doesn't accept {', '.join(str(k.arg) for k in drop)}"
+    return Rewrite([EditCall(call, drop=drop)], note=note)
+
+
+@COMPILE.on("name", "torch._dynamo.optimize")
+def optimize(ctx: Context, found: Construct) -> Decision:
+    return Report("torch.compile under its first name; call the function without it")
