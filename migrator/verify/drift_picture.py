@@ -42,7 +42,7 @@ def _draw(title: str, losses: list[tuple[float, float]], picture: Path) -> None:
     middle = _TOP + int(_SHARE * height)
     draw.text((_LEFT, 10), title, fill=_INK)
     x = _LEFT
-    for text, color in (("golden", _GOLDEN), ("here", _HERE)):
+    for text, color in (("original", _GOLDEN), ("here", _HERE)):
         draw.line((x, 36, x + 24, 36), fill=color, width=4)
         draw.text((x + 30, 30), text, fill=_INK)
         x += 50 + int(draw.textlength(text))

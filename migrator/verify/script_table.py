@@ -152,7 +152,7 @@ def _parting(comparison: Comparison) -> list[str]:
     ]
     numbers = ""
     if first.want is not None and first.got is not None:
-        numbers = f": golden {first.want:.7g}, here {first.got:.7g}"
+        numbers = f": original {first.want:.7g}, here {first.got:.7g}"
     return [*lines, f"  {first.reason}{numbers}"]
 
 
@@ -164,9 +164,9 @@ def drift(losses: list[tuple[float, float]]) -> list[str]:
     off = [abs(g - w) for w, g in losses]
     largest = max((o for o in off if math.isfinite(o)), default=0.0)
     return [
-        f"golden  {_bars(want)}  {want[0]:.4g} → {want[-1]:.4g}",
-        f"here    {_bars([g for _, g in losses])}  {losses[0][1]:.4g} → {losses[-1][1]:.4g}",
-        f"apart   {_bars(off, zero=True)}  at most {largest:.3g}, over {len(losses)} losses",
+        f"original  {_bars(want)}  {want[0]:.4g} → {want[-1]:.4g}",
+        f"here      {_bars([g for _, g in losses])}  {losses[0][1]:.4g} → {losses[-1][1]:.4g}",
+        f"apart     {_bars(off, zero=True)}  at most {largest:.3g}, over {len(losses)} losses",
     ]
 
 
