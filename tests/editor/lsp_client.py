@@ -14,7 +14,7 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 from pygls.workspace import PositionCodec, TextDocument
 
-TIMEOUT = 30
+TIMEOUT = 60  # seconds; a loaded machine needs many for what takes one
 RESOLVES = types.ClientCodeActionResolveOptions(["edit", "command"])
 
 
