@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -16,8 +15,6 @@ from migrator.targets import RUNTIME
 if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
 
-# Cheap tests: a file without these words doesn't have to be parsed for the answer no.
-_IMPORT = re.compile(rb"\b(?:from|import)\b((?:\\\r?\n|[^\r\n])*)")
 _DEEPEST = 8  # folders searched below a file: a link may lead back up
 
 
@@ -72,19 +69,6 @@ class ImportGraph:
             self.cache.bases[self.path] = known
         return known
 
-    def _may_import(self, source: bytes) -> bool:
-        """A cheap test: False for a file that can't import another file of the project."""
-        heads: set[str] = set()
-        for clause in _IMPORT.findall(source):
-            if not clause.isascii():
-                return True
-            heads.update(word.partition(".")[0] for word in re.findall(r"[\w.]+", clause.decode()))
-        if "" in heads:  # `from . import …`
-            return True
-        files = {f"{head}.py" for head in heads}
-        listings = map(self.reader.list, self.bases())
-        return any(not files.isdisjoint(names) or not heads.isdisjoint(names) for names in listings)
-
     def _added(self) -> tuple[list[Path], list[Path]]:
         """Folders that this file adds to `sys.path` at the front, and at the end."""
         known = self.cache.added.get(self.path)
@@ -124,10 +108,7 @@ class ImportGraph:
         """Project files that a file imports."""
         known = self.cache.imports.get(path)
         if known is None:
-            here = self.of(path)
-            file = self.cache.file(path)
-            modules = file.modules if here._may_import(file.content) else ()
-            found = (here.resolve(module) for module in modules)
+            found = map(self.of(path).resolve, self.cache.file(path).modules)
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
         return known
 
