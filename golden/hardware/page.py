@@ -22,9 +22,9 @@ _REHEARSAL = """\
 _ON_GPU = """\
 ## Migrated apps on a GPU
 
-A GPU is the nearest to a TPU that these programs met: its memory is its own, and work on it is
-asynchronous. Programs for torchax ran on JAX's CUDA back end, those for torch_tpu without
-torch_tpu. Their outputs are compared with the goldens of the originals:
+Like a TPU, a GPU has its own memory and works asynchronously. Programs for torchax use JAX's CUDA
+back end there, those for torch_tpu do without torch_tpu. Their outputs are compared with the
+goldens of the originals:
 """
 _HOW = """\
 ## A CPU in the place of a GPU
