@@ -152,7 +152,7 @@ def test_torch_xla_without_what_a_tpu_needs_runs_on_the_cpu(tmp_path: Path) -> N
 
 def test_libtpu_is_asked_for_by_what_brings_it(tmp_path: Path) -> None:
     for target, packages, brings in (
-        ("torchax", TORCHAX, "'libtpu==0.0.52; sys_platform"),
+        ("torchax", TORCHAX, "libtpu==0.0.52; sys_platform"),
         ("torch_xla", TORCH_XLA, "'torch_xla[tpu]==2.9.0'"),
     ):
         python = fake_interpreter(tmp_path / target, packages)
