@@ -97,11 +97,7 @@ class _Verify(click.Command):
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option("--unsafe", is_flag=True, help="Migrate with --unsafe, and check those edits.")
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this interpreter.",
-)
+@options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(
     "--timeout",

@@ -1,5 +1,7 @@
 """Environments are made by uv, in the user's cache folder, and only when asked for."""
 
+import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from migrator.doctor.command import doctor_command
 from migrator.targets import find_target
 from migrator.verify import environments
 from migrator.verify.choosing import choose_interpreter
@@ -101,6 +104,24 @@ def test_what_to_type_without_an_environment_is_the_same_command_with_install(
     (line,) = [line for line in done.output.splitlines() if "verify --install" in line]
     words = shlex.split(line[line.index("tpu-migrate") :])
     assert words == ["tpu-migrate", "verify", "--install", *given]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
+def test_a_relative_python_is_found_and_the_link_of_an_environment_kept(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    link = tmp_path / ".venv" / "bin" / "python"
+    link.symlink_to(python)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("train.py").write_text("print('it', 'ran'); 1 / 0\n", "utf-8")
+    given = ["--target", "torchax", "--python", "../.venv/bin/python"]
+    done = CliRunner().invoke(verify_command, ["train.py", "--compile-for", "v6e-1", *given])
+    assert "it ran" in done.output
+    done = CliRunner().invoke(doctor_command, [*given, "--format", "json"])
+    (state,) = json.loads(done.stdout)["targets"]
+    assert os.path.normpath(state["python"]) == str(link)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fake uv is an sh script")
