@@ -109,7 +109,10 @@ def _begun(
     if known is None:
         refuse_migrated(script, target, options)
         try:
-            first = record_original(script, work, running, settings, runs, options.keep)
+            first = record_original(
+                script, work, running, settings, runs, options.keep,
+                installer=interpreter.installer,
+            )  # fmt: skip
         except NothingRecorded:
             require(interpreter.python, target)  # it may not even import torch
             raise
