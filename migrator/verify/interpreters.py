@@ -165,7 +165,8 @@ def _missing(
         for r in needed
         if not r.conditional and not installed.get(r.name) and r.module not in for_tpu
     ]
-    return [f"{python} lacks {', '.join(names)} (extra {target.name!r})"] if names else []
+    extra = canonicalize_name(target.name)  # what old releases of pip need
+    return [f"{python} lacks {', '.join(names)} (extra {extra!r})"] if names else []
 
 
 def _damaged(
