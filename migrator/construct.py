@@ -14,7 +14,7 @@ class Construct:
     """One GPU construct. `kind` and `key` select the handlers, which look at `node`.
 
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
-    keyword (argument), loop (that calls a model without gradients, or what joins the text in it),
+    keyword (argument), loop (that calls a model and trains nothing, or what joins the text in it),
     cache (of keys and values, that is written at a number, or what a loop gives such a model),
     branch (on values of tensors), string (`cuda`), tensor_type (a string that names a torch.cuda
     type), library (top-level module), command (text that a shell gets), requirement (a line of

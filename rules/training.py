@@ -4,6 +4,7 @@ import ast
 import re
 
 from migrator.analysis.training.loops import (
+    brings_batches,
     end_of_round,
     end_of_step,
     following,
@@ -87,10 +88,12 @@ boundary, `torch_xla.sync()`, after it. A scheduler or an environment needs none
 ROUND = Rule(
     code="TRN003",
     name="loop-boundary",
-    summary="each iteration of a loop without gradients ends with a sync",
+    summary="each iteration of a loop that calls a model and trains nothing ends with a sync",
     why="""Without a sync, loops of evaluation, sampling and generation keep recording, and the
 graph grows with every iteration. Reading with `.item()` or `.cpu()` only evaluates that value.
-So the sync goes after the model, before the first value that is read. torchax needs none.""",
+So the sync goes after the model, before the first value that is read. torchax needs none.
+A loop over a DataLoader that records gradients gets its sync, too, if the source shows that no
+value gets a backward pass later. Where it doesn't show this, there is advice.""",
     examples=(
         Example(
             """
@@ -125,6 +128,42 @@ So the sync goes after the model, before the first value that is read. torchax n
                 """
             },
         ),
+        Example(
+            """
+            import torch
+            from torch.utils.data import DataLoader
+            model.cuda()
+            loader = DataLoader(test_set, batch_size=64)
+            right = 0
+            for x, y in loader:
+                right += (model(x).argmax(1) == y).sum()
+            print(right.item())
+            """,
+            after="""
+            import torch
+            from torch.utils.data import DataLoader
+            model.to("{device}")
+            loader = DataLoader(test_set, batch_size=64)
+            right = 0
+            for x, y in loader:
+                right += (model(x).argmax(1) == y).sum()
+            print(right.item())
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+                from torch.utils.data import DataLoader
+                model.to("{device}")
+                loader = DataLoader(test_set, batch_size=64)
+                right = 0
+                for x, y in loader:
+                    right += (model(x).argmax(1) == y).sum()
+                    torch_xla.sync()
+                print(right.item())
+                """
+            },
+        ),
     ),
 )
 
@@ -152,16 +191,39 @@ def sparse_adam(ctx: Context, found: Construct) -> Decision:
 
 @ROUND.on("loop", "without gradients")
 def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.For | ast.While)
+    return _with_boundary(ctx, found.node)
+
+
+@ROUND.on("loop", "with gradients")
+def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
+    loop = found.node
+    assert isinstance(loop, ast.For)
+    decision = _with_boundary(ctx, loop)
+    if isinstance(decision, Keep):
+        return decision
+    if ctx.steps.trains_in_calls(loop):
+        return Keep("a function that it calls trains")
+    if brings_batches(ctx.flow, loop.iter) and ctx.steps.only_evaluates(loop):
+        return decision
+    assert ctx.words.step_boundary is not None
+    return Keep(
+        "its values may get a backward pass later",
+        advice="if nothing here is trained, the graph grows with each batch: run the loop under "
+        f"torch.no_grad(), and end each iteration with {ctx.words.step_boundary.code}",
+    )
+
+
+def _with_boundary(ctx: Context, loop: ast.For | ast.While) -> Rewrite | Keep:
     word = ctx.words.step_boundary
     if word is None:
         return Keep("runs iteration by iteration")
     if ctx.is_without_device:
         return Keep("nothing here uses a device")
-    assert isinstance(found.node, ast.For | ast.While)
-    end = end_of_round(ctx.names, ctx.flow, found.node)
+    end = end_of_round(ctx.names, ctx.flow, loop)
     if end is None:
         return Keep("each iteration reads the model's output")
-    if _ends_step(ctx, found.node):
+    if _ends_step(ctx, loop):
         return Keep("the step boundary is there")
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from migrator.analysis.syntax.names import dotted
-from migrator.analysis.training.loops import calls_model, is_backward, reads
+from migrator.analysis.training.loops import calls_model, is_backward
 from migrator.edits import Edit, Replace
-from migrator.steps.blocks import COUNTER, counter_names, loop_of, loops_of
+from migrator.steps.blocks import COUNTER, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.fixtures import is_fixture
-from migrator.steps.graphs import is_detached_first, is_harmless, keeps, only_detached, with_graph
+from migrator.steps.graphs import is_detached_first, only_detached, trained_use, with_graph
 from migrator.steps.region import (
     Region,
     Role,
@@ -350,26 +350,14 @@ class Builder:
         self, name: str, later: list[ast.Name], moved: list[ast.stmt], call: ast.stmt
     ) -> None:
         """A result has no graph: another backward pass through it would lose gradients."""
-        names = self.code.names
         inside = {n for s in moved for n in ast.walk(s)}
-        scope = names.scope_of(call)
+        scope = self.code.names.scope_of(call)
         others = self.code.reads.backward(scope) - inside
         if not others:
             return
-        seen: set[ast.Name] = set()
-        uses = later[:]
-        while uses:
-            use = uses.pop()
-            statement = names.statement(use)
-            if use in seen or statement is None or is_harmless(names, use) or reads(statement):
-                continue
-            seen.add(use)
-            trained = any(n in others for n in ast.walk(statement))
-            if trained or keeps(statement):
-                raise NotMovable(f"{name} is used again (line {use.lineno}), with its gradient")
-            for made in stored_names([statement]):
-                loop = loop_of(names, statement)
-                uses += self.code.reads.later(made, statement, loop, [statement])
+        use = trained_use(self.code, later, others)
+        if use is not None:
+            raise NotMovable(f"{name} is used again (line {use.lineno}), with its gradient")
 
     def _receiver(self, moved: list[ast.stmt]) -> str:
         calls = [call for s in moved for call in step_calls(self.code, s)]

@@ -6,13 +6,13 @@ Those that keep, read or print a value, or call unknown code, stay; so does anyt
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from keyword import iskeyword
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import Binding, Names, dotted, said_name
+from migrator.analysis.syntax.names import dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import (
     READING_FUNCTIONS,
@@ -20,10 +20,10 @@ from migrator.analysis.training.loops import (
     is_model,
     is_optimizer_step,
     is_scaler,
+    may_bring_batches,
 )
-from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import Kind
+from migrator.steps.callees import Callees
 from migrator.steps.known import CHANGING, COMPUTED, CREATION, DATA, DRAWS, METHODS, PURE
 from migrator.steps.reads import Reads
 from migrator.steps.values import stored_names
@@ -37,16 +37,11 @@ _FORBIDDEN = (
 # In a function that is called, these are no obstacle: they depend on shapes, or cannot be traced.
 _ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambda, ast.Break,
                    ast.Continue, ast.While)  # fmt: skip
-_SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
 
 
 @dataclass(frozen=True, eq=False)
-class Computation:
-    """What the statements of one file do; `project` knows the functions that it imports."""
-
-    names: Names
-    flow: Flow
-    project: Imported | None = None
+class Computation(Callees):
+    """What the statements of one file do."""
 
     @cached_property
     def reads(self) -> Reads:
@@ -70,21 +65,13 @@ class Computation:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if not isinstance(node.value, ast.Name):
                     return f"{line} keeps a value in an object"
-            if isinstance(node, ast.For) and self._is_of_loader(node.iter):
+            if isinstance(node, ast.For) and may_bring_batches(self.flow, node.iter):
                 return f"{line} loops over a loader"
             if isinstance(node, ast.Call):
                 why = self.call_obstacle(node)
                 if why:
                     return f"{line} {why}"
         return ""
-
-    def _is_of_loader(self, node: ast.expr) -> bool:
-        """Whether a loop is about batches; a name is a hint that is enough to leave it."""
-        return any(
-            bool(self.flow.kind(part) & Kind.LOADER) or hints.is_loader_name(said_name(part))
-            for part in ast.walk(node)
-            if isinstance(part, ast.Name | ast.Attribute)
-        )
 
     def changed(self, statement: ast.stmt) -> Iterator[str]:
         """Names of objects that a statement changes: they have to be the step's own."""
@@ -100,10 +87,6 @@ class Computation:
         """True for `self.name`."""
         owner = node.value
         return isinstance(owner, ast.Name) and self.names.owner_class(owner) is not None
-
-    def calls_own_function(self, node: ast.expr) -> bool:
-        """Whether it is a call whose code is in the project."""
-        return isinstance(node, ast.Call) and bool(self._definitions(node.func))
 
     def calls_own_methods(self, statement: ast.stmt) -> bool:
         """True where a method of the same object is called, which may look at its attributes."""
@@ -132,11 +115,11 @@ class Computation:
             return ""
         if self._is_tensor_type(function):
             return ""
-        called = self._definitions(function)
+        called = self.definitions(function)
         if called:
             whys = (where._body_obstacle(definition, seen) for where, definition in called)
             return next(filter(None, whys), "")
-        if (made := self._lambda(function)) is not None:
+        if (made := self.called_lambda(function)) is not None:
             where, body = made
             inner = (node for node in ast.walk(body) if isinstance(node, ast.Call))
             whys = (where.call_obstacle(node, seen | {body}) for node in inner)
@@ -157,105 +140,6 @@ class Computation:
             if name in CHANGING and isinstance(function.value, ast.Name):
                 return "" if name != "update" else "updates a meter"
         return f"calls {name or 'a function'}(), which may do more than compute"
-
-    def _definitions(self, function: ast.expr) -> list[tuple[Computation, ast.FunctionDef]]:
-        """The functions of the project that a call may reach, and the files that they are in."""
-        if isinstance(function, ast.IfExp):
-            branches = [self._definitions(function.body), self._definitions(function.orelse)]
-            return [d for found in branches for d in found] if all(branches) else []
-        local = self.flow.called_definition(ast.Call(function, [], []))
-        if isinstance(local, ast.FunctionDef):
-            return [(self, local)]
-        if isinstance(function, ast.Name):
-            bindings = self.names.lookup(function)
-            if len(bindings) == 1 and isinstance(bindings[0].value, ast.IfExp):
-                return self._definitions(bindings[0].value)
-        if local is not None:
-            return []
-        found = self._imported(function)
-        if found is not None and isinstance(found[1], ast.FunctionDef):
-            return [(found[0], found[1])]
-        if isinstance(function, ast.Attribute):
-            owner = self._class_of(function.value)
-            method = owner[0]._method(owner[1], function.attr) if owner is not None else None
-            return [method] if method is not None else []
-        return []
-
-    def _lambda(self, function: ast.expr) -> tuple[Computation, ast.Lambda] | None:
-        """The lambda that a name is bound to, here or where it is imported from."""
-        if not isinstance(function, ast.Name):
-            return None
-        bindings = self.names.lookup(function)
-        if len(bindings) == 1 and isinstance(bindings[0].value, ast.Lambda):
-            return self, bindings[0].value
-        for candidate in self._spellings(function) if self.project is not None else ():
-            assert self.project is not None
-            found = self.project.assigned(candidate)
-            if found is not None and isinstance(found[2], ast.Lambda):
-                return Computation(found[0].names, found[0].flow, found[1]), found[2]
-        return None
-
-    def _spellings(self, name: ast.expr) -> list[str]:
-        """What a name may be called where it comes from; a star import says nothing of it."""
-        qualname = self.names.qualified(name)
-        candidates = [qualname] if qualname else []
-        if isinstance(name, ast.Name) and not self.names.lookup(name):
-            candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
-        return candidates
-
-    def _imported(
-        self, name: ast.expr
-    ) -> tuple[Computation, ast.FunctionDef | ast.ClassDef] | None:
-        """What a name is that another file of the project defines, and that file."""
-        if self.project is None:
-            return None
-        for candidate in self._spellings(name):
-            found = self.project.definition(candidate)
-            if found is not None:
-                facts, there, definition = found
-                return Computation(facts.names, facts.flow, there), definition
-        return None
-
-    def _class_of(self, node: ast.expr) -> tuple[Computation, ast.ClassDef] | None:
-        """The class of the project whose object a variable holds: `agent = Agent(envs).to(dev)`."""
-        values = [b.value or b.annotation for b in self._bindings(node)]
-        if len(values) != 1:
-            return None
-        value = values[0]
-        while isinstance(value, ast.Call):
-            chained = isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_OBJECT
-            value = value.func.value if chained else value.func  # type: ignore[attr-defined]
-        if not isinstance(value, ast.Name | ast.Attribute):
-            return None
-        local = self.flow.called_definition(ast.Call(value, [], []))
-        if isinstance(local, ast.ClassDef):
-            return self, local
-        found = self._imported(value)
-        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
-
-    def _bindings(self, node: ast.expr) -> Sequence[Binding]:
-        if isinstance(node, ast.Name):
-            return self.names.lookup(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = self.names.owner_class(node.value)
-            values = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
-            return [Binding("assign", node, value) for value in values]
-        return []
-
-    def _method(
-        self, owner: ast.ClassDef, name: str, depth: int = 0
-    ) -> tuple[Computation, ast.FunctionDef] | None:
-        for statement in owner.body:
-            if isinstance(statement, ast.FunctionDef) and statement.name == name:
-                return self, statement
-        for base in owner.bases if depth < 8 else ():
-            local = self.flow.called_definition(ast.Call(base, [], []))
-            found = (self, local) if isinstance(local, ast.ClassDef) else self._imported(base)
-            if found is not None and isinstance(found[1], ast.ClassDef):
-                method = found[0]._method(found[1], name, depth + 1)
-                if method is not None:
-                    return method
-        return None
 
     def _body_obstacle(self, function: ast.FunctionDef, seen: frozenset[ast.AST]) -> str:
         """The same for a function that a step calls; what it makes itself it may change."""
@@ -346,7 +230,7 @@ class Computation:
                     return True
                 if self.names.qualified(part.func) == "torch.autograd.grad":
                     return True
-                for where, definition in self._definitions(part.func):
+                for where, definition in self.definitions(part.func):
                     if definition not in seen and where._has_graph(definition, seen | {definition}):
                         return True
         return False
@@ -364,7 +248,7 @@ class Computation:
 
     def _is_torchs(self, node: ast.expr) -> bool:
         """True for an object of torch's, as a distribution is."""
-        values = [binding.value for binding in self._bindings(node)]
+        values = [binding.value for binding in self.bindings(node)]
         return bool(values) and all(
             isinstance(value, ast.Call)
             and (self.names.qualified(value.func) or "").startswith("torch.distributions.")

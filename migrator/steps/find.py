@@ -14,6 +14,7 @@ from migrator.analysis.training.loops import is_scaler, trains
 from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
+from migrator.steps.evaluation import only_evaluates, trains_in_calls
 from migrator.steps.region import Region, Role, Split, regions, step_calls
 from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
@@ -44,6 +45,14 @@ class Steps:
     def is_alone(self, call: ast.Call) -> bool:
         """Whether its scope has no other."""
         return self._in_scope[self._code.names.scope_of(call)] == 1
+
+    def only_evaluates(self, loop: ast.For) -> bool:
+        """Whether no value that a loop computes can get a backward pass, in the loop or later."""
+        return only_evaluates(self._code, loop)
+
+    def trains_in_calls(self, loop: ast.For) -> bool:
+        """Whether a loop calls a function of the project that trains."""
+        return trains_in_calls(self._code, loop)
 
     def name(self, call: ast.Call, base: str) -> str:
         """A name for what moves with it: new to the file, and no other's in its scope."""

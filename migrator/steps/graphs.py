@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.once import once, once_in
 from migrator.analysis.training.loops import reads
+from migrator.steps.blocks import loop_of
 from migrator.steps.computation import Computation
 from migrator.steps.region import WAITING_FUNCTIONS
 from migrator.steps.values import in_order, loaded_names, position, stored_names
@@ -131,6 +132,27 @@ def is_harmless(names: Names, use: ast.Name) -> bool:
         if isinstance(above, ast.For | ast.While | ast.FunctionDef):
             return False
     return False
+
+
+def trained_use(
+    code: Computation, uses: Iterable[ast.Name], backward: Set[ast.AST]
+) -> ast.Name | None:
+    """The first of some uses of a value, or of what is made of it, that gets a backward pass or is
+    kept for one."""
+    names = code.names
+    seen: set[ast.Name] = set()
+    waiting = [*uses]
+    while waiting:
+        use = waiting.pop()
+        statement = names.statement(use)
+        if use in seen or statement is None or is_harmless(names, use) or reads(statement):
+            continue
+        seen.add(use)
+        if any(n in backward for n in ast.walk(statement)) or keeps(statement):
+            return use
+        for made in stored_names([statement]):
+            waiting += code.reads.later(made, statement, loop_of(names, statement), [statement])
+    return None
 
 
 def keeps(statement: ast.stmt) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers import migrated, outcomes, reported, run
 
+from migrator.diagnostics import Outcome
 from tests.engine.snippets import exact
 
 STEPS = {
@@ -147,7 +148,6 @@ def test_where_rounds_without_gradients_end(loop: str, place: str | None, off: s
 @pytest.mark.parametrize(
     "code",
     [
-        "for x in data:\n    y = model(x)\n",  # with gradients
         "class Net(torch.nn.Module):\n    @torch.no_grad()\n    def forward(self, x):\n"
         "        for i in range(3):\n            x = self.net(x)\n        return x\n",
         "with torch.set_grad_enabled(train):\n    for x in data:\n        y = model(x)\n",
@@ -157,6 +157,59 @@ def test_where_rounds_without_gradients_end(loop: str, place: str | None, off: s
 )
 def test_what_is_no_round_without_gradients(code: str) -> None:
     assert "sync" not in migrated(f"import torch\nx.cuda()\n{code}", "torch_xla")
+
+
+EVALUATION = """\
+import torch
+from torch.utils.data import DataLoader
+model.cuda()
+def loaders():
+    train_loader, test_loader = DataLoader(a), DataLoader(b)
+    return train_loader, test_loader
+train_loader, test_loader = loaders()
+def learn(y):
+    y.backward()
+def right(y, t):
+    return (y.argmax(1) == t).sum()
+"""
+TRAINED_FIRST = """\
+for epoch in range(9):
+    for x, t in train_loader:
+        y = model(x)
+        loss = criterion(y, t)
+        loss.backward()
+        optimizer.step()
+    score = 0
+    for x, t in test_loader:
+        y = model(x)
+        score += right(y, t)
+    print(score.item())
+"""
+WITH_GRADIENTS = {
+    TRAINED_FIRST: "a sync",
+    "for x, t in enumerate(test_loader):\n    n += right(model(x), t)\nprint(n.item())\n": "a sync",
+    "for x in test_loader:\n    y = model(x)\n    outs.append(y.argmax(1))\n": "advice",
+    "def f():\n    for x in test_loader:\n        n += model(x).sum()\n    return n\n": "advice",
+    "for x in test_loader:\n    meter.update(model(x).mean())\n": "advice",
+    "for x in test_loader:\n    self.n += model(x).mean()\n": "advice",
+    "for x in my_loader:\n    y = model(x)\n    print(y.sum().item())\n": "advice",
+    "def f():\n    n = 0\n    for x in test_loader:\n        n += model(x).sum()\n"
+    "    for o in optimizers:\n        n.backward()\n": "advice",
+    "n = 0\nfor x in test_loader:\n    n += model(x).sum()\nn.backward()\n": "nothing",
+    "for x in test_loader:\n    learn(model(x))\n": "nothing",
+    "for x in test_loader:\n    train_model(x)\n": "nothing",
+    "for x in data:\n    y = model(x)\n": "nothing",  # no batches
+}
+
+
+@pytest.mark.parametrize(("code", "gets"), WITH_GRADIENTS.items())
+def test_loops_that_evaluate_and_record_gradients(code: str, gets: str) -> None:
+    """A sync where the source shows that no value is trained on later; advice in doubt."""
+    result = run(EVALUATION + code, "torch_xla")
+    advised = [d for d in result.diagnostics if d.code == "TRN003" and d.outcome is None]
+    ended = [d for d in result.diagnostics if d.code == "TRN003" and d.outcome is Outcome.REWRITTEN]
+    assert (bool(ended), bool(advised)) == (gets == "a sync", gets == "advice")
+    assert "sync" not in migrated(EVALUATION + code, "torchax")
 
 
 def with_a_step(owner: str, other: str, first: str) -> str:

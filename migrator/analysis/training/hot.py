@@ -7,16 +7,30 @@ calls a model, a function of the file that such an iteration calls.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import DEFINITIONS, Names
 from migrator.analysis.syntax.once import once_in
-from migrator.analysis.training.loops import is_backward, is_optimizer_step
+from migrator.analysis.training.loops import (
+    is_backward,
+    is_optimizer_step,
+    may_bring_batches,
+    round_of,
+    runs_over_models,
+    trains,
+)
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
 
 Loop = ast.For | ast.While
 _TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")
+
+
+def _around(names: Names, node: ast.AST) -> ast.AST | None:
+    """The innermost loop or function around a node; None in neither."""
+    closed = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
+    return next((above for above in names.ancestors(node) if isinstance(above, closed)), None)
 
 
 class Hot(Tensors):
@@ -70,6 +84,30 @@ class Hot(Tensors):
                 return True
             below = above
         return False
+
+    def evaluations(self) -> Iterator[ast.For]:
+        """Loops over batches that call a model, record gradients, and train nothing.
+
+        A loop beside a backward pass, in the same block or in one around it, is part of a step.
+        """
+        backward = self.names.by_attribute.get("backward", ())
+        steps = {_around(self.names, node) for node in backward}
+        for loop in self.names.all(ast.For):
+            if trains(loop) or _around(self.names, loop) in steps:
+                continue
+            if not may_bring_batches(self.flow, loop.iter):
+                continue
+            calls = (node for node in own_nodes(loop.body) if isinstance(node, ast.Call))
+            if any(self._is_evaluation(loop, call) for call in calls):
+                yield loop
+
+    def _is_evaluation(self, loop: ast.For, call: ast.Call) -> bool:
+        return (
+            self.is_model(call.func)
+            and round_of(self.names, call) == (loop, False)
+            and not hints.is_loss_name(last_word(call))
+            and not runs_over_models(loop, call)
+        )
 
     @once_in
     def waits_for_a_person(self, loop: Loop) -> bool:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names, dotted, said_name
 from migrator.analysis.syntax.once import once
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
@@ -144,8 +144,10 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
     """
     found: dict[ast.AST, None] = {}
     for call in names.all(ast.Call) if stops_gradients(names) else ():
-        loop = _loop_of(names, call)
-        if loop is not None and is_model(flow, call.func) and not _runs_over_models(loop, call):
+        loop, off = round_of(names, call)
+        if loop is None or not off:
+            continue
+        if is_model(flow, call.func) and not runs_over_models(loop, call):
             found.setdefault(loop)
     for loop in found:
         if isinstance(loop, ast.For | ast.While) and not trains(loop):
@@ -163,13 +165,13 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
 
 
-def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
-    """The loop around a call without gradients, None for any other call."""
+def round_of(names: Names, call: ast.Call) -> tuple[ast.AST | None, bool]:
+    """The loop around a call, unless that is part of a model; and whether gradients are off."""
     function = names.function(call)
     if function is None:
         decorators: list[ast.expr] = []
     elif function.name in ("forward", "__call__"):
-        return None
+        return None, False
     else:
         decorators = function.decorator_list
     loop: ast.AST | None = None
@@ -178,12 +180,12 @@ def _loop_of(names: Names, call: ast.Call) -> ast.AST | None:
         if above is function:
             break
         if isinstance(above, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            return None
+            return None, False
         if isinstance(above, ast.For | ast.While) and loop is None:
             loop = above
         if isinstance(above, ast.With):
             off = off or any(_stops_gradients(names, item.context_expr) for item in above.items)
-    return loop if off else None
+    return loop, off
 
 
 def _stops_gradients(names: Names, node: ast.expr) -> bool:
@@ -194,12 +196,24 @@ def _stops_gradients(names: Names, node: ast.expr) -> bool:
     return names.qualified(node) in _NO_GRADIENTS
 
 
-def _runs_over_models(loop: ast.AST, call: ast.Call) -> bool:
+def runs_over_models(loop: ast.AST, call: ast.Call) -> bool:
     """`for block in blocks: x = block(x)`"""
     if not isinstance(loop, ast.For):
         return False
     targets = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
     return any(isinstance(n, ast.Name) and n.id in targets for n in ast.walk(call.func))
+
+
+def brings_batches(flow: Flow, source: ast.expr) -> bool:
+    """Whether a loop is over a DataLoader: `enumerate(loader)`."""
+    parts = (n for n in ast.walk(source) if isinstance(n, ast.Name | ast.Attribute | ast.Call))
+    return any(flow.kind(part) & Kind.LOADER for part in parts)
+
+
+def may_bring_batches(flow: Flow, source: ast.expr) -> bool:
+    """The same, where a name may tell it."""
+    parts = (n for n in ast.walk(source) if isinstance(n, ast.Name | ast.Attribute))
+    return brings_batches(flow, source) or any(hints.is_loader_name(said_name(n)) for n in parts)
 
 
 def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stmt | None:

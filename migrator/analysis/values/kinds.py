@@ -43,7 +43,7 @@ class Kind(Flag):
 
 
 # Kinds that are tracked through lists, tuples and dicts.
-HELD = Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER
+HELD = Kind.OPTIMIZER | Kind.SCALER | Kind.SCHEDULER | Kind.LOADER
 OPTIMIZER_CLASS = re.compile(
     r"\.(?:\w*Adam\w*|SGD\w*|Lion|LAMB|Lamb|LARS|Adafactor|RMSprop\w*|NovoGrad|Ranger\w*|\w*Optimizer)$"
 )

@@ -106,7 +106,10 @@ def find(
 def _generation(
     names: Names, flow: Flow, project: ProjectFacts | None
 ) -> Iterator[tuple[str, str, ast.AST]]:
-    """Loops without gradients, and text generation token by token, by kind and key."""
+    """Loops that train nothing, and text generation token by token, by kind and key."""
+    hot = Hot(names, flow)
+    for evaluating in hot.evaluations():
+        yield "loop", "with gradients", evaluating
     for loop in rounds_without_gradients(names, flow):
         yield "loop", "without gradients", loop
         tokens = token_loop(names, flow, loop)
@@ -121,7 +124,7 @@ def _generation(
     passes = kv_passes(names, names.tree)
     if passes:
         yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)
-    told = [*windows(Hot(names, flow))]
+    told = [*windows(hot)]
     if told and (passes or (project is not None and project.writes_caches())):
         yield from (("cache", "position", each.node) for each in told)
 
