@@ -22,11 +22,11 @@ tensors stay on the device without waiting. Read them after the loop, or every N
 read under an `if` that counts iterations is fine.""",
     examples=(
         Example.moved(
-            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
+            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in batches:\n"
             "    loss = loss_fn(model(x), y)\n    total += loss.item()\nprint(total)\n"
         ),
         Example.moved(
-            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in loader:\n"
+            "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in batches:\n"
             "    loss = loss_fn(model(x), y)\n    total += loss.detach()\nprint(float(total))\n"
         ),
     ),

@@ -4,7 +4,6 @@ import ast
 import re
 
 from migrator.analysis.training.loops import (
-    brings_batches,
     end_of_round,
     end_of_step,
     following,
@@ -15,7 +14,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.frameworks.torch.library_classes import HELD, imports_any
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
 from migrator.steps import NotMovable, Settled, Step
 
 FAMILY = Family("TRN", "Training", 70)
@@ -200,17 +199,22 @@ def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
     loop = found.node
     assert isinstance(loop, ast.For)
     decision = _with_boundary(ctx, loop)
-    if isinstance(decision, Keep):
-        return decision
-    if ctx.steps.trains_in_calls(loop):
-        return Keep("a function that it calls trains")
-    if brings_batches(ctx.flow, loop.iter) and ctx.steps.only_evaluates(loop):
-        return decision
-    assert ctx.words.step_boundary is not None
-    return Keep(
-        "its values may get a backward pass later",
-        advice="if nothing here is trained, the graph grows with each batch: run the loop under "
-        f"torch.no_grad(), and end each iteration with {ctx.words.step_boundary.code}",
+    if isinstance(decision, Rewrite) and not ctx.steps.only_evaluates(loop):
+        return Keep("its values may get a backward pass")
+    return decision
+
+
+@ROUND.on("advice", "For")
+def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
+    loop, word = found.node, ctx.words.step_boundary
+    assert isinstance(loop, ast.For)
+    if word is None or loop not in ctx.hot.evaluations or ctx.steps.trains_in_calls(loop):
+        return None
+    if isinstance(_with_boundary(ctx, loop), Keep):
+        return None
+    return advice(
+        "if nothing here is trained, the graph grows with each batch: run the loop under "
+        f"torch.no_grad(), and end each iteration with {word.code}"
     )
 
 

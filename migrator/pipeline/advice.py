@@ -56,7 +56,7 @@ def advise(
             if once in said:
                 continue
             said.add(once)
-            shown = getattr(node, "test", node)  # for a branch, its test
+            shown = getattr(node, "test", getattr(node, "iter", node))  # the head of a block
             where = context.source.range(shown)
             last = getattr(node, "end_lineno", where.line) + 1
             if told.isdisjoint(range(where.line, last)) and not suppressions.covers(

@@ -23,7 +23,7 @@ def trains_in_calls(code: Computation, loop: ast.For) -> bool:
 def only_evaluates(code: Computation, loop: ast.For) -> bool:
     """Whether no value that a loop computes can get a backward pass, in the loop or later."""
     names = code.names
-    made = _with_gradients(code, loop)
+    made = None if trains_in_calls(code, loop) else _with_gradients(code, loop)
     if made is None:
         return False
     backward = code.reads.backward(names.scope_of(loop))

@@ -10,7 +10,7 @@ def in_forward(*lines: str) -> str:
 
 def in_loop(*lines: str) -> str:
     body = "\n".join(f"    {line}" for line in lines)
-    return f"for x, y in loader:\n    out = model(x)\n    loss = F.mse_loss(out, y)\n{body}\n"
+    return f"for x, y in batches:\n    out = model(x)\n    loss = F.mse_loss(out, y)\n{body}\n"
 
 
 FOUND = {

@@ -7,7 +7,7 @@ calls a model, a function of the file that such an iteration calls.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cached_property
 
 from migrator.analysis import hints
 from migrator.analysis.syntax.names import DEFINITIONS, Names
@@ -85,28 +85,31 @@ class Hot(Tensors):
             below = above
         return False
 
-    def evaluations(self) -> Iterator[ast.For]:
+    @cached_property
+    def evaluations(self) -> list[ast.For]:
         """Loops over batches that call a model, record gradients, and train nothing.
 
         A loop beside a backward pass, in the same block or in one around it, is part of a step.
         """
         backward = self.names.by_attribute.get("backward", ())
         steps = {_around(self.names, node) for node in backward}
-        for loop in self.names.all(ast.For):
-            if trains(loop) or _around(self.names, loop) in steps:
-                continue
-            if not may_bring_batches(self.flow, loop.iter):
-                continue
-            calls = (node for node in own_nodes(loop.body) if isinstance(node, ast.Call))
-            if any(self._is_evaluation(loop, call) for call in calls):
-                yield loop
+        return [
+            loop
+            for loop in self.names.all(ast.For)
+            if not trains(loop)
+            and _around(self.names, loop) not in steps
+            and may_bring_batches(self.flow, loop.iter)
+            and self._calls_model(loop)
+        ]
 
-    def _is_evaluation(self, loop: ast.For, call: ast.Call) -> bool:
-        return (
-            self.is_model(call.func)
+    def _calls_model(self, loop: ast.For) -> bool:
+        return any(
+            isinstance(call, ast.Call)
+            and self.is_model(call.func)
             and round_of(self.names, call) == (loop, False)
             and not hints.is_loss_name(last_word(call))
             and not runs_over_models(loop, call)
+            for call in own_nodes(loop.body)
         )
 
     @once_in

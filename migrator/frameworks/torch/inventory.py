@@ -22,7 +22,7 @@ from migrator.analysis.training.given_caches import given_caches
 from migrator.analysis.training.grown_caches import grown_caches
 from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.kv_caches import kv_passes
-from migrator.analysis.training.loops import rounds_without_gradients
+from migrator.analysis.training.loops import brings_batches, rounds_without_gradients
 from migrator.analysis.training.positions import windows
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
@@ -108,8 +108,9 @@ def _generation(
 ) -> Iterator[tuple[str, str, ast.AST]]:
     """Loops that train nothing, and text generation token by token, by kind and key."""
     hot = Hot(names, flow)
-    for evaluating in hot.evaluations():
-        yield "loop", "with gradients", evaluating
+    for evaluating in hot.evaluations:
+        if brings_batches(flow, evaluating.iter):
+            yield "loop", "with gradients", evaluating
     for loop in rounds_without_gradients(names, flow):
         yield "loop", "without gradients", loop
         tokens = token_loop(names, flow, loop)
