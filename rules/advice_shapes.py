@@ -34,7 +34,9 @@ known after running, so torchax runs the model operator by operator, and torch_x
 values and compiles again for each new shape. This concerns `x[mask]`, `nonzero`, `torch.where` with
 one argument, `masked_select`, `unique`, `nms`, and `repeat_interleave` with a tensor of repeats.
 `torch.where` with a fill value has a fixed shape: instead of summing a selection, sum with zeros in
-the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape, and is fine.""",
+the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape, and is fine.
+Only forward passes, loops that train or call a model, and functions called there get this advice:
+code that runs once compiles once.""",
     examples=(
         Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].mean()\n"),
         Example.moved(

@@ -18,6 +18,7 @@ FOUND = {
         in_forward("x = x[x > 0]"),
         in_forward("mask = x.abs() > 1", "x = self.weight * x[mask & (x < 3)]"),
         in_forward("x = x[:, ~torch.isnan(x)]"),
+        in_forward("mask = x > 0", "x = x[~mask]"),
         in_forward("mask = torch.zeros_like(x, dtype=torch.bool)", "x = x[mask]"),
         in_forward("x = torch.nonzero(x)"),
         in_forward("i = x.nonzero(as_tuple=True)"),
@@ -27,6 +28,9 @@ FOUND = {
         in_forward("keep = torchvision.ops.nms(x, self.scores, 0.5)"),
         in_forward("x = x.repeat_interleave(x.sum(1), 0)"),
         in_loop("best = out[out > 0.5]"),
+        in_loop("mask = out > 0.5", "rest = out[~mask]"),
+        in_loop("mask = (out > 0.5).to(device)", "best = out[mask]"),
+        in_loop("mask = torch.eye(3, dtype=torch.bool).to(device)", "rest = out[~mask]"),
         "class A(nn.Module):\n    def forward(self, x):\n        return self.pick(x)\n\n"
         "    def pick(self, x):\n        return x[x > 0]\n",
     ],
@@ -123,6 +127,10 @@ LOOK_ALIKES = {
         in_forward("x = x + self.table[np.array(self.rows) > 0].sum()"),
         in_loop("names = frame[frame.age > 3].unique()"),
         in_loop("rows = labels.cpu().numpy()", "rows = rows[rows > 0]"),
+        in_loop("mask = torch.eye(3, dtype=torch.bool)", "rows = table[~mask]"),  # on the CPU
+        in_loop("mask = torch.eye(3).to(device)", "rows = out[mask]"),
+        in_loop("rows = table[(out > 0.5).to(device, torch.long)]"),  # numbers
+        in_loop("mask = torch.isnan(torch.ones(3))", "rows = table[mask]"),  # on the CPU
         "kept = boxes[boxes > 0]\n",  # runs once
     ],
     "ADV002": [

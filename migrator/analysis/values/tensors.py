@@ -47,6 +47,8 @@ _MODEL_METHODS = frozenset({"forward", "generate", "sample", "encode", "decode",
                             "encode_image", "encode_text"})  # fmt: skip
 _MASKS = frozenset({"bool", "eq", "ne", "lt", "gt", "le", "ge", "isnan", "isinf", "isfinite",
                     "logical_and", "logical_or", "logical_not", "logical_xor"})  # fmt: skip
+_SAME_VALUES = frozenset({"squeeze", "view", "reshape", "flatten", "unsqueeze", "expand", "to",
+                          "cuda", "clone", "contiguous", "detach"})  # fmt: skip
 
 
 class Tensors:
@@ -131,17 +133,27 @@ class Tensors:
                     return True
                 qualified = self.names.qualified(node.func) or ""
                 if qualified.startswith("torch.") and qualified[6:] in _MASKS:
-                    return True
-                kinds = [argument(node, None, "dtype"), *(node.args if method == "to" else ())]
-                if any(k is not None and self.names.qualified(k) == "torch.bool" for k in kinds):
                     return self.is_tensor(node)
-                if method in ("squeeze", "view", "reshape", "flatten", "unsqueeze", "expand"):
-                    return self.is_mask(owner)
+                if self._is_of_booleans(node):
+                    return self.is_tensor(node)
+                if method in ("to", "cuda") and isinstance(owner, ast.Call):
+                    if self._is_of_booleans(owner):  # made on the CPU
+                        return self.is_tensor(node)
+                if method in _SAME_VALUES:
+                    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                    changes = any(self.flow.kind(each) & Kind.DTYPE for each in given)
+                    return not changes and self.is_mask(owner)
             case ast.Name():
                 binding = self._last_binding(node)
                 if binding is not None and binding.kind == "assign" and binding.value is not None:
-                    return self.is_tensor(node) and self.is_mask(binding.value)
+                    return self.is_mask(binding.value)
         return False
+
+    def _is_of_booleans(self, call: ast.Call) -> bool:
+        """`torch.ones(3, dtype=torch.bool)`, `x.to(torch.bool)`"""
+        of_to = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+        kinds = [argument(call, None, "dtype"), *(call.args if of_to else ())]
+        return any(k is not None and self.names.qualified(k) == "torch.bool" for k in kinds)
 
     def _infer(self, node: ast.expr) -> bool:
         match node:
