@@ -26,6 +26,12 @@ def body(result: VerifyResult, console: Console) -> None:
         console.print(_figures(result))
     if result.measures:
         console.print(_measures(result))
+    if result.tpu is not None and result.in_parts:
+        text = (
+            f"Not compiled as a whole: {', '.join(result.in_parts)}. What a TPU needs for these is "
+            "not known; below is the rest, such as optimizers and single operators."
+        )
+        console.print(Text(text, style="yellow"), soft_wrap=True)
     if result.precision is not None:
         style = "" if result.precision.passed else "red"
         for line in result.precision.lines():
@@ -73,7 +79,8 @@ def verdict(result: VerifyResult) -> str:
     """The verdict in one line that claims no more than was done."""
     what = f"{result.app} on the {result.device}"
     if result.passed and result.golden_device is None:
-        return f"DONE: {what}: it was run and compiled; no numbers were compared"
+        parts = " in parts" if result.in_parts else ""
+        return f"DONE: {what}: it was run and compiled{parts}; no numbers were compared"
     if result.passed:
         return f"PASS: {what}: {_agree(result.compared)} with the golden"
     failed = sum(not output.passed for output in result.outputs)

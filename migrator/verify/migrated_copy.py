@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ def write_migrated_copy(
     console: Console | None,
     diff: bool,
     script: str | None,
+    kept: bool,
 ) -> list[str]:
     """Write a migrated copy; returns errors, one a line.
 
     With ``script``, problems in other files of the folder are only shown. ``console`` shows the
-    migration; with ``diff`` all edits.
+    migration; with ``diff`` all edits. A copy that is not ``kept`` is not named: places are those
+    of the source.
     """
     try:
         report = migrate_paths([source], target=target, config=config, output=destination)
@@ -35,7 +38,8 @@ def write_migrated_copy(
     if console is not None:
         if diff:
             show_diff(report, console, companions=False)
-        render(report, console, written=True)
+        shown = report if kept else replace(report, output=None, copied=None)
+        render(shown, console, written=kept)
         console.print()
     if script is not None and source / script not in [path for path, _ in report.failures]:
         return []

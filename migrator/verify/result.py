@@ -102,7 +102,8 @@ class VerifyResult:
     seconds: float | None = None  # the whole run of the migrated script
     precision: PrecisionReport | None = None
     tpu: TpuReport | None = None  # programs compiled for a TPU, if requested
-    compiled: str | None = None  # programs and steps, counted by the runtime
+    compiled: str | None = None  # programs and steps, counted by the runtime; one item a line
+    in_parts: list[str] = field(default_factory=list)  # steps and modules not compiled as a whole
     log_tail: str | None = None  # if a script failed
     kept: Path | None = None
 

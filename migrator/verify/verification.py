@@ -3,7 +3,6 @@
 A script without a golden is migrated and run, and its programs are compiled for a TPU.
 """
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.targets import Target, find_target
 
-from . import precision, tpu
+from . import precision, runtime_report, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .choosing import choose_interpreter, with_tpu_compiler
 from .device import Device, device_for
@@ -213,6 +212,7 @@ class _Work:
             console=self.console,
             diff=how.diff,
             script=None if self.golden else self.app.entry,
+            kept=how.keep is not None,
         )
         with progress(self.console, f"migrating {self.app.name}"):
             errors = migrate(self.app.folder, self.interpreter.target.name, self.copy)
@@ -262,6 +262,7 @@ class _Work:
         outputs, problems = self._compare(golden)
         notes = [*result.notes, *(self._sheet(golden) if outputs else ())]
         report, found = self._programs()
+        ran = runtime_report.read(self.report)
         if self.app.precision == "highest":
             if report.offenders:
                 problems.append("float32 is not kept: products below the highest precision")
@@ -279,7 +280,8 @@ class _Work:
             measures=measures,
             precision=report if self.app.precision == "highest" else None,
             tpu=found,
-            compiled=self._compiled(),
+            compiled=ran.text,
+            in_parts=ran.in_parts,
             log_tail=None if outputs else done.tail(),
         )
 
@@ -287,6 +289,7 @@ class _Work:
         """The programs that a script without a golden compiled, also if it was stopped or
         failed."""
         report, found = self._programs()
+        ran = runtime_report.read(self.report)
         failure, problems, notes = done.failure(), [], [*result.notes]
         if failure and done.returncode is None:
             notes.append(f"the migrated script was {failure}; what it compiled until then is shown")
@@ -300,7 +303,8 @@ class _Work:
             problems=[*problems, *(found.problems() if found else [])],
             precision=report,
             tpu=found,
-            compiled=self._compiled(),
+            compiled=ran.text,
+            in_parts=ran.in_parts,
             log_tail=done.tail() if problems else None,
         )
 
@@ -330,18 +334,6 @@ class _Work:
         if answer["error"]:
             return [f"no contact sheet: {answer['error']}"]
         return [f"the golden's frames above this run's: {picture}"]
-
-    def _reported(self) -> dict[str, Any]:
-        """The runtime's report on the run; empty if the script was killed."""
-        try:
-            report: dict[str, Any] = json.loads(self.report.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return report
-
-    def _compiled(self) -> str | None:
-        """The same as text."""
-        return self._reported().get("text")
 
     def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:
         """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""

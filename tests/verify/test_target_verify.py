@@ -221,3 +221,25 @@ def test_attention_to_many_keys_has_no_scores_in_the_memory_of_a_tpu(
     assert long.kernels == {"splash_mha_fwd_no_residuals": 1} and short.kernels == {}
     assert long.temporaries < 2 * 4096**2  # the scores of one of the two heads, in one byte each
     assert "kernels in Net" in "\n".join(result.tpu.lines())
+
+
+READS = "class Reads(nn.Sequential):\n    def forward(self, x):\n"
+READS += "        return super().forward(x if x.sum().item() > 1e9 else x + 0)\n\n\n"
+
+
+@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+def test_a_model_that_is_not_compiled_is_named_before_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = TRAIN.replace("torch.manual_seed", f"{READS}torch.manual_seed", 1)
+    Path("train.py").write_text(text.replace("model = nn.Sequential", "model = Reads"), "utf-8")
+    options = ["--target", TARGET, "--python", sys.executable, "--compile-for", "v6e-1"]
+    done = CliRunner().invoke(verify_command, ["train.py", *options, "--", "4"])
+    lines = done.output.splitlines()
+    (told,) = [n for n, line in enumerate(lines) if line.startswith("Not compiled as a whole: ")]
+    assert "Reads with gradients" in lines[told]
+    assert told < next(n for n, line in enumerate(lines) if line.startswith("Compiled for, not"))
+    assert lines[-1].endswith("it was run and compiled in parts; no numbers were compared")
+    assert str(tmp_path / "train.py") in done.output and "tpu-migrate-train" not in done.output
+    assert not any(" calls, " in line and ";" in line.partition("(Abstract")[0] for line in lines)

@@ -79,7 +79,7 @@ def collect() -> dict[str, Any]:
 def describe(figures: dict[str, Any]) -> list[str]:
     """The figures as lines of text."""
     total = f"{figures['programs']} programs compiled in {figures['seconds']} s"
-    return [total, *(str(Record(**kept)) for kept in figures["functions"])]
+    return [total, *(str(Record(**kept)) for kept in figures["functions"] if kept["calls"])]
 
 
 def _write(where: str) -> None:
@@ -88,5 +88,5 @@ def _write(where: str) -> None:
     if where == "1":
         print("\n".join(f"tpu_runtime: {line}" for line in lines), file=sys.stderr)
     else:
-        figures["text"] = "; ".join(lines)
+        figures["text"] = "\n".join(lines)
         Path(where).write_text(json.dumps(figures), encoding="utf-8")
