@@ -14,7 +14,7 @@ from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 from .commands import as_words, installed_by, mark, nvidia_smi
 from .launchers import container, slurm
-from .requirement_lists import packages_beside
+from .requirement_lists import is_exported, packages_beside
 from .requirement_tables import of_conda
 
 PACKAGE = Rule(
@@ -177,6 +177,10 @@ def conda(ctx: Context, found: Construct) -> Decision:
     listed = [of_conda(text)[0] for text in texts]
     new = in_place_of_tensorflow(ctx, set())
     wanted = ", ".join(f"`- {line}`" for line in new)
+    if name in OF_CONDA and is_exported(ctx, found):
+        return Report(
+            f"conda has no build for TPUs: remove it here, and install {', '.join(new)} by pip"
+        )
     if name in OF_CONDA:
         if back := [each for each in listed if each.startswith(_NEEDS) and each not in OF_CONDA]:
             return Report(

@@ -35,6 +35,11 @@ def _list_of(ctx: Context, found: Construct) -> object:
     return next((a for a in ctx.names.ancestors(found.node) if hasattr(a, "elts")), None)
 
 
+def is_exported(ctx: Context, found: Construct) -> bool:
+    """Whether a package of conda's is a line of `conda list --export`, where pip has no place."""
+    return _list_of(ctx, found) is None
+
+
 def is_of(ctx: Context, key: str) -> bool:
     return any(each.kind == "requirement" and each.key == key for each in ctx.constructs)
 

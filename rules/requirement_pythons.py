@@ -6,7 +6,7 @@ from migrator.construct import Construct
 from migrator.requirements import excludes, pythons
 from migrator.rule import Context, Decision, Keep, Report
 
-from .requirement_lists import is_of
+from .requirement_lists import is_exported, is_of
 from .requirements import REQUIREMENT
 
 
@@ -42,7 +42,7 @@ def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: b
     if re.fullmatch(r"\s*=+\s*3\.\d+", version):
         text = ctx.text(found).replace(version, f"={low}")
         return ctx.with_text(found, text, reason)
-    return Report(f"{reason}: `- python={low}`")
+    return Report(f"{reason}: `{'' if is_exported(ctx, found) else '- '}python={low}`")
 
 
 def _names_torch(ctx: Context, found: Construct) -> bool:

@@ -18,7 +18,7 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Keep, Report
 
-from .requirement_lists import all_needed, packages_beside, pair
+from .requirement_lists import all_needed, is_exported, packages_beside, pair
 from .requirement_pythons import python_of_conda
 from .requirements import REQUIREMENT, SHUT_OUT
 
@@ -151,6 +151,8 @@ def conda(ctx: Context, found: Construct) -> Decision:
     others = [each for each, _ in listed]
     of_pip = packages_beside(ctx, found)
     brings_torch = [each for each in others if each in _OF_PIP]
+    if is_exported(ctx, found):
+        return _exported(ctx, found, bool(brings_torch) or "torch" in others)
     if name == "python":
         return python_of_conda(ctx, found, version, bool(brings_torch) or "torch" in of_pip)
     back = [each for each, asked in listed if each not in (*_OF_PIP, *_CHOOSES_BUILD)
@@ -173,18 +175,40 @@ def conda(ctx: Context, found: Construct) -> Decision:
         if brings_torch and not back:
             return ctx.with_text(found, "", "chooses a build of conda's pytorch, which is gone")
         return Report("chooses a build of conda's pytorch, and there is none for TPUs")
+    if (refused := _refused(ctx, name, version)) is not None:
+        return refused
+    moved = _for_pip(name, version)
+    if moved and brings_torch and not back:
+        return ctx.with_text(found, moved, "needs torch, which pip has for the target")
+    return Keep("does not depend on the device")
+
+
+def _refused(ctx: Context, name: str, version: str) -> Report | None:
+    """What the target can't have from conda."""
     if library := of_package(name):
         return Report(library.reason(name))
     exact = re.match(r"\s*=+([^=]+)", version)
     if missing := shut_out(ctx.target, name, exact[1] if exact else version):
         return Report(SHUT_OUT.format(missing))
     fitting = tested(ctx.target).get(name)
-    if fitting is not None:
-        return Report(f"the target needs {fitting}, by pip: remove it here")
-    moved = _for_pip(name, version)
-    if moved and brings_torch and not back:
-        return ctx.with_text(found, moved, "needs torch, which pip has for the target")
-    return Keep("does not depend on the device")
+    return Report(f"the target needs {fitting}, by pip: remove it here") if fitting else None
+
+
+def _exported(ctx: Context, found: Construct, brings_torch: bool) -> Decision:
+    """A line of `conda list --export`; its build is `pypi_0` if pip installed the package."""
+    name, version = of_conda(ctx.text(found).strip())
+    if name == "python":
+        return python_of_conda(ctx, found, version, brings_torch)
+    package = _OF_PIP.get(name, name)
+    if package in _OF_PIP.values():
+        lines = [tested(ctx.target)[package]]
+        if package == "torch":
+            lines += companions(ctx.target, ())
+        wanted = ", ".join(lines)
+        return Report(f"conda has no build for TPUs: remove it here, and install {wanted} by pip")
+    if name in _CHOOSES_BUILD:
+        return Report("chooses a build of conda's pytorch, and there is none for TPUs")
+    return _refused(ctx, name, version) or Keep("does not depend on the device")
 
 
 def _for_pip(name: str, version: str) -> str:

@@ -47,7 +47,7 @@ to build get its version only. Requirements of projects without GPU code stay.
 Files: requirements.txt and constraints, pyproject.toml (PEP 621, uv, Hatch, PDM, Poetry, pixi),
 Pipfile, pixi.toml, setup.py, setup.cfg, tox.ini and environment.yml. Conda has no torch for TPUs,
 so `pytorch` moves to environment.yml's pip list, unless a conda package needs it there that PyPI
-has under another name.
+has under another name. The lines of `conda list --export` in requirements.txt are only reported.
 
 Reported: packages that only exist for CUDA or another accelerator, also as wheels and repositories;
 packages that come with torch's CUDA wheels; bounds on Python, numpy and scipy that exclude every

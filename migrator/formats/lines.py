@@ -11,6 +11,7 @@ from migrator.diagnostics import Range
 from migrator.formats.embedded import (
     COMMAND,
     COMPILED,
+    CONDA,
     CONSTRAINT,
     REQUIREMENT,
     SETTING,
@@ -63,9 +64,18 @@ def read(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
     if function == SETTING:
         of_each = list(_settings(text))
     else:
-        of_each = [(function, line) for line in split(text, continued=True)]
+        of_each = [(_kind(function, line), line) for line in split(text, continued=True)]
     functions = [kind if says(kind, line) else "" for kind, line in of_each]
     return Lines(functions, tuple(line for _, line in of_each))
+
+
+# What `conda list --export` writes: `numpy=1.18.1=py37h4f9e942_0`. It is no requirement of pip's.
+_EXPORTED = re.compile(r"[\w.-]+=[^\s=]+=[^\s=]+\s*")
+
+
+def _kind(function: str, line: str) -> str:
+    listed = function in (REQUIREMENT, CONSTRAINT) and _EXPORTED.fullmatch(line)
+    return CONDA if listed else function
 
 
 # What `uv pip compile`, `uv export` and pip-compile write at the top.

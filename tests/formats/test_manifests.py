@@ -87,6 +87,36 @@ def test_what_conda_has_for_cuda_alone_is_named(line: str, message: str) -> None
     assert f"  - {line}\n" in migrated(text, "environment.yml")
 
 
+EXPORTED = """\
+# This file may be used to create an environment using:
+# $ conda create --name <env> --file <this file>
+absl-py=0.9.0=pypi_0
+cudatoolkit=10.1.243=h6bb024c_0
+numpy=1.18.1=py37h4f9e942_0
+python=3.7.6=h0371630_2
+pytorch=1.4.0=py3.7_cuda10.1.243_cudnn7.6.3_0
+torchvision=0.5.0=pypi_0
+x264=1!152.20180806=h14c3975_0
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_what_conda_has_exported_is_read_as_its_packages(end: str) -> None:
+    """`conda list --export > requirements.txt`: conda reads no requirements of pip's there."""
+    text = EXPORTED.replace("\n", end)
+    assert migrated(text, "requirements.txt") == text
+    found = {line.strip(): message for line, message in reported(text, "requirements.txt").items()}
+    assert [line.partition("=")[0] for line in found] == [
+        "cudatoolkit", "numpy", "python", "pytorch", "torchvision",
+    ]  # fmt: skip
+    messages = list(found.values())
+    assert "remove it" in messages[0]
+    assert "numpy>=2,<3" in messages[1]
+    assert messages[2].endswith("Python 3.11 to 3.12: `python=3.11`")
+    assert all(each in messages[3] for each in TORCH)
+    assert "torchvision==0.24.0 by pip" in messages[4]
+
+
 def test_what_goes_with_torch_is_installed_by_pip_too() -> None:
     text = "dependencies:\n- pytorch\n- jax=0.4\n- pip:\n  - jaxlib\n"
     after = run(text, "torchax", "environment.yml")

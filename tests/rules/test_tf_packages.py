@@ -103,6 +103,14 @@ def test_what_conda_cannot_give_is_named(packages: tuple[str, ...], said: str) -
     assert said in found[0].message
 
 
+def test_what_conda_has_exported_stays_and_is_named() -> None:
+    text = "numpy=1.26=py311_0\ntensorflow=2.10.0=gpu_py39h0\n"
+    result = migrated("requirements.txt", text)
+    assert result.source.decode() == text
+    (found,) = [d for d in result.diagnostics if d.outcome == "reported"]
+    assert "conda has no build for TPUs" in found.message and "by pip" in found.message
+
+
 def test_a_setup_py_is_told_what_the_target_takes() -> None:
     text = (
         "from setuptools import setup\n\nBASE = ['numpy', 'tensorflow-gpu>=2.4']\n"
