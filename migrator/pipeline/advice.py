@@ -23,7 +23,7 @@ from migrator.registry import Registry
 
 KIND = "advice"
 _FREQUENT = (ast.Constant, ast.arg, ast.keyword, ast.Expr, ast.Subscript, ast.Assign, ast.Tuple)
-_LINE = re.compile(r"\bline (\d+)\b(?! there)")
+_LINE = re.compile(r"\bline (\d+)\b(?! of)")
 
 
 def advise(

@@ -22,6 +22,11 @@ class Callees:
     flow: Flow
     project: Imported | None = None
 
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.project.path.name if self.project is not None else "this file"
+
     def calls_own_function(self, node: ast.expr) -> bool:
         """Whether it is a call whose code is in the project."""
         return isinstance(node, ast.Call) and bool(self.called(node))

@@ -6,6 +6,7 @@ Those that keep, read or print a value, or call unknown code, stay; so does anyt
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,9 @@ _FORBIDDEN = (
 # In a function that is called, these are no obstacle: they depend on shapes, or cannot be traced.
 _ALLOWED_INSIDE = (ast.Return, ast.FunctionDef, ast.Assert, ast.Raise, ast.Lambda, ast.Break,
                    ast.Continue, ast.While)  # fmt: skip
+
+
+_LINE = re.compile(r"\bin line \d+\b(?! of)")  # of this file
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +121,10 @@ class Computation(Callees):
             return ""
         called = self.definitions(function)
         if called:
-            whys = (where._body_obstacle(definition, seen) for where, definition in called)
-            return next(filter(None, whys), "")
+            for where, definition in called:
+                if why := where._body_obstacle(definition, seen):
+                    return why if where is self else _LINE.sub(rf"\g<0> of {where.file}", why)
+            return ""
         if (made := self.called_lambda(function)) is not None:
             where, body = made
             inner = (node for node in ast.walk(body) if isinstance(node, ast.Call))
@@ -154,7 +160,7 @@ class Computation(Callees):
                 return f"calls {function.name}(), which keeps a value"
             inner = self.call_obstacle(node, seen) if isinstance(node, ast.Call) else ""
             if inner and isinstance(node, ast.Call):
-                return f"calls {function.name}(), which {inner} (line {node.lineno} there)"
+                return f"calls {function.name}(), which in line {node.lineno} {inner}"
         for statement in function.body:
             if not own.issuperset(self.changed(statement)):
                 return f"calls {function.name}(), which keeps a value"

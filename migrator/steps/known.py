@@ -12,7 +12,7 @@ PURE = frozenset({
 })  # fmt: skip
 # Methods of tensors, and of what takes part in a step, that do nothing else.
 METHODS = frozenset({
-    "to", "cuda", "float", "half", "bfloat16", "double", "long", "detach", "clone", "contiguous",
+    "to", "cuda", "float", "half", "bfloat16", "double", "long", "int", "short", "bool", "detach", "clone", "contiguous",
     "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "expand",
     "expand_as", "repeat", "mean", "sum", "std", "var", "norm", "pow", "sqrt", "exp", "log", "abs",
     "clamp", "clip", "max", "min", "argmax", "argmin", "softmax", "log_softmax", "sigmoid", "tanh",

@@ -144,3 +144,21 @@ def test_an_attribute_that_is_set_first_is_a_value_of_the_step() -> None:
              "    loss = (self.out - self.level).sum()")  # fmt: skip
     source = run(HELD.format("\n        ".join(lines))).source.decode()
     assert "self.out, loss = training_step(x)" in source.replace("loss, self.out", "self.out, loss")
+
+
+def test_what_is_in_the_way_is_named_with_its_line_and_file(tmp_path: Path) -> None:
+    program = (
+        "import torch\nfrom other import far\n\ndef near(x):\n    {}\n    return x\n\n"
+        "opt = torch.optim.SGD(net.parameters(), 0.1)\nfor x in data:\n"
+        "    loss = net(near(x.cuda())).sum()\n    loss.backward()\n    opt.step()\n"
+    )
+    for statement, said in {
+        "print(x)": "line 10 calls near(), which in line 5 reads a value (print);",
+        "x = far(x)": "line 10 calls near(), which in line 5 calls far(), which in line 5 of "
+        "other.py calls deep(), which in line 2 of other.py reads a value (item);",
+        "x = x[x.int().bool()]": "",  # casts
+    }.items():
+        other = "def deep(x):\n    x.item()\n\ndef far(x):\n    deep(x)\n"
+        root = write_tree(tmp_path, {"a.py": program.format(statement), "other.py": other})
+        text = cli(".", "--target", "torchax", "--check", cwd=root).stdout.decode()
+        assert said in text and ("not compiled as a whole" in text) == bool(said)

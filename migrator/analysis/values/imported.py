@@ -24,6 +24,10 @@ class Defining(Protocol):
 class Imported(Protocol):
     """The definitions of a project, as one of its files names them."""
 
+    @property
+    def path(self) -> Path:
+        """That file."""
+
     def definition(
         self, qualname: str
     ) -> tuple[Defining, Self, ast.FunctionDef | ast.ClassDef] | None:
