@@ -79,6 +79,13 @@ FOUND = {
         in_forward("if n and x.max().item() > 1:", "    x = x / 2"),
         in_forward("x = -x if x.mean() < 0 else x"),
         in_forward("assert not torch.isnan(x).any()"),
+        "class Norm(nn.Module):\n    def __init__(self):\n"
+        "        self.register_buffer('ready', torch.tensor(0))\n"
+        "    def forward(self, x):\n        if self.ready.item() == 0:\n"
+        "            self.start(x)\n        return x\n",
+        "class Norm(nn.Module):\n    def __init__(self):\n"
+        "        self.scale = nn.Parameter(torch.ones(1))\n"
+        "    def forward(self, x):\n        return x / self.scale if self.scale > 0 else x\n",
         in_forward("while x.norm() > 1:", "    x = x / 2"),
         in_forward("if torch.equal(x, self.last):", "    x = x + 1"),
         in_loop("if torch.isnan(loss):", "    break"),

@@ -58,6 +58,7 @@ class Tensors:
         self.names, self.flow = names, flow
         self._tensors: dict[ast.AST, bool] = {}
         self._passes: set[ast.AST] | None = None
+        self._registered: dict[ast.ClassDef, set[str]] = {}
 
     def is_model(self, function: ast.expr) -> bool:
         """Whether calling this calls a model: true for `model(x)`, not for `train_model()`."""
@@ -166,6 +167,8 @@ class Tensors:
                     return True
                 if attribute in _NO_TENSOR or self.names.qualified(node):
                     return False
+                if isinstance(owner, ast.Name) and self._is_registered(owner, attribute):
+                    return True
                 return bool(self.flow.kind(node) & Kind.TENSOR)
             case ast.Subscript(value=owner):
                 return self.is_tensor(owner)
@@ -182,6 +185,23 @@ class Tensors:
             case ast.NamedExpr(value=value):
                 return self.is_tensor(value)
         return False
+
+    def _is_registered(self, owner: ast.Name, attribute: str) -> bool:
+        """Whether `self.mean` is a buffer or a parameter of a model."""
+        model = self.names.owner_class(owner)
+        if model is None or not self.flow.is_module_class(model):
+            return False
+        if model not in self._registered:
+            self._registered[model] = _registered(model) | {
+                name
+                for name, values in self.names.class_attributes[model].items()
+                if any(self._makes_parameter(value) for value in values)
+            }
+        return attribute in self._registered[model]
+
+    def _makes_parameter(self, value: ast.expr | None) -> bool:
+        made = self.names.qualified(value.func) if isinstance(value, ast.Call) else None
+        return made in ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 
     def is_on_host(self, node: ast.expr) -> bool:
         """Whether a value was copied to the host: `model(x).cpu()`, or a variable that holds it."""
@@ -334,6 +354,19 @@ def own_nodes(body: list[ast.stmt], loops: bool = False) -> Iterator[ast.AST]:
         if not isinstance(node, closed):
             yield node
             stack.extend(ast.iter_child_nodes(node))
+
+
+def _registered(model: ast.ClassDef) -> set[str]:
+    """The names of `self.register_buffer("mean", …)` and of parameters."""
+    found = set()
+    for node in ast.walk(model):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="register_buffer" | "register_parameter"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                found.add(name)
+    return found
 
 
 def last_word(call: ast.Call) -> str:
