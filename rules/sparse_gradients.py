@@ -50,3 +50,25 @@ def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     if not isinstance(found.node.value, ast.Constant):
         return Report("a TPU has no sparse gradients: it has to be False there")
     return Rewrite([EditCall(call, drop=[found.node])])
+
+
+OPTIMIZER = Rule(
+    code="TRN004",
+    name="optimizer",
+    summary="an optimizer that the target can't run",
+    why="SparseAdam needs sparse gradients, which no target has.",
+    effort=Effort.HOURS,
+    examples=(
+        Example(
+            """
+            import torch
+            opt = torch.optim.SparseAdam(table.parameters())
+            """,
+        ),
+    ),
+)
+
+
+@OPTIMIZER.on("name", "torch.optim.SparseAdam")
+def sparse_adam(ctx: Context, found: Construct) -> Decision:
+    return Report("a TPU has no sparse gradients: use Adam, and sparse=False in nn.Embedding")

@@ -11,7 +11,6 @@ from migrator.analysis.training.loops import (
 )
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
 from migrator.edits import Decorate, Hoist, Insert
 from migrator.frameworks.torch.library_classes import HELD, imports_any
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
@@ -166,27 +165,6 @@ value gets a backward pass later. Where it doesn't show this, there is advice.""
     ),
 )
 
-OPTIMIZER = Rule(
-    code="TRN004",
-    name="optimizer",
-    summary="an optimizer that the target can't run",
-    why="SparseAdam needs sparse gradients, which no target has.",
-    effort=Effort.HOURS,
-    examples=(
-        Example(
-            """
-            import torch
-            opt = torch.optim.SparseAdam(table.parameters())
-            """,
-        ),
-    ),
-)
-
-
-@OPTIMIZER.on("name", "torch.optim.SparseAdam")
-def sparse_adam(ctx: Context, found: Construct) -> Decision:
-    return Report("a TPU has no sparse gradients: use Adam, and sparse=False in nn.Embedding")
-
 
 @ROUND.on("loop", "without gradients")
 def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
@@ -317,10 +295,11 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         return Keep(
             f"not compiled as a whole: {why}",
             advice=f"this step is not compiled as a whole, which is slower: {why}; {why.remedy}, "
-            f"or write a function with @{word.code}",
+            f"or write a function with @{word.code}{_reads_in_passes(ctx, '; besides, ')}",
         )
+    slow = _reads_in_passes(ctx, "this step can't be compiled as a whole: ")
     if step.function is not None:
-        return Rewrite([Decorate(step.function, word.code)], word.requires)
+        return Rewrite([Decorate(step.function, word.code)], word.requires, advice=slow)
     block = getattr(ctx.parent(step.anchor), "body", [])
     blanks = 0 if block[:1] == [step.anchor] else 1
     if isinstance(ctx.parent(step.anchor), ast.Module):
@@ -331,7 +310,15 @@ def compiled(ctx: Context, found: Construct) -> Decision:
         results=step.results, targets=step.targets, behind=step.behind, lifted=step.lifted,
         blanks=blanks, conditions=step.conditions,
     )  # fmt: skip
-    return Rewrite([hoist, *step.edits], word.requires)
+    return Rewrite([hoist, *step.edits], word.requires, advice=slow)
+
+
+def _reads_in_passes(ctx: Context, before: str) -> str:
+    """What is said of models from other files that wait for the device in a forward pass."""
+    lines = ctx.steps.reads_in_passes
+    if not lines:
+        return ""
+    return f"{before}a forward pass reads a value ({', '.join(lines)}): compute with the tensor"
 
 
 def _name(ctx: Context, call: ast.Call, step: Step) -> str:
@@ -363,7 +350,8 @@ def step(ctx: Context, found: Construct) -> Decision | None:
         return Keep("the step boundary is there")
     if _is_covered(ctx, call, end):
         return Keep("the boundary after the last step covers it")
-    return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
+    slow = _reads_in_passes(ctx, "each iteration waits for the device: ")
+    return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires, advice=slow)
 
 
 def _ends_step(ctx: Context, node: ast.AST) -> bool:

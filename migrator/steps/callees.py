@@ -49,7 +49,7 @@ class Callees:
                 return self.definitions(bindings[0].value)
         if local is not None:
             return []
-        found = self._imported(function)
+        found = self.imported(function)
         if found is not None and isinstance(found[1], ast.FunctionDef):
             return [(found[0], found[1])]
         if isinstance(function, ast.Attribute):
@@ -80,7 +80,7 @@ class Callees:
             candidates += [f"{module}.{name.id}" for module in self.names.star_imports]
         return candidates
 
-    def _imported(self, name: ast.expr) -> tuple[Self, ast.FunctionDef | ast.ClassDef] | None:
+    def imported(self, name: ast.expr) -> tuple[Self, ast.FunctionDef | ast.ClassDef] | None:
         """What a name is that another file of the project defines, and that file."""
         if self.project is None:
             return None
@@ -105,7 +105,7 @@ class Callees:
         local = self.flow.called_definition(ast.Call(value, [], []))
         if isinstance(local, ast.ClassDef):
             return self, local
-        found = self._imported(value)
+        found = self.imported(value)
         return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
 
     def bindings(self, node: ast.expr) -> Sequence[Binding]:
@@ -125,7 +125,7 @@ class Callees:
                 return self, statement
         for base in owner.bases if depth < 8 else ():
             local = self.flow.called_definition(ast.Call(base, [], []))
-            found = (self, local) if isinstance(local, ast.ClassDef) else self._imported(base)
+            found = (self, local) if isinstance(local, ast.ClassDef) else self.imported(base)
             if found is not None and isinstance(found[1], ast.ClassDef):
                 method = found[0]._method(found[1], name, depth + 1)
                 if method is not None:

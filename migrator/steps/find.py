@@ -15,6 +15,7 @@ from migrator.steps.blocks import loop_of, runs_repeatedly
 from migrator.steps.builder import Builder
 from migrator.steps.computation import Computation
 from migrator.steps.evaluation import only_evaluates, trains_in_calls
+from migrator.steps.passes import reads_in_passes
 from migrator.steps.region import Region, Role, Split, regions, step_calls
 from migrator.steps.step import NotMovable, Settled, Step
 from migrator.steps.values import loaded_names, position, stored_names
@@ -53,6 +54,11 @@ class Steps:
     def trains_in_calls(self, loop: ast.For) -> bool:
         """Whether a loop calls a function of the project that trains."""
         return trains_in_calls(self._code, loop)
+
+    @cached_property
+    def reads_in_passes(self) -> list[str]:
+        """Lines of other files in which models of this one read values in a forward pass."""
+        return reads_in_passes(self._code)
 
     def name(self, call: ast.Call, base: str) -> str:
         """A name for what moves with it: new to the file, and no other's in its scope."""

@@ -162,3 +162,27 @@ def test_what_is_in_the_way_is_named_with_its_line_and_file(tmp_path: Path) -> N
         root = write_tree(tmp_path, {"a.py": program.format(statement), "other.py": other})
         text = cli(".", "--target", "torchax", "--check", cwd=root).stdout.decode()
         assert said in text and ("not compiled as a whole" in text) == bool(said)
+
+
+@pytest.mark.parametrize("between", ["", "optimizer.param_groups[0]['lr'] = 0.1"])
+def test_a_read_in_the_forward_pass_of_another_file_is_named(between: str, tmp_path: Path) -> None:
+    """It keeps the step from being compiled, whether or not the statements move."""
+    model = (
+        "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.register_buffer('ready', torch.tensor(0))\n\n"
+        "    def forward(self, x):\n        if self.ready.item() == 0:\n            x = x + 1\n"
+        "        return x\n\n    def shown(self):\n        return self.ready.item()\n"
+    )
+    program = (
+        "import torch\nfrom model import Net\n\nnet = Net().cuda()\n"
+        "optimizer = torch.optim.SGD(net.parameters(), 0.1)\nfor x in data:\n"
+        f"    loss = net(x.cuda()).sum()\n    loss.backward()\n    {between}\n"
+        "    optimizer.step()\n"
+    )
+    root = write_tree(tmp_path, {"a.py": program, "model.py": model})
+    text = cli(".", "--target", "torchax", "--check", cwd=root).stdout.decode()
+    (advice,) = [line for line in text.splitlines() if line.startswith("a.py:10")]
+    assert "a forward pass reads a value (line 10 of model.py)" in advice
+    assert ("line 9 keeps a value" in advice) == bool(between)
+    text = cli(".", "--target", "torch_xla", "--check", cwd=root).stdout.decode()
+    assert "each iteration waits for the device: a forward pass reads a value (line 10 of" in text
