@@ -42,6 +42,10 @@ _STEPWISE = ("start", "buffers", *_COMPILED)
 _STARTING, _STEPPING, _COMPILING = 2.0, 4.0, 2.0
 _DIVIDED = f"{RUNTIME}.shard(".encode()
 _SHORT = 30.0  # seconds: shorter runs are mostly compiling
+# Why there is one more run.
+_UNSEEN = "a compiled run does not show all values"
+_TO_FIND = "operator by operator it shows where the two programs part"
+_MAY_BE_ROUNDING = "values differ by more than rounding has changed in the original so far"
 
 
 @dataclass
@@ -83,7 +87,11 @@ class MigratedRuns:
             self.round_again()
         if self.compiles and not self.options.bisect:
             result, says_all = self.compiled(result)
-            return result if says_all or not self.has_operators else self.stepwise(result)
+            if says_all or not self.has_operators:
+                return result
+            agrees = result.compiled.passed and not result.problems
+            self.runs.expect({"stepwise": self.to_step}, _UNSEEN if agrees else _TO_FIND)
+            return self.stepwise(result)
         result = self.stepwise(result)
         if not self.compiles or result.problems:
             return result
@@ -95,17 +103,28 @@ class MigratedRuns:
     def expect(self) -> None:
         """Estimate the time of the runs from the original's; the factors were measured by
         benchmarks/verify_time.py."""
-        own, seconds = self.first.seconds, {}
-        share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
-        starting, stepping = _STARTING * self.beginning, _STEPPING * share * own
+        own = self.first.seconds
+        seconds: dict[str, float | None] = {}
         if self.known is None and self.settings.roundings:
-            seconds[run_name(1)] = self.beginning + (1 + ROUNDING) * own
+            seconds[run_name(1)] = self.to_round
         if self.compiles:
-            compiling = max(stepping, _COMPILING * own) if self.is_in_parts else _COMPILING * own
-            seconds["compiled"] = starting + compiling
+            compiling = _STARTING * self.beginning + _COMPILING * own
+            compiling = max(self.to_step, compiling) if self.is_in_parts else compiling
+            seconds["compiled"] = None if own < _SHORT else compiling
         if not self.compiles or self.options.bisect:
-            seconds["stepwise"] = starting + stepping
+            seconds["stepwise"] = self.to_step
         self.runs.expect(seconds)
+
+    @property
+    def to_round(self) -> float:
+        """Expected seconds of the original with different rounding."""
+        return self.beginning + (1 + ROUNDING) * self.first.seconds
+
+    @property
+    def to_step(self) -> float:
+        """Expected seconds operator by operator."""
+        share = min(1.0, (self.stop or math.inf) / max(self.first.steps, 1))
+        return _STARTING * self.beginning + _STEPPING * share * self.first.seconds
 
     @property
     def is_in_parts(self) -> bool:
@@ -181,11 +200,16 @@ class MigratedRuns:
             return False  # trained tensors outside of models: their values aren't recorded
         return {"weights", "end"} <= seen if gradients else wanted & {"output"} <= seen
 
-    def round_again(self) -> bool:
-        """Run the original again with different rounding; False if the limit is reached."""
+    def round_again(self, why: str = "") -> bool:
+        """Run the original again with different rounding; False if the limit is reached.
+
+        ``why``: the reason to announce, of a run that was not expected.
+        """
         number = len(self.rounded) + 1
         if self.known is not None or number > self.settings.roundings:
             return False
+        if why:
+            self.runs.expect({run_name(number): self.to_round}, why)
         recording = record_original(
             self.script, self.work, self.python, self.settings, self.runs,
             self.options.keep, number,
@@ -315,7 +339,7 @@ class MigratedRuns:
         """Compare; if rounding may explain the differences, again with further rounded runs, which
         can only increase tolerances."""
         found = self.compare(result, run, name, kinds)
-        while found.may_be_rounding and self.round_again():
+        while found.may_be_rounding and self.round_again(_MAY_BE_ROUNDING):
             found = self.compare(result, run, name, kinds)
         if text := note_on_growth(found, self.first):
             result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))

@@ -40,26 +40,34 @@ class Runs:
 
     def __init__(self, console: Console | None) -> None:
         self.console = console
-        self.coming: dict[str, float] = {}  # expected seconds of the coming runs, by name
+        # expected seconds of the coming runs, by name; None: of one that mostly compiles
+        self.coming: dict[str, float | None] = {}
         self.ended: list[tuple[float, float]] = []  # expected and actual seconds
         self.begun = 0
 
-    def expect(self, seconds: Mapping[str, float]) -> None:
-        """Announce how many runs there will be, and how long they will take."""
+    def expect(self, seconds: Mapping[str, float | None], why: str = "") -> None:
+        """Announce how many runs there will be, how long they will take, and why they are added."""
         self.coming |= seconds
         number = len(self.coming)
-        self._say(f"{number} more run{'s' * (number != 1)}, {about(self.left)}", always=True)
+        because = f", because {why}" if why else ""
+        self._say(f"{number} more run{'s' * (number != 1)}, {self._rest}{because}", always=True)
 
     @property
     def left(self) -> float:
-        """Remaining seconds, scaled by how long the finished runs took.
+        """Remaining seconds, as far as known, scaled by how long the finished runs took.
 
         They may have been quick because caches were filled, which makes compiling no quicker: so
         the rest is halved at most.
         """
-        rest = sum(self.coming.values())
+        rest = sum(seconds or 0.0 for seconds in self.coming.values())
         expected = sum(seconds for seconds, _ in self.ended)
         return rest * max(0.5, sum(took for _, took in self.ended) / expected) if expected else rest
+
+    @property
+    def _rest(self) -> str:
+        times = self.coming.values()
+        known = [about(self.left)] if any(seconds is not None for seconds in times) else []
+        return " and ".join([*known, *["the time to compile"] * (None in times)])
 
     @contextmanager
     def run(self, name: str, text: str) -> Iterator[Update | None]:
@@ -67,16 +75,16 @@ class Runs:
         self.begun += 1
         number = f"run {self.begun}"
         if self.coming:
-            number += f" of {self.begun - 1 + len(self.coming | {name: 0.0})}"
-        left = f", {about(self.left)} left" if self.coming else ""
+            number += f" of {self.begun - 1 + len(self.coming | {name: None})}"
+        left = f" (left: {self._rest})" if self.coming else ""
         self._say(f"{number}: {text}{left}")
         start = time.monotonic()
         with progress(self.console, f"{number}: {text}{left}") as update:
             yield update
         took = time.monotonic() - start
         self._say(f"{number} took {took:.0f} s")
-        if name in self.coming:
-            self.ended.append((self.coming.pop(name), took))
+        if (expected := self.coming.pop(name, None)) is not None:
+            self.ended.append((expected, took))
 
     def _say(self, line: str, always: bool = False) -> None:
         if self.console is None:

@@ -35,9 +35,9 @@ def test_a_log_has_a_line_as_each_run_begins_and_ends(
         "run 1: recording t.py",
         "run 1 took 20 s",
         "2 more runs, about 5 minutes",
-        "run 2 of 3: one by one, about 5 minutes left",
+        "run 2 of 3: one by one (left: about 5 minutes)",
         "run 2 of 3 took 40 s",
-        "run 3 of 3: compiled, about 10 minutes left",  # as the one before, twice as long
+        "run 3 of 3: compiled (left: about 10 minutes)",  # as the one before, twice as long
         "run 3 of 3 took 40 s",
     ]
 
@@ -54,6 +54,32 @@ def test_a_quick_run_of_the_original_does_not_make_compiling_quick(
     assert runs.left == 30.0
 
 
+def test_it_is_said_where_a_time_is_not_known_and_why_there_is_one_more_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 10.0, 70.0, 70.0, 80.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    runs = Runs(Console(file=io.StringIO()))
+    runs.expect({"rounded": 10.0, "compiled": None})
+    with runs.run("rounded", "rounded"):
+        pass
+    with runs.run("compiled", "compiled"):
+        pass
+    runs.expect({"rounded-2": 10.0}, "values differ")
+    with runs.run("rounded-2", "rounded, again"):
+        pass
+    assert capsys.readouterr().err.splitlines() == [
+        "2 more runs, about 10 s and the time to compile",
+        "run 1 of 2: rounded (left: about 10 s and the time to compile)",
+        "run 1 of 2 took 10 s",
+        "run 2 of 2: compiled (left: the time to compile)",
+        "run 2 of 2 took 60 s",
+        "1 more run, about 10 s, because values differ",
+        "run 3 of 3: rounded, again (left: about 10 s)",
+        "run 3 of 3 took 10 s",
+    ]
+
+
 STEP = (
     "import torch\n\nnet = torch.nn.Linear(3, 1).cuda()\n"
     "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor x in data:\n"
@@ -62,7 +88,7 @@ STEP = (
 
 
 @pytest.mark.parametrize(
-    ("between", "seconds"), [("", 2 * 1 + 2 * 10), ("    send(loss.item())\n", 2 * 1 + 4 * 10)]
+    ("between", "seconds"), [("", 2 * 1 + 2 * 40), ("    send(loss.item())\n", 2 * 1 + 4 * 40)]
 )
 def test_a_step_in_parts_is_expected_to_take_longer(
     between: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +98,7 @@ def test_a_step_in_parts_is_expected_to_take_longer(
     Path("t.py").write_text(STEP.format(between=between), "utf-8")
     python, work, runs = Path(sys.executable), tmp_path / "work", Runs(None)
     target = find_target("torchax")
-    original = Recording(work, [], [], "", "", steps=3, seconds=10.0, randomness={}, machine={})
+    original = Recording(work, [], [], "", "", steps=3, seconds=40.0, randomness={}, machine={})
     verification = MigratedRuns(
         Script.find(Path("t.py"), []), target, Interpreter(python, target), python, Settings(),
         Options(), work, original, None, runs, beginning=1.0,

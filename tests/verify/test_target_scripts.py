@@ -1,5 +1,6 @@
 """Anybody's script on the real target of this environment: agreement, and planted faults."""
 
+import io
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 
@@ -148,7 +150,9 @@ def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
     Path("train.py").write_text(SCRIPT.replace("range(4)", "range(14)"), encoding="utf-8")
 
     def run(*edits: tuple[str, str], **how: Any) -> ScriptResult:
-        options = Options(python=Path(sys.executable), migrate=partial(_with, edits))
+        console = Console(file=io.StringIO())  # runs are announced on standard error
+        migrate = partial(_with, edits)
+        options = Options(python=Path(sys.executable), migrate=migrate, console=console)
         return verify_against(Path("train.py"), [], ON_TARGET, None, Settings(**how), options)
 
     return run
@@ -156,14 +160,18 @@ def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
 
 @pytest.mark.skipif(TARGET != "torchax", reason="nothing is compiled as a whole elsewhere")
 @pytest.mark.thorough
-def test_a_fault_of_a_late_step_is_found_where_it_is(longer: Callable[..., ScriptResult]) -> None:
-    """The run operator by operator says where it shows first."""
+def test_a_fault_of_a_late_step_is_found_where_it_is(
+    longer: Callable[..., ScriptResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run operator by operator says where it shows first, and why it is made."""
     right = longer()
+    assert "because" not in capsys.readouterr().err
     assert right.passed, (right.error, right.problems, right.stepwise.first, right.compiled.first)
     assert not right.stepwise.findings and len(right.compiled.losses) == 14
     assert {f.step for f in right.compiled.findings if f.kind == "weights"} == {1, 2, 3, 10}
     wrong = longer(("scale = 1.0 + 0.1 * step", "scale = 1.0 + 0.1 * min(step, 11)"))
     assert wrong.exit_code == 1
+    assert "because operator by operator it shows where" in capsys.readouterr().err
     for first in (wrong.compiled.first, wrong.stepwise.first):
         assert first is not None and (first.kind, first.step) == ("loss", 13)
     assert {f.kind for f in wrong.stepwise.findings} == OF_TORCH
