@@ -8,6 +8,7 @@ from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 from migrator.targets import find_target, names
 from migrator.targets.choice import TargetName
+from migrator.verify import options
 
 
 @click.command("doctor", short_help="Check this machine and its environments.")
@@ -18,11 +19,7 @@ from migrator.targets.choice import TargetName
     type=TargetName(),
     help="Exit 1 unless all of these can run; without TARGET, unless one can.",
 )
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Check this interpreter, not those that verify would use.",
-)
+@options.python("Check this interpreter, not those that verify would use.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True

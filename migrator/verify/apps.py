@@ -98,7 +98,10 @@ def find_app(name: str, target: str) -> App:
 
     Raises VerifyError, in one line, where it is missing or wrong.
     """
-    path = checkout() / "reference_apps" / name / "app.toml"
+    try:
+        path = checkout() / "reference_apps" / name / "app.toml"
+    except VerifyError as error:
+        raise VerifyError(f"no such file; and for an app, {error}") from error
     if Path(name).name != name or not path.is_file():
         raise VerifyError(f"no app {name!r}; there are: {', '.join(app_names())}")
     try:

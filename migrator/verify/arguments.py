@@ -57,6 +57,7 @@ class Arguments:
     report: Path | None
     as_json: bool
     keep: Path | None
+    asked: tuple[str, ...]  # all of it, as it was typed
 
     @property
     def is_script(self) -> bool:
@@ -175,5 +176,5 @@ class Arguments:
             diff=self.diff, portable=self.portable, unsafe=self.unsafe, python=self.python,
             install=self.install, timeout=self.timeout, keep=self.keep, console=out,
             compile_for=self.compile_for, devices=self.devices, shard=self.shard,
-            measure=self.measure, bisect=self.bisect,
+            measure=self.measure, bisect=self.bisect, asked=self.asked,
         )  # fmt: skip

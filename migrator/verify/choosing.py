@@ -18,29 +18,26 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .verification import Options
+
 
 def choose_interpreter(
-    target: Target,
-    python: Path | None,
-    install: bool,
-    console: Console | None,
-    name: str,
-    by_import: bool = True,
-    requires: Sequence[str] = (),
+    target: Target, options: Options, by_import: bool = True, requires: Sequence[str] = ()
 ) -> Interpreter:
     """The interpreter to use; one is installed only by --install or a yes on a terminal.
 
     Not ``by_import``: by what is installed there, where a run will import it anyway. ``requires``:
     frameworks that it has to have, too; they are installed only into an environment of ours.
     """
+    install, console = options.install, options.console
     with progress(console, f"looking for an interpreter with {target.name}"):
-        if python:
-            found: Interpreter | None = interpreters.require(python, target, by_import)
+        if options.python:
+            found: Interpreter | None = interpreters.require(options.python, target, by_import)
         else:
             found = interpreters.find(target, by_import)
     if found is None:
         if not install and not _agreed(target, console):
-            raise VerifyError(environments.how_to(target, name))
+            raise VerifyError(environments.how_to(target, options.asked))
         if console is not None:
             console.print(f"Installing {environments.announcement(target)}", highlight=False)
         found = interpreters.require(environments.install(target), target)

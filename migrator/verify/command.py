@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from .verification import Options
 
 
-@click.command("verify", short_help="Migrate, run, and compare the numbers.")
+class _Verify(click.Command):
+    """Remembers the words that it was called with."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["asked"] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command("verify", cls=_Verify, short_help="Migrate, run, and compare the numbers.")
 @click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
@@ -89,11 +97,7 @@ if TYPE_CHECKING:
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option("--unsafe", is_flag=True, help="Migrate with --unsafe, and check those edits.")
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this interpreter.",
-)
+@options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(
     "--timeout",
@@ -179,12 +183,18 @@ def _of_app(
     """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app
     from .apps import find_app, recorded
+    from .errors import VerifyError
+    from .result import VerifyResult
     from .script import Script
     from .script_verification import verify_against
 
+    try:
+        app = find_app(name, target)
+    except VerifyError as error:
+        yield VerifyResult(name, target, error=str(error))
+        return
     golden = recorded(name)
     if golden is not None and not how.compile_for:
-        app = find_app(name, target)
         found = Script(app.folder, app.entry, app.args)
         settings = replace(asked.settings(), timeout=asked.timeout or app.timeout)
         yield verify_against(found, [], find_target(target), golden, settings, how)
@@ -192,7 +202,6 @@ def _of_app(
     result = verify_app(name, target, **vars(how))
     yield result
     if how.bisect and result.error is None and not result.passed:
-        app = find_app(name, target)
         found = Script(app.folder, app.entry, app.args)
         yield verify_against(found, [], find_target(target), None, asked.settings(), how)
 

@@ -82,13 +82,17 @@ def announcement(target: Target) -> str:
     return f"{exact} with Python {python_version(target)} into {environment_folder(target)}, {size}"
 
 
-def how_to(target: Target, app: str) -> str:
-    """The message for a user who has no environment for ``target`` and didn't ask for one."""
+def how_to(target: Target, asked: Sequence[str]) -> str:
+    """The message for a user who has no environment for ``target`` and didn't ask for one.
+
+    ``asked``: the words after `tpu-migrate verify`; without them, `doctor` installs.
+    """
+    ours = ("verify", *asked) if asked else ("doctor", "--target", target.name)
     lines = [
         f"No environment for {target.name} yet: neither this Python nor the cache has its "
         "packages.",
         f"To install {announcement(target)}:",
-        f"    tpu-migrate verify {app} --target {target.name} --install",
+        f"    {command_line(['tpu-migrate', ours[0], '--install', *ours[1:]])}",
     ]
     if uv_command() is None:
         lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"

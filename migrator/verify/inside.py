@@ -31,8 +31,13 @@ def command_line(command: Sequence[str]) -> str:
     if sys.platform == "win32":
         # cmd.exe treats < and > outside of double quotes as redirections
         return " ".join(f'"{word}"' if set(word) & set(" <>;&|") else word for word in command)
-    # use double quotes inside (markers have them), so that the shell can use single quotes
-    return shlex.join(word.replace("'", '"') for word in command)
+    return " ".join(map(_quoted, command))
+
+
+def _quoted(word: str) -> str:
+    """In double quotes where there are single ones inside, as in a requirement's marker."""
+    in_double = "'" in word and not set(word) & set('"$`\\!')
+    return f'"{word}"' if in_double else shlex.quote(word)
 
 
 def ask(

@@ -123,7 +123,7 @@ def _judge(python: Path, target: Target, found: dict[str, Any]) -> Interpreter:
         release=tuple(found["python"]),
         damaged=damage is not None and there != "unknown",
         files=found["imported"],
-        installer=tuple(_pip(python, "install", found["pip"])),
+        installer=tuple(pip(python, "install", found["pip"])),
     )
 
 
@@ -165,7 +165,8 @@ def _missing(
         for r in needed
         if not r.conditional and not installed.get(r.name) and r.module not in for_tpu
     ]
-    return [f"{python} lacks {', '.join(names)} (extra {target.name!r})"] if names else []
+    extra = canonicalize_name(target.name)  # what old releases of pip need
+    return [f"{python} lacks {', '.join(names)} (extra {extra!r})"] if names else []
 
 
 def _damaged(
@@ -234,14 +235,14 @@ def _mend(python: Path, target: Target, found: dict[str, Any], again: bool) -> s
         or (r.exact and _public(version) != r.exact)
         or (again and r.name == package)
     ]
-    commands = [[*_pip(python, "install", found["pip"]), *add]]
+    commands = [[*pip(python, "install", found["pip"]), *add]]
     if again and damage is not None:
-        remove = _pip(python, "uninstall", found["pip"])
+        remove = pip(python, "uninstall", found["pip"])
         commands.insert(0, [*remove, *(["-y"] if found["pip"] else []), damage.by, package])
     return " && ".join(map(command_line, commands))
 
 
-def _pip(python: Path, what: str, has_pip: bool) -> list[str]:
+def pip(python: Path, what: str, has_pip: bool) -> list[str]:
     """A pip command; with uv for environments without pip."""
     from .environments import uv_by_name
 

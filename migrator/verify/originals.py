@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 from migrator.pipeline.rewrite import companions
 from migrator.targets import RUNTIME, Target
 
+from .environments import uv_command
 from .errors import VerifyError
 from .golden_code import commit_of
 from .goldens import digest, keep
+from .inside import command_line
+from .interpreters import pip
 from .progress import Runs, progress
 from .recordings import Recording, Settings, importing_once, record_run
 from .verification import Options
@@ -55,7 +58,10 @@ def record_script(
     ):
         work = Path(name)
         runs, start = Runs(console), time.monotonic()
-        first = record_original(found, work, running, settings, runs, output)
+        first = record_original(
+            found, work, running, settings, runs, output,
+            installer=pip(python, "install", has_pip=uv_command() is None),
+        )  # fmt: skip
         each = time.monotonic() - start + ROUNDING * first.seconds
         numbers = range(1, settings.roundings + 1)
         if numbers:
@@ -85,9 +91,13 @@ def record_original(
     runs: Runs,
     without: Path | None,
     rounding: int = 0,
+    installer: Sequence[str] = (),
 ) -> Recording:
     """Record the original, as it is or with different rounding. Raises VerifyError if nothing was
-    recorded."""
+    recorded.
+
+    ``installer``: the command that installs packages, without their names.
+    """
     name = run_name(rounding)
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
@@ -104,7 +114,7 @@ def record_original(
     if rounding:
         return recording
     if recording.ended and not recording.was_stopped:
-        raise VerifyError(_fails(script, python, recording, done.tail(12)))
+        raise VerifyError(_fails(script, installer, recording, done.tail(12)))
     if script.ranks is not None and 0 < recording.ranks < script.ranks.count:
         ranks = f"{recording.ranks} of {script.ranks.count} ranks"
         raise VerifyError(f"the original: only {ranks} joined a process group")
@@ -156,7 +166,7 @@ def trace_original(
     return runs[0], runs[1:]
 
 
-def _fails(script: Script, python: Path, recording: Recording, tail: str) -> str:
+def _fails(script: Script, installer: Sequence[str], recording: Recording, tail: str) -> str:
     """An explanation for an original that doesn't run; without one, the log has to do."""
     ended = recording.ended
     text = f"the original fails: {ended}"
@@ -166,7 +176,8 @@ def _fails(script: Script, python: Path, recording: Recording, tail: str) -> str
         own = (start / module).is_dir() or (start / f"{module}.py").is_file()
         if own:
             return f"{text} (set PYTHONPATH=. if it is the one in this folder)"
-        return f"{text} (install its package: uv pip install --python {python} PACKAGE)"
+        install = command_line([*installer, module])
+        return f"{text} (install it: {install}, or the package that has it)"
     if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:
         return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"
     if "No such file" in ended or "FileNotFoundError" in ended:

@@ -23,11 +23,7 @@ from . import options
     metavar="DIR",
     help="Folder for the golden: a new one, or one to replace.",
 )
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this interpreter, which needs torch (default: tpu-migrate's own).",
-)
+@options.python("Run with this interpreter, which needs torch (default: tpu-migrate's own).")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module name, as for `python -m`.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @options.count("--steps", 5, 1, "How many calls of each model are kept, inputs and outputs.")

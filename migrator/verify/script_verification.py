@@ -71,10 +71,7 @@ def verify_against(
         if options.bisect and not framework.follows_operations:
             raise VerifyError("--bisect follows operations, and Keras compiles its steps")
         # The first runs import everything anyway.
-        interpreter = choose_interpreter(
-            target, options.python, options.install, options.console, Path(found.entry).stem,
-            by_import=False,
-        )  # fmt: skip
+        interpreter = choose_interpreter(target, options, by_import=False)
         with (
             workplace(options.keep, f"{Path(found.entry).stem}-{target.name}") as work,
             importing_once(interpreter.python, found.framework, found.environment) as running,
@@ -112,7 +109,10 @@ def _begun(
     if known is None:
         refuse_migrated(script, target, options)
         try:
-            first = record_original(script, work, running, settings, runs, options.keep)
+            first = record_original(
+                script, work, running, settings, runs, options.keep,
+                installer=interpreter.installer,
+            )  # fmt: skip
         except NothingRecorded:
             require(interpreter.python, target)  # it may not even import torch
             raise

@@ -56,7 +56,8 @@ class Options:
     ``shard``: migrate with --shard, by default as the app says. ``compile_for``: also compile all
     programs with products for this TPU. ``devices``: how many to use, virtual ones without a TPU.
     ``measure``: also run the app's measurements. ``migrate``: another migration than tpu-migrate's.
-    ``bisect``: if a script's numbers differ, find the operation.
+    ``bisect``: if a script's numbers differ, find the operation. ``asked``: the words after
+    `tpu-migrate verify` on the command line, which messages repeat.
     """
 
     python: Path | None = None
@@ -73,6 +74,7 @@ class Options:
     measure: bool = False
     migrate: Migration | None = None
     bisect: bool = False
+    asked: Sequence[str] = ()
 
     @property
     def config(self) -> Config:
@@ -130,9 +132,7 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
 
 
 def _verify(app: App, golden: Golden | None, target: Target, options: Options) -> VerifyResult:
-    interpreter = choose_interpreter(
-        target, options.python, options.install, options.console, app.name, requires=app.requires
-    )
+    interpreter = choose_interpreter(target, options, requires=app.requires)
     with workplace(options.keep, f"{app.name}-{target.name}") as folder:
         work = _Work(app, golden, interpreter, folder, options)
         result = work.verify(options.timeout or app.timeout)

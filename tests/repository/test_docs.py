@@ -23,6 +23,7 @@ import yaml
 from helpers import REPOSITORY, cli, committed, git, shell
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from packaging.utils import canonicalize_name
 from rich.console import Console
 
 from migrator.report.explain import every_code, explain, markdown, pages
@@ -206,3 +207,14 @@ def test_files_of_the_tool_that_are_named_are_there() -> None:
     homes = [REPOSITORY / room for room in rooms]
     for path in re.findall(r"\(`((?:[a-z_]+/)*[a-z_]+\.py)`", stages):
         assert any((home / path).is_file() for home in homes), path
+
+
+def test_extras_are_written_as_the_metadata_has_them() -> None:
+    """Releases of pip before 23.3 do not find `torch_xla`."""
+    table = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    there = {canonicalize_name(extra) for extra in table["optional-dependencies"]}
+    texts = [page.read_text("utf-8") for page in WRITTEN]
+    named = [
+        extra for text in texts for extra in re.findall(r"'(?:\.|tpu-migrate)\[([^\]]+)\]'", text)
+    ]
+    assert {"torch-xla", "torchax", "watch"} <= {*named} <= there

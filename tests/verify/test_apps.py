@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from migrator.verify import apps
 from migrator.verify.apps import (
@@ -88,7 +89,12 @@ def test_without_a_checkout_one_line_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(apps, "__file__", str(tmp_path / "site" / "migrator" / "verify" / "x.py"))
-    assert refusal().startswith("verify needs a checkout of tpu-migrate")
+    assert "verify needs a checkout of tpu-migrate" in refusal()
+    for more in ([], ["--bisect"], ["--compile-for", "v6e-1"]):
+        done = CliRunner().invoke(verify_command, ["train", *more])
+        assert done.exit_code == 2
+        (line,) = done.output.splitlines()
+        assert line.startswith("train on torchax: no such file; and for an app, verify needs a")
 
 
 @pytest.mark.parametrize("name", ["other", "../tiny", ""])

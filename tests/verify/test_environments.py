@@ -1,13 +1,19 @@
 """Environments are made by uv, in the user's cache folder, and only when asked for."""
 
+import json
+import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from migrator.doctor.command import doctor_command
 from migrator.targets import find_target
 from migrator.verify import environments
 from migrator.verify.choosing import choose_interpreter
+from migrator.verify.command import verify_command
 from migrator.verify.environments import (
     announcement,
     cache_folder,
@@ -18,6 +24,7 @@ from migrator.verify.environments import (
     install,
 )
 from migrator.verify.errors import VerifyError
+from migrator.verify.verification import Options
 
 from .support import executable, fake_interpreter
 
@@ -75,12 +82,46 @@ def test_the_commands_install_the_extra_and_nothing_of_the_migrator() -> None:
 
 
 def test_how_to_is_exact_and_says_what_where_and_how_much() -> None:
-    text = how_to(JAX_TARGET, "image_ops")
-    assert "tpu-migrate verify image_ops --target torchax --install" in text
+    text = how_to(JAX_TARGET, ["image_ops"])
+    assert "tpu-migrate verify --install image_ops\n" in text
+    assert "tpu-migrate doctor --install --target torchax\n" in how_to(JAX_TARGET, ())
     assert str(environment_folder(JAX_TARGET)) in text
     assert "about 8 GB" in text
     assert f"uv venv --python {environments.python_version(JAX_TARGET)} .venv-torchax" in text
     assert "torchax==0.0.13" in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
+def test_what_to_type_without_an_environment_is_the_same_command_with_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(fake_interpreter(tmp_path / "bare", {})))
+    given = ["train.py", "--target", "torchax", "--", "--text", "it's $5", "a b", "isn't"]
+    done = CliRunner().invoke(verify_command, given)
+    assert done.exit_code == 2
+    (line,) = [line for line in done.output.splitlines() if "verify --install" in line]
+    words = shlex.split(line[line.index("tpu-migrate") :])
+    assert words == ["tpu-migrate", "verify", "--install", *given]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="fake interpreters are sh scripts")
+def test_a_relative_python_is_found_and_the_link_of_an_environment_kept(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    link = tmp_path / ".venv" / "bin" / "python"
+    link.symlink_to(python)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("train.py").write_text("print('it', 'ran'); 1 / 0\n", "utf-8")
+    given = ["--target", "torchax", "--python", "../.venv/bin/python"]
+    done = CliRunner().invoke(verify_command, ["train.py", "--compile-for", "v6e-1", *given])
+    assert "it ran" in done.output
+    done = CliRunner().invoke(doctor_command, [*given, "--format", "json"])
+    (state,) = json.loads(done.stdout)["targets"]
+    assert os.path.normpath(state["python"]) == str(link)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="fake uv is an sh script")
@@ -121,7 +162,7 @@ def test_without_uv_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(environments, "uv_command", lambda: None)
     with pytest.raises(VerifyError, match="pip install uv"):
         install(JAX_TARGET)
-    assert "pip install uv, then: tpu-migrate verify" in how_to(JAX_TARGET, "image_ops")
+    assert "pip install uv, then: tpu-migrate verify" in how_to(JAX_TARGET, ["image_ops"])
 
 
 def test_what_an_app_requires_comes_with_it(
@@ -131,16 +172,16 @@ def test_what_an_app_requires_comes_with_it(
     other = fake_interpreter(tmp_path / "other")
     wanted = {"requires": ["peft"], "by_import": False}
     with pytest.raises(VerifyError, match=r"has no peft\. Fix: .* install .*peft==0\.21\.\*"):
-        choose_interpreter(JAX_TARGET, other, True, None, "finetune", **wanted)
+        choose_interpreter(JAX_TARGET, Options(python=other, install=True), **wanted)
     ours = fake_interpreter(environment_folder(JAX_TARGET))
     (environment_folder(JAX_TARGET) / ".tpu-migrate-ready").touch()
     with pytest.raises(VerifyError, match="has no peft"):
-        choose_interpreter(JAX_TARGET, ours, False, None, "finetune", **wanted)
+        choose_interpreter(JAX_TARGET, Options(python=ours), **wanted)
     site = ours.parents[1] / "site"
     metadata = "Metadata-Version: 2.1\\nName: peft\\nVersion: 0.21.2\\n"
     installs = f'd="{site}/peft-0.21.2.dist-info"; mkdir "$d"; printf "{metadata}" > "$d/METADATA"'
     fake_uv(tmp_path, monkeypatch, f'{installs}; touch "{site}/peft.py"')
     monkeypatch.setattr(environments, "uv_by_name", environments.uv_command)
-    found = choose_interpreter(JAX_TARGET, ours, True, None, "finetune", **wanted)
+    found = choose_interpreter(JAX_TARGET, Options(python=ours, install=True), **wanted)
     assert found.versions["peft"] == "0.21.2"
     assert "peft==0.21.*" in (tmp_path / "calls").read_text()

@@ -72,6 +72,11 @@ def test_missing_packages_are_named_in_one_line(tmp_path: Path) -> None:
     assert "jax==0.10.2" in problem.fix and "torchax==" not in problem.fix
 
 
+def test_an_extra_is_written_as_every_pip_knows_it(tmp_path: Path) -> None:
+    (problem,) = examine(fake_interpreter(tmp_path, {}), XLA_TARGET).problems
+    assert "(extra 'torch-xla')" in problem.text
+
+
 def test_nothing_is_installed_into_the_environment_of_the_other_target(tmp_path: Path) -> None:
     found = examine(fake_interpreter(tmp_path), XLA_TARGET)
     assert [problem.fix for problem in found.problems] == [""]
@@ -152,7 +157,7 @@ def test_torch_xla_without_what_a_tpu_needs_runs_on_the_cpu(tmp_path: Path) -> N
 
 def test_libtpu_is_asked_for_by_what_brings_it(tmp_path: Path) -> None:
     for target, packages, brings in (
-        ("torchax", TORCHAX, "'libtpu==0.0.52; sys_platform"),
+        ("torchax", TORCHAX, "libtpu==0.0.52; sys_platform"),
         ("torch_xla", TORCH_XLA, "'torch_xla[tpu]==2.9.0'"),
     ):
         python = fake_interpreter(tmp_path / target, packages)

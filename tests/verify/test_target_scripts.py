@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -218,6 +219,15 @@ def test_a_script_that_is_migrated_already_is_not_compared_with_itself(
         found = held(Path(), Path("t.py").read_text("utf-8"), roundings=0)
         assert found.passed == is_portable, (found.error, found.problems)
         assert is_portable or "migrated already" in str(found.error)
+
+
+def test_a_package_that_is_missing_is_named_with_the_interpreter_it_is_missing_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = held(tmp_path, "import torch\nimport nosuch\n", roundings=0)
+    assert result.exit_code == 2 and result.error is not None
+    assert re.search(rf"{re.escape(sys.executable)} .*\bnosuch, or the package", result.error)
 
 
 @pytest.mark.skipif(TARGET != "torch_xla", reason="tensors of torchax become arrays")

@@ -141,7 +141,7 @@ class TestRuns:
         monkeypatch.setattr(sys, "executable", str(fake_interpreter(tmp_path / "bare", {})))
         done = command("tiny", "--target", "torch_xla")
         assert done.exit_code == 2
-        assert "tpu-migrate verify tiny --target torch_xla --install" in done.output
+        assert "tpu-migrate verify --install tiny --target torch_xla\n" in done.output
         assert "about 8 GB" in done.output
 
     def test_install_announces_then_makes_the_environment(

@@ -67,16 +67,18 @@ MEMORY_COUNTERS = (
 
 stood_in = {"cuda"}  # device types that mean the CPU
 current = 0  # the device that the program has chosen
+named = 0  # times that it has named one
 
 
 def is_cuda(device: object) -> bool:
     """Whether `device` names a GPU: a device index, "cuda", "cuda:N" or such a torch.device."""
-    if isinstance(device, torch.device):
-        return device.type in stood_in
-    if isinstance(device, str):
-        kind, colon, index = device.partition(":")
-        return kind in stood_in and (index.isdigit() if colon else True)
-    return isinstance(device, int) and not isinstance(device, bool)
+    global named
+    text = str(device) if isinstance(device, (str, torch.device)) else ""
+    kind, colon, index = text.partition(":")
+    found = kind in stood_in and (index.isdigit() if colon else True)
+    found |= isinstance(device, int) and not isinstance(device, bool)
+    named += found
+    return found
 
 
 def on_cpu(device: Any) -> Any:
@@ -164,6 +166,7 @@ def patch_tensor() -> None:
         return copy_of(self)
 
     def cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        is_cuda("cuda")  # is counted
         return self if keeps_identity(self) else copy_of(self)
 
     def cpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

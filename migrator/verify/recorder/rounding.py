@@ -11,11 +11,16 @@ algorithms give what is exact for one that is a unit beside it, and how far that
 exact for the matrix itself, it alone says.
 
 A layer is a module without children, or a product, a norm or a softmax that stands by itself.
+
+What a DataLoader's dataset computes on the CPU stays as it is: so it does on every machine, and a
+byte of an image that rounding turns into the next one is no rounding difference any more.
 """
 
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +29,7 @@ from torch import nn
 from torch.nn import functional
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
+from torch.utils.data._utils import fetch
 
 CONVOLUTIONS = (nn.modules.conv._ConvNd, nn.RNNBase)  # computed by cuDNN
 _PRODUCTS = (*CONVOLUTIONS, nn.Linear, nn.Bilinear, nn.MultiheadAttention)
@@ -50,10 +56,15 @@ _SIGNS = 2**20  # numbers used at once, from twice as many
 
 
 class Rounding(TorchFunctionMode):
-    """Rounds the computations of this process differently; ``number`` chooses the signs."""
+    """Rounds the computations of this process differently; ``number`` chooses the signs.
 
-    def __init__(self, number: int) -> None:
+    ``stand_in`` counts how often the program names the GPU for which the CPU stands in.
+    """
+
+    def __init__(self, number: int, stand_in: Any) -> None:
         super().__init__()
+        self.stand_in = stand_in
+        self.loading = threading.local()  # `since`: how often, before a dataset was asked
         generator = torch._C.Generator().manual_seed(number)
         drawn = torch.empty(2 * _SIGNS).bernoulli_(0.5, generator=generator) * 2 - 1
         self.drawn = {drawn.device: drawn}
@@ -78,9 +89,30 @@ class Rounding(TorchFunctionMode):
             multiplies = isinstance(module, _PRODUCTS)
             return self.moved(output, multiplies, isinstance(module, CONVOLUTIONS))
 
+        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+            fetcher.fetch = self._while_loading(fetcher.fetch)
         register_optimizer_step_pre_hook(self._before_step)
         nn.Module.__call__ = call  # type: ignore[method-assign]
         self.__enter__()
+
+    @property
+    def _named(self) -> int:
+        return self.stand_in.named if self.stand_in is not None else 0
+
+    def _while_loading(self, fetch_batch: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch_exactly(*args: Any) -> Any:
+            outer, self.loading.since = getattr(self.loading, "since", None), self._named
+            try:
+                return fetch_batch(*args)
+            finally:
+                self.loading.since = outer
+
+        return fetch_exactly
+
+    def _is_of_host(self, output: torch.Tensor) -> bool:
+        """Whether a dataset computes it, and hasn't used a device."""
+        since = getattr(self.loading, "since", None)
+        return since is not None and output.device.type == "cpu" and self._named == since
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -100,6 +132,8 @@ class Rounding(TorchFunctionMode):
         if type(output) is tuple:  # of recurrent layers
             return tuple(self.moved(part, multiplies, convolves) for part in output)
         if not isinstance(output, torch.Tensor) or not output.is_floating_point():
+            return output
+        if self._is_of_host(output):
             return output
         eps = _unit(output.dtype, multiplies, convolves)
         with torch._C.DisableTorchFunction():  # this is not the program's

@@ -48,11 +48,13 @@ class Session:
         modules are gone then: the program may have modules of these names."""
         spec = self.spec
         process.limit_memory(spec["memory"])
+        stand_in: Any = None
         if spec["stand_in"] is not None and not torch.cuda.is_available():
             import cpu_stand_in
             import sync_batch_norm
 
             cpu_stand_in.install(*spec["stand_in"], count=spec["devices"] or 1)
+            stand_in = cpu_stand_in
             self.stood_in = sync_batch_norm.used
         for name in [n for n, m in sys.modules.items() if _is_ours(m)]:
             del sys.modules[name]
@@ -70,7 +72,7 @@ class Session:
         self.watch: Any = ranks.PerThread(watch) if threads else watch
         randomness.install(self.random)
         if spec["rounding"]:
-            rounding.Rounding(spec["rounding"]).install()
+            rounding.Rounding(spec["rounding"], stand_in).install()
         self.watch.install(spec["closely"], counting=spec["focus"] is None)
         compiled.follow(self.watch)
         self.focus = None if spec["focus"] is None else Trace(self.watch, spec["focus"])
