@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -91,40 +91,82 @@ class Vocabulary:
 
     def may_be_in(self, source: bytes) -> bool:
         """A cheap test: False for a file that can hold none of them."""
-        anywhere, with_package = self._tokens
-        if anywhere is not None and anywhere.search(source):
+        if any(word in source for word in self._anywhere):
             return True
-        if with_package is None or not any(name.encode() in source for name in self.packages):
-            return False
-        return with_package.search(source) is not None
+        imported = b"\n".join(IMPORTS.findall(source))
+        if any(package.encode() in source for package in self.packages):
+            if any(keyword.encode() in source for keyword in self.keywords):
+                return True
+            if self._of_framework is not None and self._of_framework.may_be_in(source, imported):
+                return True
+        return any(
+            library.encode() in source and words.may_be_in(source, imported)
+            for library, words in self._of_libraries.items()
+        )
 
     @property
     def letters(self) -> tuple[bytes, ...]:
         """What any file that can hold one of them has some of."""
-        return tuple(word.encode() for word in (*sorted(self._words[0]), *self.packages))
+        of_libraries = {
+            max(library.encode(), word, key=len)
+            for library, words in self._of_libraries.items()
+            for word in words.words
+        }
+        return *sorted(self._anywhere | of_libraries), *map(str.encode, self.packages)
 
     @cached_property
-    def _tokens(self) -> tuple[re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
-        anywhere, with_package = self._words
-        return _any_of(anywhere, "{}"), _any_of(filter(str.isidentifier, with_package), _WORD)
+    def _anywhere(self) -> Set[bytes]:
+        """What a file has some of that has names of the project, variables or whole libraries."""
+        whole = (p.rstrip(".") for p in self.prefixes if "." not in p.rstrip("."))
+        words = (*map(_last_word, self.own), *self.variables, *whole)
+        return frozenset(map(str.encode, words))
 
     @cached_property
-    def _words(self) -> tuple[Set[str], Set[str]]:
-        """Words that are in a file with one of them: anywhere, and where a package is named."""
-        named = {name for name in self.names if not name.startswith(self.prefixes)}
-        named.update(prefix.rstrip(".") for prefix in self.prefixes)
-        packaged = {name for name in named if name.startswith(self.packages)}
-        anywhere = {*_last_words(self.own | named - packaged), *self.variables}
-        return anywhere, {*_last_words(packaged), *self.methods, *self.keywords}
+    def _names(self) -> Sequence[str]:
+        """Names, and what names begin with."""
+        alone = (name for name in self.names if not name.startswith(self.prefixes))
+        return *alone, *(prefix.rstrip(".") for prefix in self.prefixes)
+
+    @cached_property
+    def _of_framework(self) -> _LastWords | None:
+        names = (name for name in self._names if name.startswith(self.packages))
+        words = {*map(_last_word, names), *self.methods}
+        return _LastWords(words) if words else None
+
+    @cached_property
+    def _of_libraries(self) -> dict[str, _LastWords]:
+        found: dict[str, set[str]] = {}
+        for name in self._names:
+            if not name.startswith(self.packages):
+                found.setdefault(name.partition(".")[0], set()).add(_last_word(name))
+        return {library: _LastWords(words) for library, words in found.items()}
 
 
-_WORD = r"(?:\b|(?<=\\n))(?:{})\b"  # in a notebook, too, where a line ends with `\n`
+# Imports, with what they have in parentheses, where comments may have some, too.
+IMPORTS = re.compile(rb"import\b(?:[^\n(\\]++|\\[\s\S])*+(?:\((?:[^)#]++|#[^\n]*+)*+)?")
+STAR = re.compile(rb"\bimport\s*\*")
 
 
-def _last_words(names: Iterable[str]) -> Iterator[str]:
-    return (name.rpartition(".")[2] for name in names)
+class _LastWords:
+    """The last words of names, looked for where a file can have such a name."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = sorted(map(str.encode, words))
+        one = b"(?:%b)\\b" % b"|".join(self.words)
+        # in a notebook, too, where a line ends with `\n`
+        self._anywhere = re.compile(rb"(?:\b|(?<=\\n))%b" % one)
+        # `torch.load`, `getattr(torch, "load")`
+        self._of_another = re.compile(rb"(?:\.|getattr\([^,\n]*,[\s\\]*[\"'])%b" % one)
+
+    def are_in(self, text: bytes) -> bool:
+        return self._anywhere.search(text) is not None
+
+    def may_be_in(self, source: bytes, imported: bytes) -> bool:
+        """Whether a file that mentions their package may use one."""
+        if self._of_another.search(source) or self.are_in(imported):
+            return True
+        return STAR.search(source) is not None and self.are_in(source)
 
 
-def _any_of(words: Iterable[str], pattern: str) -> re.Pattern[bytes] | None:
-    listed = "|".join(map(re.escape, sorted(words)))
-    return re.compile(pattern.format(listed).encode()) if listed else None
+def _last_word(name: str) -> str:
+    return name.rpartition(".")[2]

@@ -96,7 +96,7 @@ def assigned(ctx: Context, call: ast.Call, group: str) -> ast.Constant | None:
     name, function = said_name(backend) if backend is not None else "", names.function(call)
     if not name or function is None:
         return None
-    files = ProgramFile(names, ctx.flow, ctx.project).files(name)
+    files = ProgramFile(names, ctx.flow, ctx.project).files(name, name.replace("_", "-"))
     said = [node for file in files for node in file.names.order if _says(node, name)]
     if len(said) != 2:  # where it is assigned, and here
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import random
 from collections.abc import Iterator
@@ -13,12 +14,17 @@ from helpers import REPOSITORY, write_tree
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
+from migrator.analysis.ranks.vocabulary import ENVIRONMENT
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.values.flow import Flow
 from migrator.files.discover import Disk
+from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.prefilter import has_tokens
 from migrator.idle.imported import Unsure, importable
 from migrator.options import Options
 from migrator.pipeline.analyse import letters_of_constructs, may_hold_constructs
 from migrator.pipeline.normalise import foreign
-from migrator.registry import registry
+from migrator.registry import registry, vocabulary
 from migrator.targets import Target, targets
 
 
@@ -102,3 +108,74 @@ def test_no_import_is_overlooked(seed: int, tmp_path: Path) -> None:
         compared += len(found)
         assert found <= known, path.read_text()
     assert compared or seed
+
+
+@pytest.mark.parametrize("variable", [*ENVIRONMENT, "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"])
+def test_variables_of_launchers_are_seen(variable: str) -> None:
+    assert has_tokens(f"import os, torch\nx = os.environ['{variable}']\n".encode())
+
+
+# ---- names and numbers of devices ----------------------------------------------------------------
+
+NUMBERED = (
+    "def f(x, device: int):\n    return x.to(device)\n",
+    "def f(x, device: Union[\n    str, int,\n]):\n    return x.to(device)\n",
+    "def f(x, one):\n    device = 0 if one else 1\n    return x.to(device)\n",
+    "device = -1\ndevice += 1\nx = torch.zeros(2).to(device)\n",
+    "device, x = 0, torch.zeros(2)\nx = x.to(device)\n",
+    "(device, x) = (0, torch.zeros(2))\nx = x.to(device)\n",
+    "x = torch.zeros(2)\nfor device in (0, 1):\n    x = x.to(device)\n",
+    "x = torch.zeros(2)\nif (device := 1):\n    x = x.to(device)\n",
+    "class A:\n    device: int\n    def f(self, x):\n        return x.to(self.device)\n",
+    "class A:\n    @property\n    def device(self): return 0\n"
+    "    def f(self, x):\n        return x.to(self.device)\n",
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--device', type=int)\n"
+    "args = p.parse_args()\nx = torch.zeros(2).to(args.device)\n",
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument(\n    'device', type=int)\n"
+    "args = p.parse_args()\nx = torch.zeros(2).to(args.device)\n",
+)
+
+
+@pytest.mark.parametrize("text", NUMBERED)
+def test_a_device_that_may_be_a_number_is_looked_at(text: str) -> None:
+    source = f"import torch\nfrom typing import Union\n{text}"
+    names = Names(ast.parse(source))
+    if any(find(names, Flow(names), vocabulary("torch", ()))):
+        assert has_tokens(source.encode())
+
+
+def test_most_numbers_of_devices_are_constructs() -> None:
+    names = [Names(ast.parse(f"import torch\n{text}")) for text in NUMBERED]
+    assert sum(any(find(n, Flow(n), vocabulary("torch", ()))) for n in names) > len(names) / 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch as t\nx = t.load('f')\n",
+        "import torch\nx = getattr(torch, 'load')('f')\n",
+        "from torch import nn, load\nx = load('f')\n",
+        "from torch import (\n    nn,  # (modules)\n    load,\n)\nx = load('f')\n",
+        "from torch import nn, \\\n    load\nx = load('f')\n",
+        "from torch import load as read\nx = read('f')\n",
+        '{"cells": [{"source": "import torch\\nfrom torch import load\\nload(1)"}]}',
+        '{"cells": [{"source": ["import torch\\n",\n"from torch import (\\n",\n"    nn,\\n",\n'
+        '"    load)\\n"]}]}',
+        "from functorch import grad\ng = grad(f)\n",
+        "import torch, common\nfrom common import *\nx = load('f')\n",
+    ],
+)
+def test_a_name_is_seen_however_it_is_imported(text: str) -> None:
+    assert vocabulary("torch", ()).may_be_in(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\n# load what is there, and save it\nx.requires_grad_()\n",
+        "import functools, torch\ngrad_norm = 1\n",
+        "import json\nx = json.load(f)\n",
+    ],
+)
+def test_a_word_alone_is_no_name(text: str) -> None:
+    assert not vocabulary("torch", ()).may_be_in(text.encode())

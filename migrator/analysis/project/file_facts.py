@@ -26,15 +26,19 @@ from migrator.formats.python import decode
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
 from migrator.targets import RUNTIME
+from migrator.vocabulary import IMPORTS, STAR
 
 # Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
 _RANKS = Tokens(
-    b"distributed", b"spawn", b"rank", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
-    rb"batch_?size", rb"\bbsz?\b", rb"process\b", b"horovod", rb"sampler\b", rb"num_?devices",
-    b"slurm_", b"comm_world", b"comm_hook", b"backward", rb"reduction\s*=\s*[\"']sum",
-    b"size_average", ignore_case=True,
+    rb"distributed(?!\s+(?:under|on)\b)",  # not in a licence
+    b"spawn", rb"rank\b", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
+    rb"batch_?size", rb"\bbsz?\b", b"multiprocessing", b"horovod", rb"sampler(?:_cls)?\b",
+    rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook", rb"\.backward\b",
+    rb"reduction\s*=\s*[\"']sum", b"size_average", ignore_case=True,
 )  # fmt: skip
+# not for `getLogger(__name__)` and `function.__name__`
+_MAY_GUARD = re.compile(rb"(?<![.\w])(?<!\w\()__name__|\bif\b[^\n]*__name__")
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
@@ -123,8 +127,22 @@ class File:
         return [module for module in found if module.partition(".")[0] != RUNTIME]
 
     @cached_property
+    def _imported(self) -> Set[bytes]:
+        """All words of its imports."""
+        return frozenset(re.findall(rb"\w+", b" ".join(IMPORTS.findall(self.content))))
+
+    def may_lend(self, name: str) -> bool:
+        """A cheap test: False if no import of this file brings a name, for others to take."""
+        return name.encode() in self._imported or bool(STAR.search(self.content))
+
+    @property
+    def is_of_package(self) -> bool:
+        """Whether it imports from its own package: `from . import x`."""
+        return any(module.startswith(".") for module in self.modules)
+
+    @cached_property
     def has_main_guard(self) -> bool:
-        if b"__name__" not in self.content or self.tree is None:
+        if not _MAY_GUARD.search(self.content) or self.tree is None:
             return False
         return any(map(is_main_guard, self.tree.body))
 

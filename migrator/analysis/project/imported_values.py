@@ -39,8 +39,10 @@ class ImportedValues(ImportGraph):
     def starred(self, module: str, name: str, depth: int = 0) -> str | None:
         """The torch name that `name` stands for if `from module import *` provides it."""
         path = self.resolve(module)
-        facts = self.cache.facts(path) if path is not None else None
-        if path is None or facts is None or depth > 4:
+        if path is None or depth > 4 or not self.cache.file(path).may_lend(name):
+            return None
+        facts = self.cache.facts(path)
+        if facts is None:
             return None
         bindings = facts.names.top.bindings.get(name, ())
         for binding in bindings:

@@ -16,25 +16,23 @@ class ProgramFile:
     def __init__(self, names: Names, flow: Flow, project: ProjectFacts | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
-    def files(self, naming: str | None = None) -> Iterator[ProgramFile]:
-        """This file, and the project files that import it or that it imports.
+    def files(self, *words: str, beside: bool = True) -> Iterator[ProgramFile]:
+        """This file, and the project files that import it or that it imports, with such a word.
 
-        ``naming``: also those in neighbouring folders that contain this name.
+        ``beside``: those in neighbouring folders, too.
         """
         yield self
-        if self.project is None:
+        if (here := self.project) is None:
             return
-        here = self.project
         found = dict.fromkeys([*here.importers(), *here.reached()])
-        if naming is not None:
-            word = naming.encode()
-            found |= {
-                path: None
-                for path in here.modules_beside()
-                if word in here.cache.file(path).content
-            }
+        if beside:
+            found |= dict.fromkeys(here.modules_beside())
+        letters = [word.encode() for word in words]
         for path in found:
-            facts = here.cache.facts(path) if path != here.path else None
+            content = here.cache.file(path).content
+            if path == here.path or not any(word in content for word in letters):
+                continue
+            facts = here.cache.facts(path)
             if facts is not None:
                 yield ProgramFile(facts.names, facts.flow, here.of(path))
 
@@ -75,7 +73,13 @@ def attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
 def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:
     """Where a file refers to a function, or may refer to a method."""
     names = file.names
-    for name in names.by_id.get(function.name, ()) if not is_method else ():
+    called = {function.name}.union(
+        alias.asname
+        for statement in names.imports
+        for alias in statement.names
+        if alias.name == function.name and alias.asname
+    )
+    for name in (n for each in sorted(called) for n in names.by_id.get(each, ()) if not is_method):
         if isinstance(name.ctx, ast.Load):
             brought = not names.lookup(name) and bool(names.star_imports)
             if brought or _is_definition(file, name, function):

@@ -39,6 +39,7 @@ class ProjectCache:
         self.library_classes: dict[Path, LibraryClasses] = {}
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}
+        self.imported_beside: dict[Path, Set[Path]] = {}  # by folder
         self.modules_in: dict[Path, list[Path]] = {}  # by folder
         self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
         # Of programs for several devices, by one of their files, or for all:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Set
 from itertools import chain
@@ -33,8 +32,10 @@ class StartingPoints(ImportGraph):
 
     def _acts(self) -> bool:
         """Whether it does something when it is loaded, and no file beside it imports it."""
+        if self.cache.file(self.path).is_of_package or self.is_imported():
+            return False  # known without its tree
         facts = self.cache.facts(self.path)
-        return facts is not None and is_script(facts.names) is None and not self.is_imported()
+        return facts is not None and is_script(facts.names) is None
 
     def has_main_guard(self) -> bool:
         return self.cache.file(self.path).has_main_guard
@@ -65,15 +66,17 @@ class StartingPoints(ImportGraph):
 
     def is_imported(self) -> bool:
         """True if a file beside this one imports it."""
-        stem = self.path.stem
-        word = re.compile(rb"\b" + re.escape(os.fsencode(stem)) + rb"\b")
-        for name in self.reader.list(self.path.parent):
-            other = self.path.parent / name
-            if name.endswith(".py") and other != self.path:
-                source = self.reader.read(other) or b""
-                if word.search(source) and self.path in self.imports(other):
-                    return True
-        return False
+        folder = self.path.parent
+        known = self.cache.imported_beside.get(folder)
+        if known is None:
+            known = {
+                path
+                for other in self._modules_in(folder)
+                for path in self.imports(other)
+                if path != other
+            }
+            self.cache.imported_beside[folder] = known
+        return self.path in known
 
     def import_root(self, migrated: bytes = b"") -> Path:
         """The folder on `sys.path` where imports of this file, once `migrated`, are found.

@@ -155,7 +155,11 @@ class _Uses:
         if attribute in self._seen:
             return True
         self._seen.add(attribute)
-        reads = [(f, node) for f in at.files() for node in attributes(f.names, attribute)]
+        reads = [
+            (f, node)
+            for f in at.files(attribute, beside=False)
+            for node in attributes(f.names, attribute)
+        ]
         return bool(reads) and all(self._use(f, node, evidence) for f, node in reads)
 
     def _filled(self, at: ProgramFile, holder: ast.expr, evidence: _Evidence) -> bool:
@@ -293,16 +297,13 @@ class _Uses:
         if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
             return False
         is_method = isinstance(at.names.parents.get(function), ast.ClassDef)
-        found = [
-            (file, node)
-            for file in at.files(function.name)
-            for node in mentions(file, function, is_method)
-        ]  # fmt: skip
-        for file, node in found:
-            call = file.names.call_of(node)
-            if call is None or not self._use(file, call, evidence):
-                return False
-        return bool(found)
+        found = False
+        for file in at.files(function.name):
+            for node in mentions(file, function, is_method):
+                call, found = file.names.call_of(node), True
+                if call is None or not self._use(file, call, evidence):
+                    return False
+        return found
 
 
 def _computes(names: Names, parent: ast.AST | None, value: ast.AST, evidence: _Evidence) -> bool:

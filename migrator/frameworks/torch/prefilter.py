@@ -10,11 +10,11 @@ from migrator.analysis.libraries import MODULES
 from migrator.analysis.tokens import Tokens
 from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
-from migrator.vocabulary import Vocabulary
+from migrator.vocabulary import IMPORTS, STAR, Vocabulary
 
 # Constructs found by more than their name: a file without any of these bytes, and without the words
-# of the vocabulary, has no construct and isn't even parsed. The second pattern is only used for
-# files that mention torch, because its words are common.
+# of the vocabulary, has no construct and isn't even parsed. The second ones are only used for
+# files that mention torch, because their words are common.
 _TOKENS = Tokens(
     b"cuda", b"cudnn", b"nccl", b"nvidia-smi", b"torchrun", b"XRT_", b"lightning", b"__cell__",
     b"__command__", b"__setting__", b"__text__", b"__requirement__", b"__dependency__",
@@ -25,13 +25,37 @@ _TOKENS = Tokens(
     *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip
 
-_TORCH_TOKENS = re.compile(
-    rb"Generator|sparse\s*=|\bpip\b|get_device|set_default_device|inference_mode|no_grad|\.step\(|distributed|parallel"
-    rb"|torch\.a(?:ll|ny)\(|CUDA_VISIBLE|[Oo]ut ?[Oo]f ?[Mm]emory"
-    rb"|mpi4py|multiproc|futures|[Tt]hread|executor"
-    rb"|\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b"
-    rb"|(?:rank|gpu|dev|device)_?\w*\s*[,)]|to\(\s*\d|device=\s*\d|device\(\s*\d"
+_TORCH_TOKENS = Tokens(
+    rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)", rb"sparse\s*=",
+    rb"\bpip\b", b"get_device", b"no_grad", rb"\.step\(", rb"torch\.a(?:ll|ny)\(", b"CUDA_VISIBLE",
+    rb"[Oo]ut ?[Oo]f ?[Mm]emory", b"mpi4py", b"multiproc", b"futures", rb"[Tt]hread", b"executor",
+    rb"\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b", rb"rank\w*\s*[,)]",
+    rb"gpu\w*\s*[,)]", rb"dev(?!ice\s*[,)])\w*\s*[,)]", rb"device(?<=\wdevice)\s*[,)]",
+    rb"to\(\s*\d", rb"device[=(]\s*\d", rb"[\"'](?:GROUP_)?RANK[\"']", b"SLURM_",
+    b"OMPI_COMM_WORLD_", b"PMI_", rb"getattr\(\s*torch\s*,\s*[^\"'\s]",
+    rb"getattr\(\s*\w+\s*,[^,)\"']*dev",
+)  # fmt: skip
+# A device that is called no more than `device` is seldom a number. It may be one if it is an option
+# or annotated as one, is bound by anything but an assignment, or is assigned not just a device.
+_DEVICE = re.compile(rb"device\s*[,)]")
+_NUMBER = re.compile(
+    rb"device(?:[\"']\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b|\b[^\n:=]*\bin\b"
+    rb"|\s*(?::=|[-+*/%|&^<>]+=)|\s*:(?:[^=\n]*\bint\b|[^=\n\]]*\[\s*\n)"
+    rb"|\b[^\n=()]*[)\]]\s*=(?!=)|\s*(?::[^=\n]*)?=(?!=)"
+    rb"(?!\s*(?:None|[\w.\[\]]*\bdevice|[\"'][\w:]*[\"'])[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
+_UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
+# A file that works on a device, and code that there is advice about in such a file.
+_WORKS = re.compile(rb"def forward\(|device\s*[,)]")
+_ADVISED = re.compile(
+    rb"\.(?:item|tolist|cpu|any|all)\(|nonzero|masked_select|argwhere|repeat_interleave|\bunique|nms\("
+    rb"|tokenizer\(|\[[^\]\n]*(?:[=!<>]=|[<>~])[^\]\n]*\]|float(?:16|64)|\bdouble\b"
+    rb"|\b(?:if|while|assert)\b[^\n]*\b(?:sum|max|min|isnan|isfinite|equal|allclose)\("
+    rb"|cat\(\s*[\[(]\s*(?:prev|past|self)"
+)
+_OF_OWNER = re.compile(rb"\.device\s*[,)]")
+_WORD = re.compile(rb"\w+")
+_LAST_WORD = re.compile(rb"\w*\Z")
 
 # Makes a program one that runs on a device, independent of the rules.
 DEVICES = Vocabulary(
@@ -51,8 +75,26 @@ def has_tokens(source: bytes) -> bool:
     if _TOKENS.are_in(source):
         return True
     return b"torch" in source and (
-        _TORCH_TOKENS.search(source) is not None or accelerators.TOKENS.are_in(source)
+        _TORCH_TOKENS.are_in(source)
+        or accelerators.TOKENS.are_in(source)
+        or (_DEVICE.search(source) is not None and _may_number_devices(source))
+        or (_WORKS.search(source) is not None and _ADVISED.search(source) is not None)
     )
+
+
+def _may_number_devices(source: bytes) -> bool:
+    """Whether `device` may be a number, of this file or of a module that it imports."""
+    if _NUMBER.search(source) or STAR.search(source):
+        return True
+    for found in _UNPACKED.finditer(source):
+        before = source[source.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+        if b"(" not in before and b"=" not in before:  # not the arguments of a call
+            return True
+    owners = {b"device"}
+    for found in _OF_OWNER.finditer(source):
+        if match := _LAST_WORD.search(source, max(0, found.start() - 100), found.start()):
+            owners.add(match[0])
+    return not owners.isdisjoint(_WORD.findall(b" ".join(IMPORTS.findall(source))))
 
 
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
