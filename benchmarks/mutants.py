@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 
 from migrator.diagnostics import Outcome, Severity
@@ -124,6 +125,24 @@ _MUTATIONS: tuple[Callable[[ast.Module, random.Random], None], ...] = (
 )  # fmt: skip
 
 
+def _with_torch(tree: ast.Module) -> ast.Module:
+    """The same, with torch imported: what is put in names it, and would mean nothing before a
+    migration brings an import."""
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    if not any(alias.name == "torch" for node in imports for alias in node.names):
+        first = sum(1 for _ in takewhile(_comes_first, tree.body))
+        tree.body.insert(first, ast.parse("import torch").body[0])
+    return tree
+
+
+def _comes_first(statement: ast.stmt) -> bool:
+    """A docstring, or `from __future__ import …`."""
+    match statement:
+        case ast.Expr(value=ast.Constant()) | ast.ImportFrom(module="__future__"):
+            return True
+    return False
+
+
 def mutant(seed: int, number: int, of: Path | None = None) -> tuple[Path, str]:
     """A script, and what became of it; each tenth stays as it is."""
     chance = random.Random(f"{seed}/{number}")
@@ -131,7 +150,7 @@ def mutant(seed: int, number: int, of: Path | None = None) -> tuple[Path, str]:
     text = path.read_text("utf-8", "replace")
     if not number % 10:
         return path, text
-    tree = ast.parse(text)
+    tree = _with_torch(ast.parse(text))
     for _ in range(chance.randint(1, 4)):
         chance.choice(_MUTATIONS)(tree, chance)
         tree = ast.parse(ast.unparse(ast.fix_missing_locations(tree)))
