@@ -69,19 +69,24 @@ places; their weight is exactly zero. Calls without a cache, as in training, com
 before. The numbers stay the same if no other file looks into the caches. The source can't show
 this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
-Only this form is known. Below `if past is not None:`, where `past` is a parameter, keys and values
-are joined with its two parts (`k = torch.cat((past[0], k), dim=-2)`, also by other names, or
-transposed), along dimension 1, 2 or -2. The method returns the pair `(k, v)`, or a
-`torch.stack` of both. Otherwise keys and values, at most transposed or repeated, only go to one
-attention, or to one in each branch of an `if`: a `scaled_dot_product_attention` that is causal if
-`past is None`; or scores that are at most scaled, masked by the last rows of a table (`self.mask[:,
-:, m - n : m, :m]`, made by `torch.tril` or `torch.triu` of ones), and put through one softmax,
-which may be in a method of its own. The number of tokens is read by `past[0][0].size(-2)` or the
-like, and is only used as the begin of positions: `torch.arange(begin, begin + n)`, or the bounds of
-a slice. Elsewhere the file only passes caches on: it doesn't cut, reorder or measure them. The
-table, or an `nn.Embedding(config.length, ...)` of positions, gives the full length; more tokens
-than that are an error in the original, but not on the device. For other forms, ADV002 says at each
-place what to write.""",
+Only the following form is known. For other forms, ADV002 says at each place what to write.
+
+Below `if past is not None:`, where `past` is a parameter, keys and values are joined with its two
+parts (`k = torch.cat((past[0], k), dim=-2)`, also by other names, or transposed), along dimension
+1, 2 or -2. The method returns the pair `(k, v)`, or a `torch.stack` of both.
+
+Otherwise keys and values, at most transposed or repeated, only go to one attention, or to one in
+each branch of an `if`. It is a `scaled_dot_product_attention` that is causal if `past is None`. Or
+it has scores that are at most scaled, masked by the last rows of a table (`self.mask[:, :, m - n :
+m, :m]`, made by `torch.tril` or `torch.triu` of ones), and put through one softmax, which may be in
+a method of its own.
+
+The number of tokens is read by `past[0][0].size(-2)` or the like, and is only used as the begin of
+positions: `torch.arange(begin, begin + n)`, or the bounds of a slice. Elsewhere the file only
+passes caches on: it doesn't cut, reorder or measure them.
+
+The table, or an `nn.Embedding(config.length, ...)` of positions, gives the full length. More tokens
+than that are an error in the original, but not on the device.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(

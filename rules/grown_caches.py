@@ -81,18 +81,23 @@ older text left is masked in the same way. The numbers stay the same if only thi
 the caches and the counters, and the model attends to as many new keys as it has new queries. The
 source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
-Only this form is known. The caches are attributes that begin as None, are given the first keys
-and values by `if self.keys is None:`, and are joined with later ones in its `else:`, along
-dimension 1, 2 or -2. They are None again only where the counter is set to 0. Nothing else reads
-them but that method: by names, `transpose`, `permute`, `mT`, `repeat_interleave`, `contiguous`
-and `float`, in one product of scores and one of weights. The scores are at most scaled, and
-masked with minus infinity by rows of a table (`self.mask[self.position : self.position + n,
-:length]`) that is `torch.triu(torch.ones(length, length), diagonal=1)`; then there is one
-softmax. The counter begins as 0, is set to 0 elsewhere, with the caches, and grows by `+= n`
-behind the mask. Other counters of the file become tensors, too, if they begin so, and are only
-read by `torch.arange(self.seen, self.seen + n)` or as the bounds of a slice. The file switches
-gradients off somewhere: a cache that stays would keep the graphs of all texts. For other forms,
-ADV002 says at each place what to write.""",
+Only the following form is known. For other forms, ADV002 says at each place what to write.
+
+The caches are attributes that begin as None. `if self.keys is None:` gives them the first keys and
+values, and its `else:` joins them with later ones, along dimension 1, 2 or -2. They are None again
+only where the counter is set to 0.
+
+Only that method reads them: by names, `transpose`, `permute`, `mT`, `repeat_interleave`,
+`contiguous` and `float`, in one product of scores and one of weights. The scores are at most
+scaled, and masked with minus infinity by rows of a table (`self.mask[self.position : self.position
++ n, :length]`) that is `torch.triu(torch.ones(length, length), diagonal=1)`. One softmax follows.
+
+The counter begins as 0, is set to 0 elsewhere together with the caches, and grows by `+= n` after
+the mask. Other counters of the file become tensors, too, if they begin so, and are only read by
+`torch.arange(self.seen, self.seen + n)` or as the bounds of a slice.
+
+The file switches gradients off somewhere: a cache that stays would keep the graphs of all
+texts.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
