@@ -67,17 +67,17 @@ MEMORY_COUNTERS = (
 
 stood_in = {"cuda"}  # device types that mean the CPU
 current = 0  # the device that the program has chosen
-named = 0  # times that it has named one
+times_named = 0  # how often it has named one
 
 
 def is_cuda(device: object) -> bool:
     """Whether `device` names a GPU: a device index, "cuda", "cuda:N" or such a torch.device."""
-    global named
+    global times_named
     text = str(device) if isinstance(device, (str, torch.device)) else ""
     kind, colon, index = text.partition(":")
     found = kind in stood_in and (index.isdigit() if colon else True)
     found |= isinstance(device, int) and not isinstance(device, bool)
-    named += found
+    times_named += found
     return found
 
 

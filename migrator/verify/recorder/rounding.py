@@ -97,7 +97,7 @@ class Rounding(TorchFunctionMode):
 
     @property
     def _named(self) -> int:
-        return self.stand_in.named if self.stand_in is not None else 0
+        return self.stand_in.times_named if self.stand_in is not None else 0
 
     def _while_loading(self, fetch_batch: Callable[..., Any]) -> Callable[..., Any]:
         def fetch_exactly(*args: Any) -> Any:
