@@ -93,7 +93,7 @@ class Vocabulary:
         """A cheap test: False for a file that can hold none of them."""
         if any(word in source for word in self._anywhere):
             return True
-        imported = b"\n".join(IMPORTS.findall(source))
+        imported = imports_of(source)
         if any(package.encode() in source for package in self.packages):
             if any(keyword.encode() in source for keyword in self.keywords):
                 return True
@@ -143,8 +143,19 @@ class Vocabulary:
 
 
 # Imports, with what they have in parentheses, where comments may have some, too.
-IMPORTS = re.compile(rb"import\b(?:[^\n(\\]++|\\[\s\S])*+(?:\((?:[^)#]++|#[^\n]*+)*+)?")
+_IMPORTS = re.compile(rb"import\b(?:[^\n(\\]++|\\[\s\S])*+(?:\((?:[^)#]++|#[^\n]*+)*+)?")
 STAR = re.compile(rb"\bimport\s*\*")
+_WORD = re.compile(rb"\w+")
+
+
+def imports_of(source: bytes) -> bytes:
+    """What a file's imports say, one a line."""
+    return b"\n".join(_IMPORTS.findall(source))
+
+
+def imported_words(source: bytes) -> Set[bytes]:
+    """All words of a file's imports: modules, names, and what they are called here."""
+    return frozenset(_WORD.findall(imports_of(source)))
 
 
 class _LastWords:

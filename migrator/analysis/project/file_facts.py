@@ -26,7 +26,7 @@ from migrator.formats.python import decode
 from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
 from migrator.targets import RUNTIME
-from migrator.vocabulary import IMPORTS, STAR
+from migrator.vocabulary import STAR, imported_words
 
 # Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
@@ -129,7 +129,7 @@ class File:
     @cached_property
     def _imported(self) -> Set[bytes]:
         """All words of its imports."""
-        return frozenset(re.findall(rb"\w+", b" ".join(IMPORTS.findall(self.content))))
+        return imported_words(self.content)
 
     def may_lend(self, name: str) -> bool:
         """A cheap test: False if no import of this file brings a name, for others to take."""

@@ -73,13 +73,14 @@ def attributes(names: Names, attribute: str) -> Iterator[ast.Attribute]:
 def mentions(file: ProgramFile, function: ast.FunctionDef, is_method: bool) -> Iterator[ast.expr]:
     """Where a file refers to a function, or may refer to a method."""
     names = file.names
-    called = {function.name}.union(
+    others = (
         alias.asname
         for statement in names.imports
         for alias in statement.names
         if alias.name == function.name and alias.asname
     )
-    for name in (n for each in sorted(called) for n in names.by_id.get(each, ()) if not is_method):
+    called = [] if is_method else sorted({function.name, *others})
+    for name in (node for each in called for node in names.by_id.get(each, ())):
         if isinstance(name.ctx, ast.Load):
             brought = not names.lookup(name) and bool(names.star_imports)
             if brought or _is_definition(file, name, function):

@@ -300,7 +300,8 @@ class _Uses:
         found = False
         for file in at.files(function.name):
             for node in mentions(file, function, is_method):
-                call, found = file.names.call_of(node), True
+                found = True
+                call = file.names.call_of(node)
                 if call is None or not self._use(file, call, evidence):
                     return False
         return found

@@ -10,7 +10,7 @@ from migrator.analysis.libraries import MODULES
 from migrator.analysis.tokens import Tokens
 from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
-from migrator.vocabulary import IMPORTS, STAR, Vocabulary
+from migrator.vocabulary import STAR, Vocabulary, imported_words
 
 # Constructs found by more than their name: a file without any of these bytes, and without the words
 # of the vocabulary, has no construct and isn't even parsed. The second ones are only used for
@@ -54,7 +54,6 @@ _ADVISED = re.compile(
     rb"|cat\(\s*[\[(]\s*(?:prev|past|self)"
 )
 _OF_OWNER = re.compile(rb"\.device\s*[,)]")
-_WORD = re.compile(rb"\w+")
 _LAST_WORD = re.compile(rb"\w*\Z")
 
 # Makes a program one that runs on a device, independent of the rules.
@@ -94,7 +93,7 @@ def _may_number_devices(source: bytes) -> bool:
     for found in _OF_OWNER.finditer(source):
         if match := _LAST_WORD.search(source, max(0, found.start() - 100), found.start()):
             owners.add(match[0])
-    return not owners.isdisjoint(_WORD.findall(b" ".join(IMPORTS.findall(source))))
+    return not owners.isdisjoint(imported_words(source))
 
 
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
