@@ -42,7 +42,9 @@ def on_this_gpu(name: str, target: str) -> dict[str, Any]:
         folder = Path(temporary)
         copy, python = folder / "migrated", Path(sys.executable)
         config = Config(unsafe=app.unsafe)  # whole: it divides no models
-        errors = write_migrated_copy(app.folder, target, copy, config, None, False, None)
+        errors = write_migrated_copy(
+            app.folder, target, copy, config, None, diff=False, script=None, kept=False
+        )
         if errors:
             return _said(result, error="; ".join(errors))
         done = run(
