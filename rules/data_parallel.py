@@ -46,8 +46,8 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     line = ctx.own_ranks.counts_copies
     if line is not None:
         return Report(
-            f"line {line} computes with the number of GPUs, or sums what they give: here a model "
-            "gives the whole batch's result"
+            f"line {line} computes with the number of GPUs, or adds their results; here the model "
+            "returns one result of the whole batch"
         )
     if words.copies is None:
         return _on_gpus(ctx, found)

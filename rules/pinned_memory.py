@@ -52,7 +52,7 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
     if isinstance(node, ast.keyword):
         call = ctx.parent(node)
         if not isinstance(call, ast.Call):
-            return Report("pinned memory is asked for in a class statement")
+            return Report("pinned memory is an argument of a class; a TPU has no use for it")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
             return Keep("names an option")
         callee = call.func
@@ -120,11 +120,9 @@ def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
 def pin_method(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None or not isinstance(found.node, ast.Attribute):
-        return Report("pins memory, which the target cannot")
+        return Report("a TPU has no pinned memory")
     if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
-        return Report(
-            "a tensor's would do nothing here; the source doesn't show whose method this is"
-        )
+        return Report("the source doesn't show whose method this is; remove it if it is a tensor's")
     return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
 
 

@@ -52,20 +52,20 @@ def migrate(
     with room_for_depth():
         foreign = normalise.foreign(source, target)
         if foreign is not None:
-            # Ranks of a library have no process group, so that one process takes their place.
+            # Ranks that a library starts have no process group: one process replaces them.
             alone = target if foreign.is_migrated else in_one_process(target)
-            # places to choose would be those of the text in between
+            # the places that `only` selects are not those of the normalised text
             whole = replace(options, only=None)
             gpu_code = normalise.as_gpu_code(source, alone, whole, project)
             if gpu_code.failed:
                 return gpu_code
-            if gpu_code.changed:  # else it is a GPU program, with a branch for the other target
+            if gpu_code.changed:  # otherwise a GPU program with a branch for another target
                 target, options = alone, whole
             result = _migrate(gpu_code.source, target, options, project, foreign.device)
             left = any(d.outcome is Outcome.REPORTED for d in gpu_code.diagnostics)
             if left and (foreign.is_migrated or target.keeps_ranks):
-                # Its runtime is another, or the other library starts processes: half of such a
-                # program would be broken.
+                # It imports another runtime, or another library starts its processes: a half
+                # migrated program would be broken.
                 result = replace(result, stays=True, companions=frozenset())
             result = normalise.of_source(source, gpu_code, result)
         elif _is_of_concern(source, target, options, project):
@@ -106,7 +106,7 @@ def migrate_file(
 ) -> Result:
     """Migrate a file of any format that is known by its name: `migrate`, where it is Python.
 
-    What is no code in a notebook (outputs, execution counts, ids) stays byte for byte.
+    In a notebook, outputs, execution counts and ids stay byte for byte.
     """
     options = options or Options()
     result = _migrate_file(path, content, target, options, project)
@@ -114,7 +114,7 @@ def migrate_file(
         return result
     from migrator.pipeline import todo
 
-    # Asked of the result: so a second run says the same in the same places.
+    # Reports are those of the migrated text, so that a second run adds the same comments.
     bare = todo.strip(path, result.source)
     left: tuple[Diagnostic, ...] = ()
     if any(d.outcome is Outcome.REPORTED for d in result.diagnostics):
@@ -165,7 +165,7 @@ def _migrate_file(
 
 
 def _within(part: Part, options: Options) -> Options:
-    """The options for a part of a file: there, places are its own."""
+    """The options for a part of a file, with places in that part."""
     only = options.only
     if only is None:
         return options
@@ -204,7 +204,7 @@ def _is_of_concern(
 
 
 def _unconcerned(source: bytes) -> Result:
-    """A file without a word of GPUs; in one that cannot be read as text, none would be seen."""
+    """The result for a file without GPU words; an error if it can't be decoded."""
     if not source.isascii() or b"\0" in source:
         try:
             python.decode(source)

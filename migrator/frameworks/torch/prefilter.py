@@ -35,8 +35,8 @@ _TORCH_TOKENS = Tokens(
     b"OMPI_COMM_WORLD_", b"PMI_", rb"getattr\(\s*torch\s*,\s*[^\"'\s]",
     rb"getattr\(\s*\w+\s*,[^,)\"']*dev",
 )  # fmt: skip
-# A device that is called no more than `device` is seldom a number. It may be one if it is an option
-# or annotated as one, is bound by anything but an assignment, or is assigned not just a device.
+# A variable called just `device` is seldom a number. It may be one if it is an option, is annotated
+# as one, is bound by anything but an assignment, or is assigned more than a device.
 _DEVICE = re.compile(rb"device\s*[,)]")
 _NUMBER = re.compile(
     rb"device(?:[\"']\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b|\b[^\n:=]*\bin\b"
@@ -45,7 +45,7 @@ _NUMBER = re.compile(
     rb"(?!\s*(?:None|[\w.\[\]]*\bdevice|[\"'][\w:]*[\"'])[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
 _UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
-# A file that works on a device, and code that there is advice about in such a file.
+# Signs that a file computes on a device, and code in such a file that may get advice.
 _WORKS = re.compile(rb"def forward\(|device\s*[,)]")
 _ADVISED = re.compile(
     rb"\.(?:item|tolist|cpu|any|all)\(|nonzero|masked_select|argwhere|repeat_interleave|\bunique|nms\("

@@ -1,19 +1,19 @@
-"""Rounds a program otherwise, to see what rounding does to it.
+"""Runs a program with different rounding, to see how much rounding changes its results.
 
-What a layer computes, the gradient that comes back to it, and the gradients of parameters are sums:
-in another order they differ by about one unit in the last place, not of what is left where terms
-cancel, but of what such sums usually are. So each element is moved, up or down by chance, by one
-unit of its own magnitude or of the root mean square of the tensor, whichever is larger. What is 0
-stays 0: it was not used, or cut off.
+Outputs of layers, the gradients that come back to them, and gradients of parameters are sums. In
+another order, a sum differs by about one unit in the last place: not of the result, which is small
+if terms cancel, but of the usual size of such sums. So each element is moved up or down at random,
+by one unit of its own magnitude or of the tensor's root mean square, whichever is larger. A 0 stays
+0: it was not used, or cut off.
 
-Of a determinant, a factorization, a solution of equations it is the matrix that is moved: such
-algorithms give what is exact for one that is a unit beside it, and how far that is from what is
-exact for the matrix itself, it alone says.
+For determinants, factorizations and solutions of equations, the matrix is moved instead. These
+algorithms give the exact result of a matrix about one unit away; how far that result is from the
+right one depends on the matrix.
 
-A layer is a module without children, or a product, a norm or a softmax that stands by itself.
+A layer is a module without children, or a single product, norm or softmax.
 
-What a DataLoader's dataset computes on the CPU stays as it is: so it does on every machine, and a
-byte of an image that rounding turns into the next one is no rounding difference any more.
+What a DataLoader's dataset computes on the CPU is not moved: it is the same on every machine. If
+rounding turned a byte of an image into the next one, that would be a large difference.
 """
 
 from __future__ import annotations
