@@ -1,4 +1,4 @@
-"""Follows programs that the runtime compiles as a whole: no Python of a step runs with them."""
+"""Follows programs that the runtime compiles as a whole: then no Python code of a step runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watch import Watch
 class Traced:
     """What happens in a program, in order: the loss of a backward pass, a step of an optimizer.
 
-    Of a loss that leaves the program, the number among its results is known once it is traced.
+    If a loss is a result of the program, its index is known after tracing.
     """
 
     happened: list[torch.Tensor | Optimizer | int | None] = field(default_factory=list)
@@ -62,8 +62,8 @@ def _array_of(tensor: torch.Tensor | None) -> Any:
 
 
 def follow(watch: Watch) -> None:
-    """See what each program that torchax's runtime runs does, if that is here; and what models that
-    evaluate are given, and give: they are programs of their own."""
+    """Watch the programs that torchax's runtime runs, if it is imported. Models in evaluation are
+    separate programs: their inputs and outputs are watched."""
     programs = sys.modules.get("tpu_runtime.programs")
     tracing = sys.modules.get("tpu_runtime.tracing")
     parts = sys.modules.get("tpu_runtime.parts")

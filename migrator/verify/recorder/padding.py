@@ -27,18 +27,19 @@ NONE = Padding(0, 0)
 
 
 def compared(kind: str, found: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Without masks that a module is given: what they hide shows in what it computes.
+    """A module's inputs without masks, whose effect shows in its outputs.
 
-    A model whose cache is written at a tensor hides it itself, and is given none.
+    A model whose cache position is a tensor makes its mask itself, so only the original is given
+    one.
     """
     found = without_counts(found)
     return [(p, t) for p, t in found if kind != "input" or not _is_mask(t)]
 
 
 def without_counts(found: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Caches of full length, which have a last part that counts their tokens, as they grew.
+    """Caches of full length, whose last part counts the tokens, cut to that count.
 
-    Only zeros are left out: what is written behind the tokens is compared, and differs.
+    Only zeros are cut: anything written behind the tokens is compared, and differs.
     """
     parts, gone = dict(found), set[str]()
     names = {path: path for path in parts}

@@ -129,8 +129,8 @@ def there(root: Path) -> dict[Path, tuple[int, int]]:
 
 
 class Children:
-    """Processes that a program starts. A data loader's workers are no part of what is compared,
-    others are counted; what they do is recorded where `ranks` is given, one by one."""
+    """Processes that a program starts. Workers of data loaders are ignored, others are counted.
+    With `ranks`, each of these is recorded."""
 
     def __init__(self, leave: Callable[[], None], ranks: Started | None = None) -> None:
         self.started = 0

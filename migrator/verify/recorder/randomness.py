@@ -1,12 +1,12 @@
 """Random numbers that are the same on every back end.
 
-Each call that samples is counted, by its name and the shape of what it gives, and its numbers are
-drawn on the CPU from a generator that is seeded by the program's seed and this count. So two runs
-of a program, one on a GPU and one on a TPU, have the same weights, batches and noise, although no
-two back ends have the same generators. Dropout is off, or its masks are drawn so, too.
+Each call that samples is counted, by its name and the shape of its result. Its numbers are drawn on
+the CPU, from a generator seeded by the program's seed and this count. So two runs of a program, one
+on a GPU and one on a TPU, have the same weights, batches and noise, although each back end has its
+own generator. Dropout is off, or its masks are drawn in the same way.
 
-What is drawn while JAX traces a step cannot be drawn so (its numbers would be constants of the
-compiled program): it comes from the back end, and `Randomness.traced` says so.
+While JAX traces a step, this is not possible: the numbers would become constants of the compiled
+program. They come from the back end then, and `Randomness.traced` says so.
 """
 
 from __future__ import annotations

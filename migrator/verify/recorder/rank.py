@@ -1,7 +1,7 @@
-"""The main module of a process that a recorded program spawns: records it, and is the program's.
+"""The main module of a process that a recorded program spawns: records the process.
 
-multiprocessing runs it as `__mp_main__`, in the place of the program's own, in whose functions it
-then finds the one to call.
+multiprocessing runs it as `__mp_main__` instead of the program's main module, and finds the
+function to call in it.
 """
 
 import json

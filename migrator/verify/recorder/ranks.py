@@ -1,8 +1,8 @@
 """Ranks of a program: processes that torchrun or the program itself starts, or threads.
 
-Each is recorded by itself, into a folder of its own: `ranks/NUMBER`. Its number is the rank, or how
-many processes were started before it; then `rank` in its events.json is known once it has joined a
-process group, and one that never does is no rank.
+Each is recorded in its own folder, `ranks/NUMBER`. The number is the rank, or the number of
+processes started before. In the second case, `rank` in events.json is set when the process joins a
+process group; if it never does, it is no rank.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def tell(joined: Callable[[int], None], leaves: Callable[[], None]) -> None:
 
 @contextmanager
 def _meeting(address: str | None) -> Iterator[None]:
-    """Ranks that meet at an address of their own, as a launcher of their own has them do.
+    """Lets ranks meet at an address of their own, as with a launcher of their own.
 
-    Below torchrun, torch takes whatever is there for the store of torchrun, and waits for it.
+    Under torchrun, torch would take that address for torchrun's store, and wait for it.
     """
     own = (address or "").startswith("tcp://") and not (address or "").endswith(
         f":{os.environ.get('MASTER_PORT')}"
@@ -162,8 +162,8 @@ def record_main_task(session: Session) -> None:
     def begin(started: Any) -> None:
         multiprocessing.process.BaseProcess.run = run  # type: ignore[method-assign]
         if "fork" in multiprocessing.get_all_start_methods():
-            # What was spawned spawns by default. Workers of data loaders are forked here, as those
-            # of ranks that a launcher starts: so they draw what they draw in all runs.
+            # A spawned process spawns by default. Workers of data loaders are forked instead, as in
+            # ranks that a launcher starts, so that they draw the same numbers in all runs.
             multiprocessing.set_start_method("fork", force=True)
         leave(_record(session, started, run))
 
@@ -194,9 +194,9 @@ def _telling(session: Session, function: Callable[..., Any]) -> Callable[..., An
 
 
 class PerThread:
-    """Stands for an object of each thread that has entered its own, and for one of all others.
+    """Stands for one object in each thread that called `enter`, and for another in all others.
 
-    Methods that it gives are its own, so that what they keep stands for all of them, too.
+    Its methods also look up the object of the current thread, wherever they are stored.
     """
 
     def __init__(self, common: Any) -> None:

@@ -151,8 +151,8 @@ class Rounding(TorchFunctionMode):
             return size.mul_(self.signs(tensor)).mul_(eps)
 
     def signs(self, tensor: torch.Tensor) -> torch.Tensor:
-        """1 and -1 by chance, of its shape: pieces, from any places, of what was drawn once, since
-        to draw as many anew takes longer than a convolution."""
+        """Random signs in the tensor's shape: pieces of one drawn sequence, from random places.
+        Drawing new ones takes longer than a convolution."""
         if tensor.device not in self.drawn:
             self.drawn[tensor.device] = self.drawn[torch.device("cpu")].to(tensor.device)
         drawn, number = self.drawn[tensor.device], tensor.numel()

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-# torch's begins at 65,536, and skips the first steps where gradients overflow: one that is migrated
-# takes all of them.
+# torch starts at 65,536, and skips the first steps if gradients overflow. The migrated program
+# takes all steps.
 _FIRST = 1024.0
 
 

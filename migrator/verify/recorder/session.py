@@ -44,8 +44,8 @@ class Session:
     # ---- before the program ------------------------------------------------------------------
 
     def install(self) -> None:
-        """Replace what is to be seen, or to be the same in all runs. The recorder's folder and its
-        modules are gone then: the program may have modules of these names."""
+        """Replace functions, to record them or to make all runs alike. Then remove the recorder's
+        folder and modules: the program may have modules of the same names."""
         spec = self.spec
         process.limit_memory(spec["memory"])
         stand_in: Any = None

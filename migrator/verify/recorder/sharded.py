@@ -1,6 +1,6 @@
 """Parameters of which each rank has a part: those of FSDP and `fully_shard`, seen as a whole.
 
-To bring the parts together is an exchange: all ranks come here, and at the same time.
+Gathering the parts is an exchange, so all ranks have to do it at the same time.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 _EARLY = 3  # steps after which all weights are stored: rounding has not grown yet
 _LATER = {figure * 10**power for figure in (1, 3) for power in range(1, 9)}  # and after these
-_SHARE = 4  # no more than one in so many bytes of the store is full then: the end needs room, too
+_SHARE = 4  # later, only while less than a quarter is full: the end needs room, too
 _NAMES = {
     "float64": "F64",
     "float32": "F32",
@@ -41,10 +41,10 @@ def _content(tensor: Any) -> bytes:
 
 
 class Store:
-    """Tensors by name. Their bytes go to PATH.part at once; `finish` makes PATH of them.
+    """Tensors by name. Their bytes are written to PATH.part at once; `finish` makes PATH of it.
 
-    `note` writes a line of JSON to PATH.notes, with the entries of all tensors since the last one:
-    from both files, what there was until then can be had of a run that was killed.
+    `note` writes a line of JSON to PATH.notes, with the entries of all tensors since the last one.
+    If a run is killed, both files have everything until then.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -58,8 +58,8 @@ class Store:
         self.left_out: list[str] = []  # names of tensors beyond the limit, or of other types
 
     def add(self, name: str, tensor: Any) -> str | None:
-        """Keep a tensor of the CPU, or an array of NumPy's, copied. Returns its name, which gets a
-        number where it is taken; None: left out."""
+        """Copy a tensor on the CPU or a NumPy array. Returns its name, with a number if the name is
+        taken; None if it is left out."""
         kind, size = name_of(tensor.dtype), tensor.nbytes
         if kind is None or self.size + size > self.limit:
             self.left_out.append(name)

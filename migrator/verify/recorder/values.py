@@ -18,15 +18,15 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 def has_values() -> bool:
     """Whether tensors have values now that can be read.
 
-    None have in what JAX traces. In a backward pass torch_xla runs graphs of its own for loops, as
-    of an LSTM, whose tensors stand for others: to read one ends the process.
+    While JAX traces, none have. In a backward pass, torch_xla runs separate graphs for loops such
+    as an LSTM's; reading one of their placeholder tensors ends the process.
     """
     return not is_traced() and torch._C._current_graph_task_id() == -1
 
 
 def compute_what_is_recorded() -> None:
-    """On torch_xla, all that has no value yet, at once: each tensor that is read would be computed,
-    and compiled, by itself, with all that it is made of."""
+    """On torch_xla, compute all pending tensors at once. Otherwise, each tensor that is read would
+    be compiled and computed by itself, with everything that it depends on."""
     library = sys.modules.get("torch_xla")
     if library is not None and hasattr(library, "_XLAC"):
         own = library._XLAC._xla_get_default_device()  # others may belong to other ranks
@@ -76,8 +76,8 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def has_gradient(tensor: torch.Tensor) -> bool:
-    """Whether it requires one. Of a view that was made and written to without any, as a row of an
-    embedding for padding is, torch says so, and then refuses to say more."""
+    """Whether a tensor requires a gradient. A view that was written to under `no_grad`, such as an
+    embedding's padding row, says that it does, and then raises an error."""
     if not tensor.requires_grad:
         return False
     try:

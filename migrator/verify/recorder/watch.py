@@ -1,7 +1,7 @@
 """Watches a program: its losses, its gradients, what its modules compute, what it trains.
 
-All of that needs values. Where steps are compiled as a whole, compiled.py says what is to be seen
-of them; what their modules are given and give is only watched where each operator runs by itself
+All of that needs values. If steps are compiled as a whole, compiled.py reports what can be seen of
+them. Inputs and outputs of their modules can only be watched operator by operator
 (`Watch.closely`).
 """
 
@@ -235,7 +235,7 @@ class Watch(Events):
             self.stepped(1)
 
     def stepped(self, number: int) -> None:
-        """So many optimizer steps are complete."""
+        """Count completed optimizer steps."""
         self.step += number
         if number and self.stop is not None and self.stop in self.begun.values():
             with self.at_rest():
