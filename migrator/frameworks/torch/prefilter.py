@@ -45,7 +45,7 @@ _NUMBER = re.compile(
     rb"(?!\s*(?:None|[\w.\[\]]*\bdevice|[\"'][\w:]*[\"'])[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
 _UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
-# Signs that a file computes on a device, and code in such a file that may get advice.
+# A file that works on a device, and code that there is advice about in such a file.
 _WORKS = re.compile(rb"def forward\(|device\s*[,)]")
 _ADVISED = re.compile(
     rb"\.(?:item|tolist|cpu|any|all)\(|nonzero|masked_select|argwhere|repeat_interleave|\bunique|nms\("
