@@ -107,8 +107,10 @@ class Comparison:
         else:
             off, finite = _distance(got, want).astype(np.float64), int(want.size)
             want, got = want.astype(np.float64), got.astype(np.float64)
-        judge = _stated if "stated" in pair else self._measured
-        verdict = judge(pair, want, off)
+        if "stated" in pair:
+            verdict = _stated(pair, want, off)
+        else:
+            verdict = self._measured(pair, want, got, off)
         floor = verdict.pop("floor")
         row |= _numbers(want, got, off, finite)
         if theirs["dtype"] in _FLOATS:
@@ -129,8 +131,8 @@ class Comparison:
         same = first.shape == want.shape
         return np.isinf(first) & (first == want) & (want == got) if same else none
 
-    def _measured(self, pair: dict[str, Any], want: Any, off: Any) -> dict[str, Any]:
-        """Judge the largest difference, and the root mean square of all.
+    def _measured(self, pair: dict[str, Any], want: Any, got: Any, off: Any) -> dict[str, Any]:
+        """Judge the largest difference, and the root mean square of all; how far a weight moved.
 
         Each may be ``unit`` times the tensor's own, for sums in another order, plus ``rounded``
         times the most that different rounding has changed in the original: which elements change
@@ -151,7 +153,8 @@ class Comparison:
         unit = max(self.units[dtype] for dtype in dtypes) * pair.get("growth", 1.0)
         among = max(self.among.get(pair.get("among", ""), 0.0), self._deviation(pair["golden"]))
         farthest = mean = 0.0
-        for again in self._again(pair, want.shape):
+        others = self._again(pair, want.shape)
+        for again in others:
             with np.errstate(invalid="ignore"):
                 moved = again - want
             moved = np.where(np.isfinite(moved), moved, 0.0)
@@ -168,13 +171,48 @@ class Comparison:
             reason = f"{beyond} of {off.size} elements beyond the tolerance"
         elif mean > mean_limit:
             reason = f"off by {mean:.3g} on average (root mean square), allowed {mean_limit:.3g}"
+        ratio, unlike = self._movement(pair, want, got, others)
         return {
-            "reason": reason,
-            "ratio": max(farthest / limit, mean / mean_limit),
+            "reason": reason or unlike,
+            "ratio": max(farthest / limit, mean / mean_limit, ratio),
             "allowed": limit,
             "floor": limit,
             "mismatch": beyond / off.size,
         }
+
+    def _movement(
+        self, pair: dict[str, Any], want: Any, got: Any, others: list[Any]
+    ) -> tuple[float, str | None]:
+        """Judge how far a weight moved since the start: the share of what is allowed, and why not.
+
+        An optimizer such as Adam turns rounding into whole steps of single elements, and what is
+        allowed for these hides a wrong learning rate. The root mean square of all changes doesn't
+        hide it. Elements that rounding flips may also not move at all, or as far as others.
+        Left out are weights of which rounding flips more than half, such as a bias before
+        BatchNorm, all weights where its effect is not known, and BatchNorm's statistics.
+        """
+        name = pair["golden"].rpartition(".")[2]
+        if not pair.get("moved") or not pair.get("start") or name.startswith("running_"):
+            return 0.0, None
+        start = self.golden.read(pair["start"])
+        if start.shape != want.shape:
+            return 0.0, None
+        moved = root_mean_square(want - start)
+        flips = max((root_mean_square(again - want) for again in others), default=np.inf)
+        flips *= pair["gain"]
+        if not moved or flips > moved:
+            return 0.0, None
+        spread = max(abs(root_mean_square(again - start) - moved) for again in others)
+        dtypes = self.golden.header[pair["golden"]]["dtype"], self.run.header[pair["run"]]["dtype"]
+        stored = max(_FLOATS[dtype][1] for dtype in dtypes) * root_mean_square(want)
+        limit = pair["moved"] * moved + flips**2 / (2 * moved) + pair["rounded"] * spread + stored
+        limit *= pair.get("factor", 1.0)
+        ours = root_mean_square(got - start)
+        ratio = abs(ours - moved) / limit
+        if ratio <= 1:
+            return ratio, None
+        how = f"moved by {ours:.3g} since the start (root mean square)"
+        return ratio, f"{how}, in the golden by {moved:.3g}, allowed ± {limit:.3g}"
 
     def _deviation(self, name: str) -> float:
         """For BatchNorm's running mean, which may be zero except for rounding; otherwise 0."""

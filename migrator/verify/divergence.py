@@ -23,6 +23,7 @@ from .tolerances import (
     FEW,
     KINDS,
     LOST,
+    MOVED,
     ONE_OF,
     ONE_OF_DECISIONS,
     ROUNDED,
@@ -64,7 +65,8 @@ class _Pairs:
         infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
-               "rounded": gain, "decided": DECIDED * (about["kind"] == "output"),
+               "moved": MOVED * is_trained, "rounded": gain, "gain": gain / ROUNDED,
+               "decided": DECIDED * (about["kind"] == "output"),
                "one_of_decisions": ONE_OF_DECISIONS}  # fmt: skip
         self.keys.append(key)
         self.about.append(about)

@@ -14,6 +14,7 @@ TF32 = 2**-9  # of float32, in a GPU golden with TensorFloat32 products
 ROUNDED = 8.0  # times the effect of different rounding on the original
 FEW = 5e-3  # the share of weights in a tensor that may differ by more, such as a whole step
 ONE_OF = 24  # at least one, in tensors of this size or more
+MOVED = 0.05  # of how far a weight moved since the start (root mean square)
 GROWN = 4.0  # times the measured growth
 LOST = 0.4  # of a magnitude: if rounding may grow to this, later weights mean nothing
 ULP = 2.0**-23  # one unit in the last place of float32

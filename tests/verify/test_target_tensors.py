@@ -105,6 +105,34 @@ def test_one_weight_of_some_may_step_to_the_other_side(tmp_path: Path) -> None:
     assert found.passed  # also where the first state itself is not compared
 
 
+def test_weights_move_as_far_as_in_the_golden(tmp_path: Path) -> None:
+    """Steps of another size hide behind what single elements may be off, not in the mean of all."""
+    size, rate = 1000, 0.001
+
+    def weights(rate: float, *flipped: int) -> Tensor:
+        return f32(*(0.5 + rate * (-1) ** (i + (i in flipped)) for i in range(size)))
+
+    def run(weights_: Tensor, rounded: Tensor | None, tf32: bool = True) -> Finding:
+        start, tolerances = f32(*[0.5] * size), Tolerances(tf32=tf32)
+        return held(
+            tmp_path, weights(rate), weights_, rounded, kind="weights", start=start,
+            tolerances=tolerances,
+        )  # fmt: skip
+
+    one, tenth = weights(rate, 7), weights(rate, *range(0, size, 10))
+    half = weights(rate, *range(0, size, 2))
+    assert run(weights(rate, 8), one).passed and run(weights(rate * 1.04), one).passed
+    found = run(weights(rate * 1.1), one)
+    assert found.reason == (
+        "moved by 0.0011 since the start (root mean square), in the golden by 0.001, "
+        "allowed ± 5.21e-05"
+    )
+    assert run(weights(rate * 1.1), tenth).passed and not run(weights(rate * 1.3), tenth).passed
+    assert not run(weights(rate * 0.9), one, tf32=False).passed
+    # where rounding decides which way a weight moves, or it isn't known, its size says nothing
+    assert run(weights(rate * 1.1), half).passed and run(weights(rate * 1.1), None).passed
+
+
 def test_a_copy_of_trained_weights_is_held_as_these_are(tmp_path: Path) -> None:
     def first_copy(step: int) -> Finding:
         runs = []
