@@ -166,8 +166,10 @@ class _LastWords:
         one = b"(?:%b)\\b" % b"|".join(self.words)
         # in a notebook, too, where a line ends with `\n`
         self._anywhere = re.compile(rb"(?:\b|(?<=\\n))%b" % one)
-        # `torch.load`, `getattr(torch, "load")`
-        self._of_another = re.compile(rb"(?:\.|getattr\([^,\n]*,[\s\\]*[\"'])%b" % one)
+        # `torch.load`, `getattr(torch, "load")`, not `re.compile`
+        self._of_another = re.compile(
+            rb"(?:(?<!\bre|\bnp)\.|getattr\([^,\n]*,[\s\\]*[\"'])%b" % one
+        )
 
     def are_in(self, text: bytes) -> bool:
         return self._anywhere.search(text) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from migrator.analysis import traces
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.module_facts import module_facts
@@ -53,8 +55,13 @@ def may_be_of(
     framework: Framework, source: bytes, replaced: tuple[tuple[str, str], ...] = ()
 ) -> bool:
     """Whether a file may have constructs of a framework, judging by its words."""
-    if framework.has_tokens(source):
-        return True
-    if b"import" not in source:  # no name that rules handle, so no rule is loaded
-        return False
-    return vocabulary(framework.name, replaced).may_be_in(source)
+    key = framework.name, replaced, blake2b(source, digest_size=16).digest()
+    if key not in _MAY_BE_OF:
+        # without an import there is no name that rules handle, and no rule is loaded
+        _MAY_BE_OF[key] = framework.has_tokens(source) or (
+            b"import" in source and vocabulary(framework.name, replaced).may_be_in(source)
+        )
+    return _MAY_BE_OF[key]
+
+
+_MAY_BE_OF: dict[tuple[str, tuple[tuple[str, str], ...], bytes], bool] = {}  # asked twice a run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -121,6 +122,9 @@ NUMBERED = (
     "def f(x, device: int):\n    return x.to(device)\n",
     "def f(x, device: Union[\n    str, int,\n]):\n    return x.to(device)\n",
     "def f(x, one):\n    device = 0 if one else 1\n    return x.to(device)\n",
+    "def f(x, one):\n    device = x.device if one else 0\n    return x.to(device)\n",
+    "def f(x, one, two):\n    device = x.device if one else 0 if two else x.device\n"
+    "    return x.to(device)\n",
     "device = -1\ndevice += 1\nx = torch.zeros(2).to(device)\n",
     "device, x = 0, torch.zeros(2)\nx = x.to(device)\n",
     "(device, x) = (0, torch.zeros(2))\nx = x.to(device)\n",
@@ -147,6 +151,37 @@ def test_a_device_that_may_be_a_number_is_looked_at(text: str) -> None:
 def test_most_numbers_of_devices_are_constructs() -> None:
     names = [Names(ast.parse(f"import torch\n{text}")) for text in NUMBERED]
     assert sum(any(find(n, Flow(n), vocabulary("torch", ()))) for n in names) > len(names) / 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@torch.no_grad()\ndef f(model, xs):\n    for x in xs:\n        model(x)\n",
+        "@torch.no_grad()\n@wraps(\n    g,\n)\ndef f(model, xs):\n    for x in xs:\n"
+        "        model(x)\n",
+        "def f(model, xs):\n    for x in xs:\n        with torch.no_grad():\n"
+        "            model(x)\n",
+        "def f(model, xs):\n    def g(): pass\n    with torch.no_grad():\n        while x := g():\n"
+        "            model(x)\n",
+        "class A:\n    @torch.no_grad()\n    def f(self, model, xs):\n        for x in xs:\n"
+        "            model(x)\n",
+        "class A:\n\t@torch.no_grad()\n\tdef f(self, model, xs):\n\t\tfor x in xs:\n"
+        "\t\t\tmodel(x)\n",
+        "for x in xs:\n    with torch.no_grad():\n        model(x)\n",
+        "if xs:\n    with torch.no_grad():\n        for x in xs:\n            model(x)\n",
+    ],
+)
+def test_a_loop_without_gradients_is_seen_in_any_function(text: str) -> None:
+    names = Names(ast.parse(f"import torch\n{text}"))
+    assert any(c.kind == "loop" for c in find(names, Flow(names), vocabulary("torch", ())))
+    for lines in (text, json.dumps([text]), json.dumps(text.splitlines(keepends=True))):
+        assert has_tokens(f"import torch\n{lines}".encode())
+
+
+def test_a_function_without_a_loop_is_not_looked_at_for_no_grad() -> None:
+    loop = "def g(xs):\n    for x in xs:\n        print(x)\n"
+    off = "@torch.no_grad()\ndef f(w):\n    w.zero_()\n"
+    assert not has_tokens(f"import torch\n{loop}\n{off}\n{loop}".encode())
 
 
 @pytest.mark.parametrize(

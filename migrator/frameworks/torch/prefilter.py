@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators
@@ -27,7 +28,7 @@ _TOKENS = Tokens(
 
 _TORCH_TOKENS = Tokens(
     rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)", rb"sparse\s*=",
-    rb"\bpip\b", b"get_device", b"no_grad", rb"\.step\(", rb"torch\.a(?:ll|ny)\(", b"CUDA_VISIBLE",
+    rb"\bpip\b", b"get_device", rb"\.step\(", rb"torch\.a(?:ll|ny)\(", b"CUDA_VISIBLE",
     rb"[Oo]ut ?[Oo]f ?[Mm]emory", b"mpi4py", b"multiproc", b"futures", rb"[Tt]hread", b"executor",
     rb"\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b", rb"rank\w*\s*[,)]",
     rb"gpu\w*\s*[,)]", rb"dev(?!ice\s*[,)])\w*\s*[,)]", rb"device(?<=\wdevice)\s*[,)]",
@@ -38,19 +39,28 @@ _TORCH_TOKENS = Tokens(
 # A variable called just `device` is seldom a number. It may be one if it is an option, is annotated
 # as one, is bound by anything but an assignment, or is assigned more than a device.
 _DEVICE = re.compile(rb"device\s*[,)]")
+_VALUE = rb"(?:None|[\"'][\w:]*[\"']|(?:(?:[\w.\[\]\"']|\((?:[^()\n]|\([^()\n]*\))*\))*\.)?device)"
 _NUMBER = re.compile(
-    rb"device(?:[\"']\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b|\b[^\n:=]*\bin\b"
+    rb"device(?:(?<!\wdevice)[\"']\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b|\b[^\n:=]*\bin\b"
     rb"|\s*(?::=|[-+*/%|&^<>]+=)|\s*:(?:[^=\n]*\bint\b|[^=\n\]]*\[\s*\n)"
-    rb"|\b[^\n=()]*[)\]]\s*=(?!=)|\s*(?::[^=\n]*)?=(?!=)"
-    rb"(?!\s*(?:None|[\w.\[\]]*\bdevice|[\"'][\w:]*[\"'])[ \t\r]*(?:[,)\n#;]|\\n)))"
+    rb"|(?<!torch\.device)\b(?!\s*:)[^\n=()]*[)\]]\s*=(?!=)|\s*(?::[^=\n]*)?=(?!=)"
+    rb"(?!\s*"
+    + _VALUE
+    + rb"(?: if (?:(?! else )[^\n])* else "
+    + _VALUE
+    + rb")?[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
 _UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
+# A loop without gradients: both are in one function, or the function is decorated.
+_FUNCTION = re.compile(rb"^(?: {0,4}|\t?)(?=@|(?:async )?def |class )", re.MULTILINE)
+_LOOP = re.compile(rb"(?:^|\"|\\n)(?:[ \t]|\\t)*(?:async )?(?:for|while)\b", re.MULTILINE)
 # A file that works on a device, and code that there is advice about in such a file.
 _WORKS = re.compile(rb"def forward\(|device\s*[,)]")
 _ADVISED = re.compile(
     rb"\.(?:item|tolist|cpu|any|all)\(|nonzero|masked_select|argwhere|repeat_interleave|\bunique|nms\("
-    rb"|tokenizer\(|\[[^\]\n]*(?:[=!<>]=|[<>~])[^\]\n]*\]|float(?:16|64)|\bdouble\b"
-    rb"|\b(?:if|while|assert)\b[^\n]*\b(?:sum|max|min|isnan|isfinite|equal|allclose)\("
+    rb"|tokenizer\(|[\w\])]\[[^\]\n]*(?:[=!<>]=|[<>~])[^\]\n]*\]|float(?:16|64)|\bdouble\b"
+    rb"|\b(?:if|while|assert)\b(?:(?! else )[^\n])*"
+    rb"\b(?:sum|max|min|isnan|isfinite|equal|allclose)\("
     rb"|cat\(\s*[\[(]\s*(?:prev|past|self)"
 )
 _OF_OWNER = re.compile(rb"\.device\s*[,)]")
@@ -78,7 +88,20 @@ def has_tokens(source: bytes) -> bool:
         or accelerators.TOKENS.are_in(source)
         or (_DEVICE.search(source) is not None and _may_number_devices(source))
         or (_WORKS.search(source) is not None and _ADVISED.search(source) is not None)
+        or (b"no_grad" in source and _may_repeat_without_gradients(source))
     )
+
+
+def _may_repeat_without_gradients(source: bytes) -> bool:
+    begins = [found.start() for found in _FUNCTION.finditer(source)]
+    without = False
+    for begin, end in pairwise([0, *begins, len(source)]):
+        part = source[begin:end]
+        without = without or b"no_grad" in part
+        if without and _LOOP.search(part):
+            return True
+        without = without and part.lstrip().startswith(b"@")
+    return False
 
 
 def _may_number_devices(source: bytes) -> bool:
@@ -93,7 +116,7 @@ def _may_number_devices(source: bytes) -> bool:
     for found in _OF_OWNER.finditer(source):
         if match := _LAST_WORD.search(source, max(0, found.start() - 100), found.start()):
             owners.add(match[0])
-    return not owners.isdisjoint(imported_words(source))
+    return not owners.isdisjoint(imported_words(source) - {b"torch"})
 
 
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
