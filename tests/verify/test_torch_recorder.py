@@ -1,10 +1,8 @@
 """The recorder and programs that end, fail, wait, start processes or write elsewhere."""
 
 import re
-import runpy
 import sys
 import tempfile
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -398,16 +396,3 @@ def test_what_numba_logs_of_its_compilations_is_not_asked_for() -> None:
     text += "for name in ('numba.core', 'own'):\n    logging.getLogger(name).debug('stack 0.5')\n"
     printed = record(f"import torch\n{text}")[0].printed
     assert "own:stack 0.5\n" in printed and "numba" not in printed
-
-
-def test_tf32_that_the_environment_forbids_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU of Ampere, whose convolutions use it otherwise."""
-    torch = pytest.importorskip("torch")
-    with as_file(files("migrator.verify") / "recorder" / "tf32.py") as path:
-        in_tf32 = runpy.run_path(str(path))["in_tf32"]
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 1, raising=False)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    assert in_tf32(True) and not in_tf32(False)
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert not in_tf32(True)
