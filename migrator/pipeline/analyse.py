@@ -57,6 +57,8 @@ def may_be_of(
     """Whether a file may have constructs of a framework, judging by its words."""
     key = framework.name, replaced, blake2b(source, digest_size=16).digest()
     if key not in _MAY_BE_OF:
+        if len(_MAY_BE_OF) >= _MOST:
+            _MAY_BE_OF.clear()
         # without an import there is no name that rules handle, and no rule is loaded
         _MAY_BE_OF[key] = framework.has_tokens(source) or (
             b"import" in source and vocabulary(framework.name, replaced).may_be_in(source)
@@ -65,3 +67,4 @@ def may_be_of(
 
 
 _MAY_BE_OF: dict[tuple[str, tuple[tuple[str, str], ...], bytes], bool] = {}  # asked twice a run
+_MOST = 2**16  # in a language server, each state of a file that is edited is another one

@@ -8,7 +8,8 @@ different rounding; ``units`` by dtype; ``pairs``, each with the names of two te
 * ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
 * Measured: ``roundings``, the tensor's names in these runs, or null; ``rounded``, see
   ``_measured``; ``factor`` of the tolerance and ``growth`` of its unit (default 1); ``few`` and
-  ``one_of``, see ``_without_few``; ``start``, the golden's tensor with the first values;
+  ``one_of``, see ``_without_few``; ``moved`` and ``gain``, see ``_movement``; ``start``, the
+  golden's tensor with the first values;
   ``infinite``, the golden's tensor whose Inf may stay; ``among``, a name shared by tensors that are
   judged by the largest of them, because one alone may be zero except for rounding; ``decided``, the
   share of integers that may differ as decisions (default 0).
@@ -163,7 +164,9 @@ class Comparison:
         limit = _TINY + unit * max(magnitude(want), among) + pair["rounded"] * farthest
         mean_limit = _TINY + unit * max(root_mean_square(want), among) + pair["rounded"] * mean
         limit, mean_limit = factor * limit, factor * mean_limit
-        judged = self._without_few(pair, want, off)
+        start = self._start(pair, want)
+        ratio, unlike = self._movement(pair, want, got, start, others, mean)
+        judged = self._without_few(pair, want, off, start)
         farthest, mean = magnitude(judged), root_mean_square(judged)
         beyond = int(np.sum(off > limit))
         reason = None
@@ -171,7 +174,6 @@ class Comparison:
             reason = f"{beyond} of {off.size} elements beyond the tolerance"
         elif mean > mean_limit:
             reason = f"off by {mean:.3g} on average (root mean square), allowed {mean_limit:.3g}"
-        ratio, unlike = self._movement(pair, want, got, others)
         return {
             "reason": reason or unlike,
             "ratio": max(farthest / limit, mean / mean_limit, ratio),
@@ -180,8 +182,15 @@ class Comparison:
             "mismatch": beyond / off.size,
         }
 
+    def _start(self, pair: dict[str, Any], want: Any) -> Any:
+        """What a weight was at first; None for other values, or where that isn't known."""
+        if not pair.get("few") or not pair.get("start"):
+            return None
+        start = self.golden.read(pair["start"])
+        return start if start.shape == want.shape else None
+
     def _movement(
-        self, pair: dict[str, Any], want: Any, got: Any, others: list[Any]
+        self, pair: dict[str, Any], want: Any, got: Any, start: Any, others: list[Any], mean: float
     ) -> tuple[float, str | None]:
         """Judge how far a weight moved since the start: the share of what is allowed, and why not.
 
@@ -190,16 +199,12 @@ class Comparison:
         hide it. Elements that rounding flips may also not move at all, or as far as others.
         Left out are weights of which rounding flips more than half, such as a bias before
         BatchNorm, all weights where its effect is not known, and BatchNorm's statistics.
+        ``mean``: how far rounding moved ``want``, in the worst of the ``others``.
         """
-        name = pair["golden"].rpartition(".")[2]
-        if not pair.get("moved") or not pair.get("start") or name.startswith("running_"):
+        statistic = pair["golden"].rpartition(".")[2].startswith("running_")
+        if not pair.get("moved") or start is None or not others or statistic:
             return 0.0, None
-        start = self.golden.read(pair["start"])
-        if start.shape != want.shape:
-            return 0.0, None
-        moved = root_mean_square(want - start)
-        flips = max((root_mean_square(again - want) for again in others), default=np.inf)
-        flips *= pair["gain"]
+        moved, flips = root_mean_square(want - start), pair["gain"] * mean
         if not moved or flips > moved:
             return 0.0, None
         spread = max(abs(root_mean_square(again - start) - moved) for again in others)
@@ -222,7 +227,7 @@ class Comparison:
             return 0.0
         return float(np.sqrt(magnitude(self.golden.read(variance))))
 
-    def _without_few(self, pair: dict[str, Any], want: Any, off: Any) -> Any:
+    def _without_few(self, pair: dict[str, Any], want: Any, off: Any, start: Any) -> Any:
         """A weight's differences without the largest: a share ``few``, or one of ``one_of``.
 
         If a gradient is zero except for rounding, an optimizer that divides by its size makes a
@@ -232,10 +237,7 @@ class Comparison:
         if not pair.get("few"):
             return off
         number = max(int(pair["few"] * off.size), int(off.size >= pair["one_of"]))
-        most = magnitude(want)
-        start = self.golden.read(pair["start"]) if number and pair.get("start") else None
-        if start is not None and start.shape == want.shape:
-            most = 2 * magnitude(want - start)
+        most = magnitude(want) if start is None else 2 * magnitude(want - start)
         if number == 0 or magnitude(off) > _ROUNDED_UP * most:
             return off
         return np.partition(off, -number, axis=None)[:-number]

@@ -51,7 +51,7 @@ _NUMBER = re.compile(
     + rb")?[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
 _UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
-# A loop without gradients: both are in one function, or the function is decorated.
+# Where a function or one of its decorators begins, and a loop, in a notebook, too.
 _FUNCTION = re.compile(rb"^(?: {0,4}|\t?)(?=@|(?:async )?def |class )", re.MULTILINE)
 _LOOP = re.compile(rb"(?:^|\"|\\n)(?:[ \t]|\\t)*(?:async )?(?:for|while)\b", re.MULTILINE)
 # A file that works on a device, and code that there is advice about in such a file.
@@ -93,6 +93,7 @@ def has_tokens(source: bytes) -> bool:
 
 
 def _may_repeat_without_gradients(source: bytes) -> bool:
+    """Whether a function, with its decorators, has `no_grad` and a loop."""
     begins = [found.start() for found in _FUNCTION.finditer(source)]
     without = False
     for begin, end in pairwise([0, *begins, len(source)]):
