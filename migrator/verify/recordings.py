@@ -216,13 +216,19 @@ def search_path(original: Path, folder: Path, modules: Path | None = None) -> di
     ``modules``: a folder that goes first.
     """
     entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    found = [
-        str(folder / p.relative_to(original) if p.is_relative_to(original) else p)
-        for p in entries
-        if p != _OWN
-    ]
+    found = [str(_led(p, original, folder)) for p in entries if p.resolve() != _OWN]
     found[:0] = [str(modules)] if modules is not None else []
     return {"PYTHONPATH": os.pathsep.join(found)} if found else {}
+
+
+def _led(path: Path, original: Path, folder: Path) -> Path:
+    """Where a path leads from a copy: into the copy, or to the same place outside of it."""
+    if ".." in path.parts:
+        path = path.resolve()  # after a link, `..` is the parent of what the link leads to
+    for inside, top in ((path, original), (path.resolve(), original.resolve())):
+        if inside.is_relative_to(top):
+            return folder / inside.relative_to(top)
+    return path
 
 
 def _why_killed(done: Run, settings: Settings) -> str:

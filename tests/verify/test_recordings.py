@@ -52,6 +52,27 @@ def test_the_search_path_leads_into_the_copy_and_to_what_lies_elsewhere(
     assert search_path(here, copy, modules)["PYTHONPATH"].startswith(f"{modules}{os.pathsep}")
 
 
+def test_the_search_path_follows_links_and_the_folder_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, copy, elsewhere = tmp_path / "project/here", tmp_path / "copy", tmp_path / "a/b"
+    (here / "lib").mkdir(parents=True)
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(here)
+    (here / "out").symlink_to(elsewhere)
+    monkeypatch.chdir(here)
+    for given, expected in (
+        ("..", here.parent),
+        ("lib/..", copy),
+        ("../here/lib", copy / "lib"),
+        (str(tmp_path / "link/lib"), copy / "lib"),
+        ("out", copy / "out"),  # the copy has the link, too
+        ("out/..", tmp_path / "a"),
+    ):
+        monkeypatch.setenv("PYTHONPATH", given)
+        assert search_path(here, copy) == {"PYTHONPATH": str(expected)}, given
+
+
 def test_a_copy_may_be_kept_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "kept/train-torchax/original"
     monkeypatch.setattr(sys, "path", [str(copy), str(tmp_path), str(tmp_path / "lib")])
