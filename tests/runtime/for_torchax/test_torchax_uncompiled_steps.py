@@ -34,6 +34,13 @@ def reads(model: nn.Module, x: Tensor) -> Tensor:
     return loss * 2 if loss.item() > 1e9 else loss
 
 
+def branches(model: nn.Module, x: Tensor) -> Tensor:
+    loss = model(x).square().mean()
+    if loss > 1e9:
+        return loss * 2
+    return loss
+
+
 def draws_on_the_cpu(model: nn.Module, x: Tensor) -> Tensor:
     return model(x + torch.rand(8, 6).to(x.device)).square().mean()
 
@@ -45,7 +52,8 @@ def plain(model: nn.Module, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("make", "loss_of", "why"),
     [
-        (mlp, reads, "reads a value of the device"),
+        (mlp, reads, r"reads a value of the device \(\S+steps.py:\d+: return loss \* 2 if loss.it"),
+        (mlp, branches, r"reads a value of the device \(\S+steps.py:\d+: if loss > 1e9:\)"),
         (mlp, draws_on_the_cpu, "draws random numbers on the CPU"),
         (Counting, plain, "counts or remembers in Python"),
     ],

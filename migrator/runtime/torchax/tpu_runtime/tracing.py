@@ -34,7 +34,7 @@ from .trace_inputs import place_of
 from .trace_outputs import Outputs
 from .trainers import settings
 from .variables import put
-from .watch import without_collector
+from .watch import line_of, without_collector
 
 if TYPE_CHECKING:  # only a training step needs it
     from .innocent import Inspection
@@ -120,11 +120,12 @@ class Trace(Outputs):
         except Suspect as suspect:
             raise FirstTime from suspect
         except jax.errors.JAXTypeError as error:
-            first = str(error).partition("\n")[0]
-            raise NotCompilable(f"it reads a value of the device ({first})") from error
+            why = line_of(error) or _first_line(error)
+            raise NotCompilable(f"it reads a value of the device ({why})") from error
         except Exception as error:  # if it is the program's own, running it will raise it again
-            first = str(error).partition("\n")[0]
-            raise NotCompilable(f"it cannot be traced ({type(error).__name__}: {first})") from error
+            why = f"{type(error).__name__}: {_first_line(error)}"
+            why += f", at {where}" if (where := line_of(error)) else ""
+            raise NotCompilable(f"it cannot be traced ({why})") from error
         finally:
             # The others were created in the trace, and hold tracers.
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
@@ -392,3 +393,7 @@ def _named(function: Any, name: str) -> Any:
 
     program.__name__ = name
     return program
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -3,9 +3,11 @@
 import _lsprof
 import contextlib
 import gc
+import linecache
 import os
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -40,6 +42,16 @@ def is_library(filename: str) -> bool:
 def is_generated(variables: dict[str, Any]) -> bool:
     """Whether code with these globals is a library's: a dataclass's methods have no file."""
     return variables.get("__name__", "").partition(".")[0] in PACKAGES
+
+
+def line_of(error: BaseException) -> str:
+    """The innermost line of the program's own that an error comes from; "" if there is none."""
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        if not is_library(file) and not is_generated(frame.f_globals):
+            line = linecache.getline(file, number, frame.f_globals).strip()
+            return f"{Path(file).name}:{number}: {line}"
+    return ""
 
 
 @contextlib.contextmanager
