@@ -15,7 +15,7 @@ from migrator.errors import UsageError
 from migrator.formats import kinds
 from migrator.frameworks import find_framework
 from migrator.pipeline.depth import room_for_depth
-from migrator.report.statistics import Work, of_files
+from migrator.report.statistics import Work, of_file, of_files
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport
 from migrator.runs.worker import Worker
@@ -36,10 +36,14 @@ class Standing:
     advice: int  # how often it runs in a way that the target has something to say about
 
     @property
-    def rank(self) -> tuple[float, int, int, bool, str]:
+    def merit(self) -> tuple[float, int, int]:
         """The least is the best: by what is left, then by what it takes, then by how it runs."""
         effort = _EFFORTS.index(self.work.effort) + 1 if self.work.effort else 0
-        return -round(self.work.automatic), effort, self.advice, self.target != DEFAULT, self.target
+        return -round(self.work.automatic), effort, self.advice
+
+    @property
+    def rank(self) -> tuple[tuple[float, int, int], bool, str]:
+        return self.merit, self.target != DEFAULT, self.target
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,17 @@ class Assessment:
 
     path: Path | None  # that is started; None for what no program reaches, and for all of a run
     files: int
+    with_constructs: Sequence[Path]  # those with most to change first
     standings: Sequence[Standing]
 
     @property
     def best(self) -> Standing:
         return self.standings[0]
+
+    @property
+    def equal(self) -> list[str]:
+        """The targets that are as good as the best."""
+        return [each.target for each in self.standings if each.merit == self.best.merit]
 
     @property
     def why(self) -> str:
@@ -65,12 +75,12 @@ class Assessment:
             return done
         other = others[0]
         against = f"{other.work.automatic:.0f}% on {other.target}"
-        if best.rank[0] != other.rank[0]:
+        if best.merit[0] != other.merit[0]:
             return f"{done}, against {against}"
-        if best.rank[1] != other.rank[1]:
+        if best.merit[1] != other.merit[1]:
             less, more = (s.work.effort or "nothing" for s in (best, other))
             return f"{done}, as on {other.target}; the rest takes {more} there, {less} here"
-        if best.rank[2] != other.rank[2]:
+        if best.merit[2] != other.merit[2]:
             return f"{done}, as on {other.target}, which gets more advice about speed"
         return f"{done}, as on {other.target}: nothing in the code favours either"
 
@@ -145,8 +155,12 @@ def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assess
         said = [diagnostic for file in own for diagnostic in file.result.diagnostics]
         advice = sum(diagnostic.severity is Severity.ADVICE for diagnostic in said)
         standings.append(Standing(target, of_files(own), advice))
-    named = path and next(iter(runs.values()))[path].path
-    return Assessment(named, len(files), sorted(standings, key=lambda standing: standing.rank))
+    standings.sort(key=lambda standing: standing.rank)
+    first, best = next(iter(runs.values())), runs[standings[0].target]
+    work = {first[file].path: of_file(best[file]) for file in files if file in best}
+    found = sorted(file for file in work if work[file].outcomes)
+    found.sort(key=lambda file: work[file].reported, reverse=True)
+    return Assessment(path and first[path].path, len(files), found, standings)
 
 
 def _programs(paths: Paths, config: Config, runs: _Runs) -> dict[Path, list[Path]]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from migrator.assess.assessment import Assessment
 
+_BESIDE = "(reached by none of these)"
+_NAMED = 5  # files
+
 
 @click.command("assess", short_help="Compare the targets, program by program.")
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
@@ -63,15 +66,26 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
         done = {s.target: f"{s.work.automatic:.0f}%" for s in each.standings}
         table.add_row(
             Text(_name(each.path, bool(programs))), str(each.files),
-            *(done.get(name, "") for name in names), Text(each.best.target, "green"),
+            *(done.get(name, "") for name in names), Text(_take(each), "green"),
             Text(_left(each)),
         )  # fmt: skip
     out.print(table)
+    for each in elsewhere if programs else ():
+        named = ", ".join(map(shown, each.with_constructs[:_NAMED]))
+        more = len(each.with_constructs) - _NAMED
+        out.print(line(f"{_BESIDE}: {named}{f' and {more} more' if more > 0 else ''}"))
+
+
+def _take(assessment: Assessment) -> str:
+    """The best target, or several that the code gives no reason to choose between."""
+    equal = assessment.equal
+    several = len(equal) > 1 and len(equal) == len(assessment.standings)
+    return "any" if several else " or ".join(equal)
 
 
 def _name(path: Path | None, beside: bool) -> str:
     if path is None:
-        return "(reached by none of these)" if beside else "(no program: a library)"
+        return _BESIDE if beside else "(no program: a library)"
     return shown(path)
 
 

@@ -42,7 +42,16 @@ def test_the_table(tmp_path: Path) -> None:
     assert head.split()[:2] == ["program", "files"] and all(target in head for target in TARGETS)
     assert re.match(r"train\.py +2 +100% +100% ", train)
     assert rest.startswith("(reached by none of these)")
+    assert "\n(reached by none of these): lib/alone.py\n" in said.stdout.decode()
     assert re.search(r"^tpu-migrate \. --target \w+ --diff$", said.stdout.decode(), re.MULTILINE)
+
+
+def test_no_target_is_named_where_nothing_decides(tmp_path: Path) -> None:
+    (tmp_path / "equal.py").write_text("import torch\n\nx = torch.ones(1).cuda()\n")
+    (tmp_path / "better.py").write_text(SCRIPTED)
+    said = cli("assess", ".", cwd=tmp_path).stdout.decode()
+    taken = dict(re.findall(r"^(\w+)\.py .*% +(\w+)", said, re.MULTILINE))
+    assert taken["equal"] == "any" and taken["better"] in (*TARGETS, "torch_tpu")
 
 
 SCRIPTED = """import torch
