@@ -54,28 +54,30 @@ class Computation(Callees):
     @once_in
     def obstacle(self, statement: ast.stmt) -> str:
         """Why a statement cannot be moved into a step; "" where it is nothing but computation."""
-        line = f"line {statement.lineno}"
+        line, why = next(self.obstacles(statement), (0, ""))
+        return f"line {line} {why}" if why else ""
+
+    def obstacles(self, statement: ast.stmt) -> Iterator[tuple[int, str]]:
+        """All that keeps a statement from moving into a step: lines, and what each does."""
         if not isinstance(statement, _MOVABLE) or (
             isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Call)
         ):
-            return f"{line} {_beyond(statement)}"
+            yield statement.lineno, _beyond(statement)
         for node in ast.walk(statement):
-            line = f"line {getattr(node, 'lineno', statement.lineno)}"
-            if isinstance(node, _FORBIDDEN):
-                return f"{line} {_beyond(node)}"
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                if not self._is_of_self(node):
-                    return f"{line} keeps a value in an object"
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                if not isinstance(node.value, ast.Name):
-                    return f"{line} keeps a value in an object"
-            if isinstance(node, ast.For) and may_bring_batches(self.flow, node.iter):
-                return f"{line} loops over a loader"
-            if isinstance(node, ast.Call):
-                why = self.call_obstacle(node)
-                if why:
-                    return f"{line} {why}"
-        return ""
+            if why := self._node_obstacle(node):
+                yield getattr(node, "lineno", statement.lineno), why
+
+    def _node_obstacle(self, node: ast.AST) -> str:
+        match node:
+            case ast.Attribute(ctx=ast.Store()):
+                return "" if self._is_of_self(node) else "keeps a value in an object"
+            case ast.Subscript(ctx=ast.Store(), value=value):
+                return "" if isinstance(value, ast.Name) else "keeps a value in an object"
+            case ast.For(iter=items) if may_bring_batches(self.flow, items):
+                return "loops over a loader"
+            case ast.Call():
+                return self.call_obstacle(node)
+        return _beyond(node) if isinstance(node, _FORBIDDEN) else ""
 
     def changed(self, statement: ast.stmt) -> Iterator[str]:
         """Names of objects that a statement changes: they have to be the step's own."""

@@ -15,6 +15,8 @@ from migrator.steps.blocks import block_of, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.values import loaded_names, stored_names, written_names
 
+_NAMED = 5  # lines in a message
+
 
 class Role(Enum):
     MOVES = auto()
@@ -100,7 +102,28 @@ def regions(code: Computation, at: ast.stmt, at_split: Split | None) -> Iterator
         below.add(statement, found)
     else:
         why = ""
+    if why and (further := _further(code, block[: block.index(statement) + 1], below)):
+        named = ", ".join(f"line {number}" for number in further[:_NAMED])
+        more = len(further) - _NAMED
+        why += f" (also in the way: {named}{f' and {more} more' if more > 0 else ''})"
     yield _region(above, statements, roles, why, split)
+
+
+def _further(code: Computation, statements: Sequence[ast.stmt], below: _Below) -> list[int]:
+    """Lines that are in the way besides the first obstacle, which the last statement has, up to
+    the model's call."""
+    *above, last = statements
+    first = next((i for i, s in enumerate(above) if code.has_graph(s)), len(above))
+    below = below.copy()
+    lines = [line for line, _ in code.obstacles(last)]
+    found = set(lines[1:]) - set(lines[:1])
+    for statement in reversed(above[first:]):
+        role, _ = _role(code, statement, below)
+        if role is None and _lift(code, statement, below) is None:
+            found.update(line for line, _ in code.obstacles(statement))
+        else:
+            below.add(statement, role or Role.MOVES)
+    return sorted(found)
 
 
 def _region(

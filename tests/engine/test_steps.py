@@ -45,6 +45,23 @@ def test_advice_names_the_statement_that_keeps_a_step_in_parts(statement: str, s
     assert any(said in each for each in advice(step(f"{statement}\nloss.backward()\nopt.step()")))
 
 
+def test_all_lines_in_the_way_are_named() -> None:
+    body = """send(x)
+out = model(x.cuda())
+send(out)
+loss = out.sum()
+for part in range(2):
+    send(part)
+    loss.tell()
+send(loss)
+loss.backward()
+opt.step()"""
+    (said,) = advice(step(body).replace("    loss = model(x.cuda()).sum()\n", ""))
+    first, further = said.split(" (also in the way: ")
+    assert first.endswith("line 14 calls send(), which may do more than compute")
+    assert further.startswith("line 9, line 12, line 13)")  # not line 7, above the forward pass
+
+
 def test_what_only_asks_a_model_moves() -> None:
     source = step(
         "opt.zero_grad()\nloss.backward()\nfor name, child in model.named_children():\n"
