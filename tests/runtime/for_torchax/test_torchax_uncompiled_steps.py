@@ -88,6 +88,24 @@ def test_what_is_not_compiled_says_why_and_is_right(
             agree(losses, results[0])
 
 
+@pytest.mark.parametrize("calls", [0, 3])
+def test_an_error_of_a_step_is_shown_alone(calls: int) -> None:
+    model = mlp().to("jax")
+
+    @tpu.train_step
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss if x.shape[0] == 8 else loss + x.reshape(7)
+
+    for n in range(calls):
+        step(batch(n, 8, 6).to("jax"))
+    with warnings.catch_warnings(), pytest.raises(TypeError, match="reshape") as raised:
+        warnings.simplefilter("ignore")
+        step(batch(0, 5, 6).to("jax"))
+    assert raised.value.__context__ is None
+
+
 def test_tensors_that_are_replaced_are_not_baked_in() -> None:
     model = mlp().to("jax")
     scale = torch.ones(()).to("jax")

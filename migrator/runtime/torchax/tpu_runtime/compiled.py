@@ -93,17 +93,13 @@ class Compiled:
         is_new = sight not in self._seen
         if is_new and self._has_to_wait():
             return self._first(env, call, args, kwargs, misfit)
-        try:
-            if is_new and not self.compilations:
-                program = self._compile_new(env, call)
-            else:
-                program = self._compile(env, call)
-        except FirstTime:
+        program = self._tried(env, call, is_new)
+        if isinstance(program, FirstTime):
             return self._first(env, call, args, kwargs, misfit)
-        except NotCompilable as why:
+        if isinstance(program, NotCompilable):
             if self._varying.give_up():
                 return self._call(self.memory.function, args, kwargs)
-            self._give_up(str(why))
+            self._give_up(str(program))
             return self.memory.function(*args, **kwargs)
         if program.result.tensors != self._seen.get(sight) and self._varying.give_up():
             return self._call(self.memory.function, args, kwargs)
@@ -116,6 +112,17 @@ class Compiled:
                 return program.run(env, call, unique(found))
         self._give_up(f"it changes {found} in a way that can't be followed")
         return self.memory.function(*args, **kwargs)
+
+    def _tried(
+        self, env: Environment, call: Call, is_new: bool
+    ) -> Program | NotCompilable | FirstTime:
+        """The program, or why there is none: returned, as an error of the function itself would be
+        shown with one that is raised."""
+        compile_ = self._compile_new if is_new and not self.compilations else self._compile
+        try:
+            return compile_(env, call)
+        except (FirstTime, NotCompilable) as why:
+            return type(why)(*why.args)  # without the trace, which holds memory
 
     def _fit(self, program: Program, call: Call) -> "list[Structure] | str":
         """The program's inputs for this call, or the name of something that has changed."""
