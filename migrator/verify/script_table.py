@@ -21,8 +21,8 @@ from .script_result import ScriptResult
 _WORDS = {
     "steps": "steps of optimizers",
     "start": "weights at the start",
-    "input": "inputs",
-    "output": "outputs",
+    "input": "inputs of models",
+    "output": "outputs of models",
     "loss": "losses",
     "metric": "metrics",
     "gradients": "gradient norms",
@@ -86,7 +86,7 @@ def _table(result: ScriptResult) -> Table:
     short = f", {QUICK}" if result.quick else ""
     table = Table(
         title=escape(f"{result.script}, {result.device}, against {result.golden_device}{short}"),
-        caption=f"allowed: what rounding does to the original{_factors(result)}\ntook: {seconds}",
+        caption=f"{_allowed(result)}\ntook: {seconds}",
         caption_justify="left",
     )
     table.add_column("result")
@@ -106,7 +106,7 @@ def numbers(result: ScriptResult) -> Numbers:
     ]
     return Numbers(
         verdict(result), result.passed, list(rows(result)), result.losses, lines,
-        result.notes,
+        result.notes, _allowed(result),
     )  # fmt: skip
 
 
@@ -118,14 +118,14 @@ def rows(result: ScriptResult) -> Iterator[Row]:
             yield _row(_WORDS[kind], how, list(group))
 
 
-def _factors(result: ScriptResult) -> str:
+def _allowed(result: ScriptResult) -> str:
     factors = result.tolerances.factors.items()
-    return "".join(f", × {factor:g}{f' for {kind}' if kind else ''}" for kind, factor in factors)
+    times = (f", × {factor:g}{f' for {kind}' if kind else ''}" for kind, factor in factors)
+    return f"allowed: what rounding does to the original{''.join(times)}"
 
 
 def _row(what: str, how: str, found: list[Finding]) -> Row:
     failed = [f for f in found if not f.passed]
-    cosines = [f.cosine for f in found if f.cosine is not None]
     if failed:
         first = min(failed, key=lambda f: f.order)
         name = f"{first.name}{'.' if first.place else ''}{first.place}"
@@ -134,7 +134,6 @@ def _row(what: str, how: str, found: list[Finding]) -> Row:
         short, more = "pass", ""
     return Row(
         what, how, str(len(found)), largest(f.max_abs for f in found),
-        largest(f.max_rel for f in found), f"{min(cosines):.7f}" if cosines else "-",
         share(f.ratio for f in found), short, short + more, not failed,
     )  # fmt: skip
 

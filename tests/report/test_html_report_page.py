@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import cli, write_tree
 
 from migrator import migrate_paths
@@ -138,14 +139,16 @@ def test_paper_has_all_of_it(tmp_path: Path, opened: Any) -> None:
 def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
     report = migrate_paths([tmp_path], target="torchax", config=Config())
-    row = Row("losses", "step by step", "4", "1.2e-07", "1e-07", "-", "0.5 %", "pass", "pass", True)
+    row = Row("losses", "step by step", "4", "1.2e-07", "0.5 %", "pass", "pass", True)
     losses = [(2.0, 2.0), (1.5, math.nan), (1.0, 1.25)]
-    numbers = Numbers(f"FAIL: {EVIL}", False, [row], losses, ["first difference: x"], ["one note"])
+    parting, notes = ["first difference: x"], ["one note"]
+    numbers = Numbers(f"FAIL: {EVIL}", False, [row], losses, parting, notes, "allowed: a bit")
     html.write(report, tmp_path / "r.html", written=False, numbers=numbers)
     page = opened(tmp_path / "r.html")
     section = page.locator(".measured")
     assert section.locator(".verdict").inner_text() == f"FAIL: {EVIL}"
     assert section.locator("tbody tr").inner_text().split() == row_words(row)
+    assert section.locator(".about").inner_text() == "allowed: a bit"
     assert "at most 0.25" in section.locator("figcaption").inner_text()
     lines = [line.get_attribute("points") for line in section.locator("polyline").all()]
     assert lines == ["0.0,0.0 360.0,90.0 720.0,180.0", "0.0,0.0 720.0,135.0", "0.0,60.0 720.0,0.0"]
@@ -154,8 +157,21 @@ def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("width", "rows"), [(1200, [5]), (1000, [3, 2])])
+def test_no_card_has_a_row_of_its_own(
+    width: int, rows: list[int], tmp_path: Path, opened: Any
+) -> None:
+    write_tree(tmp_path, {"train.py": SCRIPT})
+    html.write(migrate_paths([tmp_path], config=Config()), tmp_path / "r.html", written=False)
+    page = opened(tmp_path / "r.html")
+    page.set_viewport_size({"width": width - 15, "height": 800})  # a scroll bar takes 15
+    cards = page.locator(".cards > div")
+    tops = [card.bounding_box()["y"] for card in cards.all()]
+    assert [tops.count(top) for top in sorted(set(tops))] == rows
+
+
 def row_words(row: Row) -> list[str]:
-    values = (row.what, row.run, row.number, row.largest, row.relative, row.cosine, row.share)
+    values = (row.what, row.run, row.number, row.largest, row.share)
     return " ".join((*values, row.state)).split()
 
 

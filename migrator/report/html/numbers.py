@@ -16,8 +16,6 @@ class Row:
     run: str
     number: str
     largest: str
-    relative: str
-    cosine: str
     share: str
     short: str  # pass, or FAIL and the number of failures
     state: str  # and the first failure
@@ -50,6 +48,7 @@ class Numbers:
     losses: Sequence[tuple[float, float]]  # golden, here
     parting: Sequence[str]
     notes: Sequence[str]
+    allowed: str  # what that is
 
     @property
     def chart(self) -> Chart | None:
