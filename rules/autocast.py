@@ -167,7 +167,10 @@ def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
     return Rewrite([Replace(node, word.code)], word.requires, note="in bfloat16")
 
 
-@SCALER.on("name", "torch.cuda.amp.GradScaler", "torch.amp.GradScaler")
+_OF_DEVICE = ("torch.amp.GradScaler", "torch.GradScaler")  # their first argument names it
+
+
+@SCALER.on("name", "torch.cuda.amp.GradScaler", *_OF_DEVICE)
 def scaler(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
@@ -181,7 +184,7 @@ def scaler(ctx: Context, found: Construct) -> Decision:
     if ctx.words.on_gpu is not None:
         return _on_gpu(ctx, call, ctx.words.on_gpu)
     if ctx.target.portable:
-        named = found.key == "torch.amp.GradScaler" and call.args[:1]
+        named = found.key in _OF_DEVICE and call.args[:1]
         return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])
     torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
@@ -195,6 +198,8 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
     if any(k.arg is None for k in call.keywords):
         return Report("its arguments are unpacked; write `enabled` out")
     given = next((k.value for k in call.keywords if k.arg == "enabled"), None)
+    if isinstance(given, ast.Constant) and not given.value:
+        return Keep("it is switched off", leaves=[call])
     if given is not None and asks_for_gpu(ctx, given):
         return Keep("scales only on a GPU", leaves=[call])
     torch, requires = ctx.torch()
@@ -202,7 +207,7 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
     if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
         enabled = f"{ctx.source.code(given)} and {asked.code}"
     device = ctx.quoted("cuda", call)
-    named = ctx.names.qualified(call.func) == "torch.amp.GradScaler"
+    named = ctx.names.qualified(call.func) in _OF_DEVICE
     drop = [*(call.args if named else ()), *(k for k in call.keywords if k.arg == "device")]
     edit = EditCall(
         call, function=f"{torch}.amp.GradScaler", drop=drop, first=device, put={"enabled": enabled}

@@ -132,3 +132,13 @@ def test_a_to_that_hands_the_device_on_is_torchs() -> None:
     """
     assert not reported_codes(run(dedent(text)))
     assert '"cuda"' not in run(dedent(text)).source.decode()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_scaler_is_switched_off_whatever_its_name(target: str) -> None:
+    calls = ("torch.GradScaler(enabled=False)", "torch.amp.GradScaler()", 'GradScaler("cuda")')
+    source = "import torch\nfrom torch import GradScaler\n"
+    source += "".join(f"s{n} = {call}\n" for n, call in enumerate(calls))
+    after = run(source, target).source.decode()
+    for n in range(len(calls)):
+        assert f's{n} = torch.amp.GradScaler("cpu", enabled=False)\n' in after

@@ -87,11 +87,15 @@ def test_what_only_a_gpu_does_is_done_on_one() -> None:
     loader = torch.utils.data.DataLoader(data, pin_memory=True)
     scaler = torch.cuda.amp.GradScaler(enabled=use_amp)
     other = torch.amp.GradScaler("cuda", enabled=device.type == "cuda")
+    short = torch.GradScaler()
+    off = torch.GradScaler(enabled=False)
     """)
     gpu = "torch.cuda.is_available()"
     assert f"DataLoader(data, pin_memory={gpu})" in text
     assert f'scaler = torch.amp.GradScaler("cuda", enabled=use_amp and {gpu})' in text
     assert 'other = torch.amp.GradScaler("cuda", enabled=device.type == "cuda")' in text
+    assert f'short = torch.amp.GradScaler("cuda", enabled={gpu})' in text
+    assert "off = torch.GradScaler(enabled=False)" in text
 
 
 def test_what_runs_on_any_accelerator_stays() -> None:
