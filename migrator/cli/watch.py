@@ -14,7 +14,7 @@ import click
 from migrator.cli.arguments import Arguments
 from migrator.cli.output import show_diff
 from migrator.diagnostics import Outcome
-from migrator.errors import UsageError
+from migrator.errors import UsageError, installed_by
 from migrator.files.reading import read_or_none
 from migrator.report.statistics import counted, of_file
 from migrator.report.terminal import shown
@@ -26,7 +26,7 @@ _WAIT = 200  # milliseconds
 def check() -> None:
     """Raise UsageError where the library for it is missing."""
     if find_spec("watchfiles") is None:
-        raise UsageError("--watch needs watchfiles: pip install 'tpu-migrate[watch]'")
+        raise UsageError(f"--watch needs watchfiles: {installed_by('watch')}")
 
 
 def watch(

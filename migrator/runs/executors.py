@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from migrator.errors import UsageError
+from migrator.errors import UsageError, installed_by
 
 DASK = "dask://"
 
@@ -33,7 +33,7 @@ def _dask(address: str) -> Iterator[Executor]:
         distributed: Any = import_module("distributed")  # imported only here; it has no types
     except ImportError:
         raise UsageError(
-            f"--executor {address}: dask is not installed: pip install 'tpu-migrate[dask]'"
+            f"--executor {address}: dask is not installed: {installed_by('dask')}"
         ) from None
     try:
         client = distributed.Client(f"tcp://{address.removeprefix(DASK)}", timeout=10)

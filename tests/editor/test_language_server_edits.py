@@ -304,4 +304,4 @@ def test_without_pygls_one_line_says_what_to_install(
     monkeypatch.setattr("migrator.editor.command.find_spec", lambda name: None)
     run = cli("lsp", cwd=tmp_path)
     assert run.returncode == 2
-    one_line(run.stderr, "pip install 'tpu-migrate[editor]'")
+    one_line(run.stderr, "pip install '.[editor]' in a clone")

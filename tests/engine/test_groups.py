@@ -224,4 +224,4 @@ def test_without_dask_the_line_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     run = cli(".", "--target", "torchax", "--check", "--executor", "dask://x:1", cwd=tree)
     assert run.returncode == 2
-    one_line(run.stderr, "dask is not installed", "tpu-migrate[dask]")
+    one_line(run.stderr, "dask is not installed", "pip install '.[dask]' in a clone")
