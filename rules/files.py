@@ -119,7 +119,7 @@ SAVE = Rule(
     summary="checkpoints are written from the CPU, so any machine can read them",
     why="""A file of XLA tensors can only be read with torch_xla. `xm.save` moves tensors to the CPU
 first, and so does the runtime's `save`, which also has torch's other arguments. On torchax the
-runtime makes `torch.save` do this, so the call stays.""",
+runtime makes `torch.save` do this, so the call stays; so does one for what is on the CPU.""",
     examples=(
         Example(
             """
@@ -161,6 +161,13 @@ runtime makes `torch.save` do this, so the call stays.""",
                 tpu_runtime.save({"model": model}, path)
                 """
             },
+        ),
+        Example(
+            """
+            import torch
+            weights = model.state_dict()
+            torch.save({"step": 3, "weights": {n: w.cpu() for n, w in weights.items()}}, path)
+            """,
         ),
     ),
 )
@@ -285,6 +292,8 @@ def save(ctx: Context, found: Construct) -> Decision:
     if not _may_hold_device_tensors(ctx):
         return Keep("this script uses no device")
     call = ctx.names.call_of(node)
+    if call is not None and call.args and _is_on_cpu(call.args[0]):
+        return Keep("what it saves is on the CPU")
     if call is not None and (
         call.keywords or any(isinstance(a, ast.Starred) or _holds_module(ctx, a) for a in call.args)
     ):
@@ -293,6 +302,20 @@ def save(ctx: Context, found: Construct) -> Decision:
             return Report("move the tensors with .cpu() before saving: they can only be read with "
                           "the target's library")  # fmt: skip
     return Rewrite([Replace(node, word.code)], word.requires)
+
+
+def _is_on_cpu(value: ast.expr) -> bool:
+    """Whether it surely holds no tensor of a device: constants, and what was brought to the CPU."""
+    match value:
+        case ast.Constant():
+            return True
+        case ast.Dict(values=held) | ast.List(elts=held) | ast.Tuple(elts=held):
+            return all(map(_is_on_cpu, held))
+        case ast.DictComp(value=held) | ast.ListComp(elt=held):
+            return _is_on_cpu(held)
+        case ast.Call(func=ast.Attribute(attr="cpu" | "item" | "tolist" | "numpy"), args=[]):
+            return True
+    return False
 
 
 def _holds_module(ctx: Context, value: ast.expr) -> bool:
