@@ -196,6 +196,37 @@ def test_line_ends_and_encoding_stay(source: bytes, target: str) -> None:
     assert decode(result.source).encoding == decode(source).encoding
 
 
+STEP = """import torch
+
+model = torch.nn.Linear(8, 1).cuda()  # modèle\t
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\x20
+for step in range(5):
+\tx = torch.randn(64, 8).cuda()
+\t# gewöhnlich
+\twith torch.autocast("cuda"):\t# ü
+\t\tloss = model(x).square().mean()
+\tloss.backward()
+\toptimizer.step()
+\tprint("é\t", loss.item())
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("first", "encoding"),
+    [("", "utf-8"), ("\ufeff", "utf-8"), ("# -*- coding: latin-1 -*-\n", "latin-1")],
+)
+def test_the_same_is_edited_in_any_encoding(
+    first: str, encoding: str, end: str, target: str
+) -> None:
+    """Every other byte stays, also of a step that moves into a function."""
+    plain = run(STEP, target, entry=True).source.decode()
+    expected = (first + plain).replace("\n", end).encode(encoding)
+    source = (first + STEP).replace("\n", end).encode(encoding)
+    assert run(source, target, entry=True).source == expected
+
+
 @PROPERTY
 @given(text=st.text(alphabet="x=cuda()'\"\n\t .:#\\[]{}0é\ufeff\u2028", max_size=60))
 def test_any_text_is_survived(text: str) -> None:
