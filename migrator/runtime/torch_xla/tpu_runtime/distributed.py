@@ -48,9 +48,9 @@ class DistributedDataParallel(Replicated):
     in the middle of the step (collectives.py says why not), and works through buckets that XLA
     does not need; their options are taken and not used.
 
-    Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
-    gradient, unless ``find_unused_parameters``; and NotImplementedError for a ``process_group`` or
-    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no
+    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no gradient,
+    unless ``find_unused_parameters``; and NotImplementedError for a ``process_group`` or hooks of
+    its own.
     """
 
     averaging, say = Averaging, staticmethod(say)

@@ -77,8 +77,8 @@ class DistributedDataParallel(Replicated):
     each forward pass begins with the buffers of rank 0. torch's own class works by hooks of CUDA
     and in buckets, which XLA does not need; their options are taken and not used.
 
-    Raises RuntimeError where a forward pass follows on backward passes that gave a parameter no
-    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no
+    Raises RuntimeError if a forward pass follows backward passes that gave a parameter no gradient,
+    unless ``find_unused_parameters``; and NotImplementedError for hooks of its own.
     """
 
     averaging, say = Averaging, staticmethod(mesh.say)
