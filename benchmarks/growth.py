@@ -218,6 +218,50 @@ def _program(main: str, module: str, takes: str) -> Callable[[int], dict[str, st
     return files
 
 
+_LIBRARY = """import torch
+import torch.distributed as dist
+from m{h} import Part{h}
+
+class Part{i}(Part{h}):
+    def __init__(self, width=8, fused=False):
+        super().__init__(width, fused)
+        self.width{i} = width
+        self.fused = fused
+
+    def forward(self, x):
+        return self.inner{i}(x.cuda()) if self.width{i} else x
+
+    def inner{i}(self, x):
+        if self.fused:
+            dist.distributed_c10d._coalescing_manager()
+        return super().forward(x)
+"""
+_BASE = """import torch
+import torch.distributed as dist
+
+class Part0(torch.nn.Module):
+    def __init__(self, width=8, fused=False):
+        super().__init__()
+        self.fused = fused
+
+def start():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(dist.get_rank())
+"""
+
+
+def _tests(count: int) -> dict[str, str]:
+    """As many modules of a library as tests of it: programs that have almost all of their files."""
+    last = count - 1
+    modules = {
+        f"m{i}.py": _LIBRARY.replace("{i}", str(i)).replace("{h}", str(i - 1))
+        for i in range(1, count)
+    }
+    test = f"import m0, m{last}\ndef test_{{i}}():\n    m0.start()\n    m{last}.Part{last}({{i}})\n"
+    tests = {f"test_{i}.py": test.replace("{i}", str(i)) for i in range(count)}
+    return {"m0.py": _BASE, **modules, **tests}
+
+
 # Programs of many files, and how many at the smaller of two sizes.
 PROGRAMS: dict[str, tuple[int, Callable[[int], dict[str, str]]]] = {
     "files of one program": (100, _program(_TORCH, _MODULE, "")),
@@ -225,6 +269,7 @@ PROGRAMS: dict[str, tuple[int, Callable[[int], dict[str, str]]]] = {
         100, _program(_TORCH, _MODULE, "from m{h} import f{h}\n")
     ),
     "files of a program of ranks": (100, _program(_MAIN, _MODULE, "from m{h} import f{h}\n")),
+    "tests of a library with ranks": (30, _tests),
 }  # fmt: skip
 
 # The curves of docs/speed.md: a kind, and its sizes.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from migrator.analysis.project.name_index import unit
@@ -13,7 +15,7 @@ from migrator.analysis.syntax.names import Binding, argument, dotted, parameters
 
 if TYPE_CHECKING:
     from migrator.analysis.project.places import Place
-    from migrator.analysis.project.reach import Reach
+    from migrator.analysis.project.reach import Reach, Site
 
 Values = frozenset[Any] | None  # None: anything
 _MANY, _DEEP = 6, 12
@@ -32,6 +34,7 @@ class Defaults:
 
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
+        self._made_by: dict[ast.ClassDef, Sequence[Site]] = {}
 
     def may_be(self, place: Place, test: ast.expr, answer: bool, depth: int = 0) -> bool:
         """Whether a condition may be true or false."""
@@ -242,25 +245,32 @@ class Defaults:
                 return None
         return _joined(found)
 
-    def _makers(self, owner: ast.ClassDef) -> Iterator[tuple[Place, ast.AST | None]]:
+    def _makers(self, owner: ast.ClassDef) -> Sequence[Site]:
         """Where objects of a class, or of one derived from it, are created."""
-        names, queue = {owner.name}, [owner.name]
-        while queue:
-            base = queue.pop()
-            for place, node in self.reach.sites(base):
-                derived = place.parents.get(node) if node is not None else None
-                if isinstance(derived, ast.ClassDef) and node in derived.bases:
-                    if derived.name not in names:
-                        names.add(derived.name)
-                        queue.append(derived.name)
-        for name in sorted(names):
-            yield from self.reach.sites(name)
+        if owner not in self._made_by:
+            names, queue = {owner.name}, [owner.name]
+            while queue:
+                for place, node in self.reach.sites(queue.pop()):
+                    derived = place.parents.get(node) if node is not None else None
+                    if isinstance(derived, ast.ClassDef) and node in derived.bases:
+                        if derived.name not in names:
+                            names.add(derived.name)
+                            queue.append(derived.name)
+            found = [site for name in sorted(names) for site in self.reach.sites(name)]
+            within = (self._initialised.get(name, ()) for name in (*sorted(names), ""))
+            self._made_by[owner] = [*found, *chain.from_iterable(within)]
+        return self._made_by[owner]
+
+    @cached_property
+    def _initialised(self) -> dict[str, list[Site]]:
+        """Where `__init__` is used, by the class around it; "" outside of any."""
+        found: dict[str, list[Site]] = {}
         for place, node in self.reach.sites("__init__"):
             at = node
             while at is not None and not isinstance(at, ast.ClassDef):
                 at = place.parents.get(at)
-            if at is None or at.name in names:
-                yield place, node
+            found.setdefault(at.name if at is not None else "", []).append((place, node))
+        return found
 
     def _passed(self, place: Place, call: ast.Call, index: int | None, name: str) -> Values:
         for keyword in call.keywords:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -61,12 +61,19 @@ class ImportGraph:
         known = self.cache.bases.get(self.path)
         if known is None:
             first, last = self._added()
-            folder = self.path.parent
-            known = [*first, folder, folder / "src", *last]
-            while folder != self.root and self.root in folder.parents:
-                folder = folder.parent
-                known += [folder, folder / "src"]
+            known = usual = self._usual_bases()
+            if first or last:
+                known = [*first, *usual[:2], *last, *usual[2:]]
             self.cache.bases[self.path] = known
+        return known
+
+    def _usual_bases(self) -> list[Path]:
+        """These folders for a file that adds none."""
+        own = self.path.parent
+        known = self.cache.usual_bases.get(own)
+        if known is None:
+            known = [each for folder in self._folders_above() for each in (folder, folder / "src")]
+            self.cache.usual_bases[own] = known
         return known
 
     def _added(self) -> tuple[list[Path], list[Path]]:
@@ -91,17 +98,20 @@ class ImportGraph:
                 yield at
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
+        inside = self.cache.inside
         for part in parts[:-1]:
             if part not in self.reader.list(folder):
                 return None
-            folder = folder / part
+            folder = inside(folder, part)
         listing = self.reader.list(folder)
         if not parts:
-            return folder / "__init__.py" if "__init__.py" in listing else None
+            return inside(folder, "__init__.py") if "__init__.py" in listing else None
         if f"{parts[-1]}.py" in listing:
-            return folder / f"{parts[-1]}.py"
-        if parts[-1] in listing and "__init__.py" in self.reader.list(folder / parts[-1]):
-            return folder / parts[-1] / "__init__.py"
+            return inside(folder, f"{parts[-1]}.py")
+        if parts[-1] in listing:
+            package = inside(folder, parts[-1])
+            if "__init__.py" in self.reader.list(package):
+                return inside(package, "__init__.py")
         return None
 
     def imports(self, path: Path) -> list[Path]:
@@ -117,16 +127,21 @@ class ImportGraph:
         start = path or self.path
         known = self.cache.reached.get(start)
         if known is None:
-            seen = {start: None}
-            queue = self.imports(start)[:]
-            while queue:
-                at = queue.pop()
-                if at not in seen:
-                    seen[at] = None
-                    queue += self.imports(at)
+            seen: dict[Path, None] = {}
+            self._reach_from(start, seen)
             del seen[start]
             known = self.cache.reached[start] = seen.keys()
         return known
+
+    def _reach_from(self, start: Path, seen: dict[Path, None]) -> None:
+        """Add a file and those that it imports, directly or not. What was seen, with its imports,
+        isn't followed again."""
+        queue = [start]
+        while queue:
+            at = queue.pop()
+            if at not in seen:
+                seen[at] = None
+                queue += self.imports(at)
 
     def imports_gpu_code(self, framework: Framework | None = None) -> bool:
         """True where a file that this one imports, directly or not, uses a device; of PyTorch,
@@ -159,15 +174,26 @@ class ImportGraph:
         """What each file beside this one or above it imports: the same for a whole folder."""
         known = self.cache.reaching.get(self.path.parent)
         if known is None:
-            above = (path for at in self._folders_above() for path in self._modules_in(at))
-            known = [(path, self.reached(path)) for path in above]
+            known = [(path, self.reached(path)) for path in self._modules_up()]
             self.cache.reaching[self.path.parent] = known
         return known
 
     def modules_above(self) -> Iterator[Path]:
         """Other files beside this one or above it."""
+        return (path for path in self._modules_up() if path != self.path)
+
+    def modules_around(self) -> Sequence[Path]:
+        """This file, files beside it or above it, and those of `scripts/` beside a package: the
+        same for a whole folder."""
+        known = self.cache.modules_around.get(self.path.parent)
+        if known is None:
+            known = [*self._modules_up(), *self.modules_beside()]
+            self.cache.modules_around[self.path.parent] = known
+        return known
+
+    def _modules_up(self) -> Iterator[Path]:
         for folder in self._folders_above():
-            yield from (path for path in self._modules_in(folder) if path != self.path)
+            yield from self._modules_in(folder)
 
     def _folders_above(self) -> Iterator[Path]:
         """The folder of this file, and those above it."""
@@ -181,7 +207,7 @@ class ImportGraph:
         known = self.cache.modules_in.get(folder)
         if known is None:
             names = sorted(self.reader.list(folder))
-            known = [folder / name for name in names if name.endswith(".py")]
+            known = [self.cache.inside(folder, name) for name in names if name.endswith(".py")]
             self.cache.modules_in[folder] = known
         return known
 

@@ -59,11 +59,11 @@ class ProgramFacts(ImportedValues, StartingPoints):
         """
         known = self.cache.files_with_ranks.get(self.path)
         if known is None:
-            files = [self.path, *self.reached()]
-            if self.cache.takes_part(self.path) or any(map(self.cache.distributes, files)):
+            found = dict.fromkeys([self.path, *self.reached()])
+            if self.cache.takes_part(self.path) or any(map(self.cache.distributes, found)):
                 for importer in self.importers_above():
-                    files += [importer, *self.reached(importer)]
-            files = [*dict.fromkeys(files)]
+                    self._reach_from(importer, found)
+            files = [*found]
             known = files if any(self._starts(path, files) for path in files) else []
             self.cache.files_with_ranks[self.path] = known
         return known
@@ -78,9 +78,20 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the programs of this file reach a node in one of their files."""
-        if self.path not in self.cache.program_reaches:
-            self.cache.program_reaches[self.path] = self._reach(self._files_with_ranks())
-        return self.cache.program_reaches[self.path].reaches(path, node)
+        known = self.cache.program_reaches.get(self.path)
+        if known is None:
+            # What a part of them reaches, they do, and it is a part of other files' programs, too.
+            parts = (self._largest_part(), self._files_with_ranks())
+            known = self.cache.program_reaches[self.path] = [*map(self._reach, parts)]
+        part, whole = known
+        return (part.holds(path) and part.reaches(path, node)) or whole.reaches(path, node)
+
+    def _largest_part(self) -> Sequence[Path]:
+        """The most that one of the other files of these programs imports, with that file."""
+        program = self._files_with_ranks()
+        others = (path for path in program if path != self.path)
+        start = max(others, key=lambda path: len(self.reached(path)), default=None)
+        return [start, *self.reached(start)] if start is not None else []
 
     def code_reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether code of this file, with any options, reaches a node in one that it imports."""
@@ -124,13 +135,11 @@ class ProgramFacts(ImportedValues, StartingPoints):
         """True if a program beside a configuration or above it reads a key: `opt["gpus"]`."""
         key = setting.encode()
         asks = re.compile(rb"""["']%b["']|\.%b\b""" % (key, key))
-        programs = (self.cache.file(p) for p in (*self.modules_above(), *self.modules_beside()))
+        programs = (self.cache.file(p) for p in self.modules_around() if p != self.path)
         return any(key in each.content and asks.search(each.content) for each in programs)
 
     def serves_ranks(self) -> bool:
         """True for a file that a program for several devices imports; it may read a setting."""
         is_code = self.path.suffix in (".py", ".ipynb")
-        programs = (
-            self.importers_above() if is_code else (*self.modules_above(), *self.modules_beside())
-        )
+        programs = self.importers_above() if is_code else self.modules_around()
         return any(map(self.cache.distributes, programs))

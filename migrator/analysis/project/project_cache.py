@@ -28,10 +28,12 @@ class ProjectCache:
         self.reader = reader
         self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
         self._files: dict[Path, File] = {}
+        self._inside: dict[Path, dict[str, Path]] = {}
         self.places = Places(self.file)
         self.imports: dict[Path, list[Path]] = {}
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.bases: dict[Path, list[Path]] = {}
+        self.usual_bases: dict[Path, list[Path]] = {}  # by folder
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
@@ -41,6 +43,7 @@ class ProjectCache:
         self.importers: dict[Path, list[Path]] = {}
         self.imported_beside: dict[Path, Set[Path]] = {}  # by folder
         self.modules_in: dict[Path, list[Path]] = {}  # by folder
+        self.modules_around: dict[Path, list[Path]] = {}  # by folder
         self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
         # Of programs for several devices, by one of their files, or for all:
         self.files_with_ranks: dict[Path, Sequence[Path]] = {}
@@ -48,7 +51,7 @@ class ProjectCache:
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
-        self.program_reaches: dict[Path, Reach] = {}  # by a file
+        self.program_reaches: dict[Path, Sequence[Reach]] = {}  # by a file
         self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:
@@ -59,6 +62,13 @@ class ProjectCache:
                 self._read[path] = File(content)
             self._files[path] = self._read[path]
         return self._files[path]
+
+    def inside(self, folder: Path, name: str) -> Path:
+        """`folder / name`, always the same object: to make and to compare paths is slow."""
+        known = self._inside.setdefault(folder, {})
+        if name not in known:
+            known[name] = folder / name
+        return known[name]
 
     def facts(self, path: Path) -> FileFacts | None:
         return self.file(path).facts

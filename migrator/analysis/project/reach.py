@@ -45,6 +45,7 @@ _ACCESSORS = ("setter", "getter", "deleter")
 _TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
 
 Key = tuple[Any, ...]
+Site = tuple[Place, ast.AST | None]
 
 
 class Reach:
@@ -72,22 +73,28 @@ class Reach:
         self._changed: list[Key] = []  # keys whose readers have to be evaluated again
         self._asking: list[Key] = []
         self._with_word: dict[str, list[Place]] = {}
+        self._sites: dict[str, Sequence[Site]] = {}
+        self._definitions: dict[str, Sequence[tuple[Place, ast.AST]]] = {}
         self._entries: dict[Place, bool] = {}
         self._starred = [place for place in self._order if place.may_bring_all]
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file is one of the program's."""
+        return path in self._by_path
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the program reaches a node in one of its files."""
         place = self._by_path.get(path)
         if place is None:
             return True
-        answer = self.is_live(place, node)
-        while self._changed:
-            for key in self._readers.pop(self._changed.pop(), ()):
+        # Reached code only grows: True is certain before all is known.
+        while not (answer := self.is_live(place, node)) and self._changed:
+            changed, self._changed = self._changed, []
+            for key in dict.fromkeys(k for c in changed for k in self._readers.pop(c, ())):
                 before = self._known[key]
                 after = self._known[key] = self._evaluated(key)
                 if after != before:
                     self._changed.append(key)
-            answer = self.is_live(place, node)
         return answer
 
     def ask(self, *key: Any) -> Any:
@@ -146,11 +153,16 @@ class Reach:
             self._with_word[name] = sorted(found, key=self._order.__getitem__)
         return self._with_word[name]
 
-    def sites(self, name: str, depth: int = 0) -> Iterator[tuple[Place, ast.AST | None]]:
+    def sites(self, name: str) -> Sequence[Site]:
         """Where a name is used, also under another name that an import gives it.
 
         None stands for a file that isn't Python.
         """
+        if name not in self._sites:
+            self._sites[name] = [*self._used(name)]
+        return self._sites[name]
+
+    def _used(self, name: str, depth: int = 0) -> Iterator[Site]:
         others: set[str] = set()
         for place in self.with_word(name):
             there = place.file.name_index
@@ -162,13 +174,17 @@ class Reach:
                     yield place, node
             others |= there.aliases.get(name, set()) - {name}
         for other in sorted(others) if depth < 3 else ():
-            yield from self.sites(other, depth + 1)
+            yield from self._used(other, depth + 1)
 
-    def definitions(self, name: str) -> Iterator[tuple[Place, ast.AST]]:
-        for place in self.with_word(name):
-            there = place.file.name_index
-            for node in there.definitions.get(name, ()) if there is not None else ():
-                yield place, node
+    def definitions(self, name: str) -> Sequence[tuple[Place, ast.AST]]:
+        if name not in self._definitions:
+            self._definitions[name] = [
+                (place, node)
+                for place in self.with_word(name)
+                if (there := place.file.name_index) is not None
+                for node in there.definitions.get(name, ())
+            ]
+        return self._definitions[name]
 
     # ---- functions, classes and methods ---------------------------------------------------------
 
