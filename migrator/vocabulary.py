@@ -144,7 +144,7 @@ class Vocabulary:
 
 # Imports, with what they have in parentheses, where comments may have some, too.
 _IMPORTS = re.compile(rb"import\b(?:[^\n(\\]++|\\[\s\S])*+(?:\((?:[^)#]++|#[^\n]*+)*+)?")
-STAR = re.compile(rb"\bimport\s*\*")
+STAR = re.compile(rb"import(?<=\bimport)\s*\*")  # letters first: fast
 _WORD = re.compile(rb"\w+")
 
 

@@ -142,11 +142,22 @@ def without_comment(text: str) -> str:
     return re.split(r"(?:^|(?<=\s))#", text, maxsplit=1)[0].rstrip()
 
 
+# One of these words, in lower case, is in each command of which `_key` says something.
+_OF_COMMANDS = (
+    "torch", "cuda", "gpu", "nvidia", "nvcc", "nvcr", "--nv", "nccl", "clone", "pip", "uv",
+    "poetry", "pdm", "xrt_", "horovod", "deepspeed", "mpi", "accelerate", "-g", "--device",
+    "fp16", "fp8", "tf32",
+)  # fmt: skip
+
+
 def command(text: str, done: Collection[str] = (), kept: Collection[str] = ()) -> str | None:
     """What a line of a script has to do with GPUs, if anything, beside what is `done` already.
 
     Of a command that is `kept`, or was rewritten, what stands beside its launcher is asked, too.
     """
+    lower = text.lower()
+    if not any(word in lower for word in _OF_COMMANDS):
+        return None
     if not text.startswith("#SBATCH"):
         text = "\n".join(map(without_comment, text.split("\n")))
     text = re.sub(r"\\\r?\n", " ", text)

@@ -13,6 +13,9 @@ _PART = re.compile(
 )
 
 
+_SPECIAL = re.compile(r"""[\s"'\\]""")  # what a shell takes out of a word
+
+
 class Word(NamedTuple):
     """The start, end and value of a word; an empty one ends a command."""
 
@@ -32,6 +35,8 @@ def quoted(word: str, mark: str = "'") -> str:
 
 
 def _unquoted(word: str) -> str:
+    if _SPECIAL.search(word) is None:
+        return word
     try:
         return "".join(shlex.split(word))
     except ValueError:

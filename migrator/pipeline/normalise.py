@@ -59,12 +59,25 @@ def _names_library(source: bytes, target: Target) -> bool:
     libraries = traces.foreign_libraries(target.traces.library)
     if not any(library.encode() in source for library in libraries):
         return False
-    try:
-        tree = ast.parse(python.decode(source).text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    return _names_one_of(source, tuple(libraries))
+
+
+@lru_cache(maxsize=512)  # asked for a file, and for those that import it
+def _names_one_of(source: bytes, libraries: tuple[str, ...]) -> bool:
+    tree = _tree(source)
+    if tree is None:
         return True
-    said = {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr)}  # docstrings
-    return any(_names_any(node, libraries) for node in ast.walk(tree) if node not in said)
+    nodes = [*ast.walk(tree)]
+    said = {node.value for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+    return any(_names_any(node, libraries) for node in nodes if node not in said)
+
+
+@lru_cache(maxsize=1)  # asked twice for a file
+def _tree(source: bytes) -> ast.Module | None:
+    try:
+        return ast.parse(python.decode(source).text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _migrated_for(source: bytes, target: Target) -> str | None:
@@ -81,11 +94,15 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
         lacks |= any(word.encode() in source for word in _foreign_set_ups(target))
     if not lacks and (not others or _is_own(source, target) or (not asked and b"cuda" in source)):
         return None  # at most, a branch for the other device
-    try:
-        tree = ast.parse(python.decode(source).text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    return _put_on(source, tuple(others), asks=bool(asked), lacks=lacks)
+
+
+@lru_cache(maxsize=512)
+def _put_on(source: bytes, others: tuple[str, ...], asks: bool, lacks: bool) -> str | None:
+    tree = _tree(source)
+    if tree is None:
         return None
-    used = accelerators.put_on(tree, others, asks=bool(asked))
+    used = accelerators.put_on(tree, others, asks=asks)
     if used is None and lacks:
         return others[0] if others else ""
     return used

@@ -153,17 +153,14 @@ def _keeps_on_cpu(names: Names, moved: Sequence[str | None]) -> bool:
         for name, values in attributes.items()
         if name not in moved and not all(map(names.qualified, filter(None, values)))
     }
-    for method in names.scopes:
-        parts = [*ast.walk(method)] if isinstance(method, ast.FunctionDef) else []
-        called = (n for part in parts if isinstance(part, ast.Call) for n in ast.walk(part.func))
-        if any(map(_speaks_of_cpu, parts)):
-            if any(isinstance(n, ast.Attribute) and n.attr in left for n in called):
-                return True
-    return False
-
-
-def _speaks_of_cpu(node: ast.AST) -> bool:
-    match node:
-        case ast.Constant(value="cpu") | ast.Attribute(attr="cpu" | "numpy"):
-            return True
-    return False
+    said = [node for node in names.all(ast.Constant) if node.value == "cpu"]
+    copied = [node for name in ("cpu", "numpy") for node in names.by_attribute.get(name, ())]
+    methods = {
+        around
+        for node in (*said, *copied)
+        for around in names.ancestors(node)
+        if isinstance(around, ast.FunctionDef)
+    }
+    parts = (part for method in methods for part in ast.walk(method))
+    called = (n for part in parts if isinstance(part, ast.Call) for n in ast.walk(part.func))
+    return any(isinstance(n, ast.Attribute) and n.attr in left for n in called)

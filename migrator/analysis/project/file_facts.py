@@ -80,7 +80,8 @@ class File:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self._has_word: dict[re.Pattern[str], bool] = {}
+        self._has: dict[Tokens, bool] = {}
+        self._may_define: dict[str, bool] = {}
 
     @cached_property
     def parsed(self) -> accelerators.Parsed | None:
@@ -104,11 +105,11 @@ class File:
         """All names that may occur in it."""
         return frozenset(_WORD.findall(self.content.decode("utf-8", "replace")))
 
-    def has_word(self, pattern: re.Pattern[str]) -> bool:
-        """Whether one of these names fits."""
-        if pattern not in self._has_word:
-            self._has_word[pattern] = any(map(pattern.fullmatch, self.words))
-        return self._has_word[pattern]
+    def has(self, tokens: Tokens) -> bool:
+        """Whether one of these words occurs in it."""
+        if tokens not in self._has:
+            self._has[tokens] = tokens.are_in(self.content)
+        return self._has[tokens]
 
     @cached_property
     def name_index(self) -> NameIndex | None:
@@ -133,7 +134,17 @@ class File:
 
     def may_lend(self, name: str) -> bool:
         """A cheap test: False if no import of this file brings a name, for others to take."""
-        return name.encode() in self._imported or bool(STAR.search(self.content))
+        return self._has_star or name.encode() in self._imported
+
+    @cached_property
+    def _has_star(self) -> bool:
+        return STAR.search(self.content) is not None
+
+    def may_define(self, name: str) -> bool:
+        """A cheap test: False if it has no class with such a method or property."""
+        if name not in self._may_define:
+            self._may_define[name] = b"class" in self.content and name.encode() in self.content
+        return self._may_define[name]
 
     @property
     def is_of_package(self) -> bool:
@@ -142,7 +153,8 @@ class File:
 
     @cached_property
     def has_main_guard(self) -> bool:
-        if not _MAY_GUARD.search(self.content) or self.tree is None:
+        may_have = b"__name__" in self.content and _MAY_GUARD.search(self.content)
+        if not may_have or self.tree is None:
             return False
         return any(map(is_main_guard, self.tree.body))
 

@@ -112,6 +112,6 @@ class ImportedValues(ImportGraph):
         """The files that this one imports, directly or not, with a class with this attribute."""
         for path in self.reached():
             file = self.cache.file(path)
-            if b"class" in file.content and attribute.encode() in file.content:
-                if file.facts is not None and attribute in file.facts.names.owners:
+            if file.may_define(attribute) and file.facts is not None:
+                if attribute in file.facts.names.owners:
                     yield path, file.facts

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import cached_property
+from itertools import chain
 
 from migrator.analysis import hints
 from migrator.analysis.ranks.launched import Launched
@@ -214,7 +215,8 @@ class Ranks:
         """Numbers of ranks that undo a sum over ranks, or count each rank's contribution."""
         found: set[ast.AST] = set()
         gathering = {self.names.function(call) for call in self.gathers()}
-        for node in self.names.order:
+        every = self.names.all
+        for node in chain(every(ast.BinOp), every(ast.AugAssign), every(ast.Call)):
             match node:
                 case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
                     self._undo(left, right, found)

@@ -12,6 +12,11 @@ Node = TypeVar("Node", bound=ast.AST)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BINDING = frozenset({
+    ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.NamedExpr,
+    ast.For, ast.AsyncFor, ast.withitem, ast.ExceptHandler, ast.Global, ast.Nonlocal, ast.MatchAs,
+    ast.MatchStar,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +101,16 @@ class Scopes:
                 if child is not None:
                     self._visit(child, node, inner)
             return
-        self._bind(node, scope)
-        for child in children(node):
-            self._visit(child, node, scope)
+        if kind in _BINDING:
+            self._bind(node, scope)
+        for name in _HOLDING.get(kind) or _fields(kind):
+            value = getattr(node, name, None)  # like `children`, without a generator for each node
+            if isinstance(value, list):
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self._visit(item, node, scope)
+            elif isinstance(value, ast.AST):
+                self._visit(value, node, scope)
 
     def _open(self, node: ast.AST, scope: Scope) -> Scope:
         self.scopes[node] = inner = Scope(node, scope)
@@ -135,6 +147,7 @@ class Scopes:
             self._visit(child, node, inner)
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:
+        """Bind what a node of these classes (`_BINDING`) binds."""
         match node:
             case ast.Import():
                 self.imports.append(node)
@@ -287,9 +300,7 @@ class Scopes:
 def children(node: ast.AST) -> Iterator[ast.AST]:
     """A node's children, except those that carry no meaning by themselves: `Load()`, `Add()`."""
     kind = type(node)
-    if kind not in _HOLDING:
-        _HOLDING[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
-    for name in _HOLDING[kind]:
+    for name in _HOLDING.get(kind) or _fields(kind):
         value = getattr(node, name, None)
         if isinstance(value, ast.AST):
             yield value
@@ -299,7 +310,14 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
                     yield item
 
 
-_HOLDING: dict[type, tuple[str, ...]] = {}  # by type of node: the fields that may hold nodes
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a class of nodes that may hold nodes."""
+    if kind not in _HOLDING:
+        _HOLDING[kind] = tuple(name for name in kind._fields if name not in _PLAIN)
+    return _HOLDING[kind]
+
+
+_HOLDING: dict[type, tuple[str, ...]] = {}
 _PLAIN = frozenset({
     "ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "type_comment",
     "type_ignores", "conversion", "simple", "is_async", "kwd_attrs",

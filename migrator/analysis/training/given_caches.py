@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from migrator.analysis.syntax.names import Names, argument, dotted
 from migrator.analysis.syntax.once import once_in
@@ -97,7 +98,12 @@ class _Reader:
         self._choice, self._given = choice, given
         self._end = choice.end_lineno or choice.lineno
         self._unpacked: ast.Name | None = None
-        self._nodes = [n for n in names.order if names.function(n) is function]
+
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        """The nodes of the function itself, in order."""
+        names = self._names
+        return [node for node in names.order if names.function(node) is self._function]
 
     def read(self) -> GivenCache | None:
         joins = self._joins()

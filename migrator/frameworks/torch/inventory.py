@@ -30,9 +30,10 @@ from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
+from migrator.frameworks.torch.prefilter import DEVICES
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.strings import VISIBLE, strings
-from migrator.frameworks.torch.told import told_to_accelerate
+from migrator.frameworks.torch.told import VARIABLES, told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
 from migrator.vocabulary import Vocabulary
 
@@ -58,9 +59,12 @@ def find(
     `package` is the package of the file, to which relative imports refer.
     """
     part_of_found: set[ast.AST] = set()
-    marked = {node: (kind, key) for kind, key, node in _generation(names, flow, project)}
+    marked: dict[ast.AST, tuple[str, str]] = {}
+    undone: set[ast.AST] = set()
+    if vocabulary is not DEVICES:
+        marked = {node: (kind, key) for kind, key, node in _generation(names, flow, project)}
+        undone = _undone(names, ranks or Ranks(names, flow))
     docstrings = _docstrings(names)
-    undone = _undone(names, ranks or Ranks(names, flow))
     rungs = ladders(names, flow)
     classes = LibraryClasses(names, project)
     for node in names.order:
@@ -68,13 +72,9 @@ def find(
             yield Construct("ranks", "undone", node)
         if node in rungs:
             yield Construct("ladder", "device", node)
-        if isinstance(node, ast.Import | ast.ImportFrom) and vocabulary.own:
-            yield from own_imports(names, node, vocabulary, package)
         if classes.spoken_of:
             yield from of_trainers(classes, node)
-        if isinstance(node, ast.Constant) and not classes.take_settings:
-            yield from told_to_accelerate(names, node)
-        match node:
+        match node:  # the most frequent first
             case ast.Name() if not isinstance(node.ctx, ast.Load):
                 continue
             case ast.Attribute() | ast.Name():
@@ -90,16 +90,22 @@ def find(
                     if construct.kind != "method" and isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     yield construct
-            case ast.Constant(value=str()):
+            case ast.Constant(value=str(text)):
+                if text in VARIABLES and not classes.take_settings:
+                    yield from told_to_accelerate(names, node)
                 if node not in docstrings:
                     yield from strings(names, node, vocabulary)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
+            case ast.Import() | ast.ImportFrom():
+                if vocabulary.own:
+                    yield from own_imports(names, node, vocabulary, package)
+                yield from _of_import(names, node, vocabulary)
             case ast.stmt():
-                yield from _of_statement(names, node, vocabulary)
-            case ast.expr():
+                yield from _of_statement(names, node)
+            case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary)
 
 
@@ -128,6 +134,9 @@ def _generation(
     told = [*windows(hot)]
     if told and (passes or (project is not None and project.writes_caches())):
         yield from (("cache", "position", each.node) for each in told)
+
+
+_EXPRESSIONS = (ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript)
 
 
 def _of_expression(
@@ -169,14 +178,20 @@ def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
     return False
 
 
-def _of_statement(names: Names, node: ast.stmt, vocabulary: Vocabulary) -> Iterator[Construct]:
-    """The constructs that a statement itself is, without its parts."""
+def _of_statement(names: Names, node: ast.stmt) -> Iterator[Construct]:
+    """The constructs that a statement other than an import itself is, without its parts."""
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):
                 yield Construct("keyword", key, node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
+
+
+def _of_import(
+    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary
+) -> Iterator[Construct]:
+    match node:
         case ast.Import():
             for alias in node.names:
                 yield from library_of(alias, [alias.name])

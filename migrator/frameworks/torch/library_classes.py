@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.names import Binding, Names, choices
+from migrator.analysis.tokens import Tokens
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts
@@ -40,6 +41,11 @@ _TAKES_SETTINGS = re.compile(
     r"|notebook_launcher"
     r"|LightningCLI|HfArgumentParser|trl"
 )
+_MAY_TAKE_SETTINGS = Tokens(  # the same in the text of a file
+    rb"Trainer\b", rb"TrainingArguments\b", rb"\bAccelerator\b", rb"\bAcceleratorState\b",
+    rb"\bPartialState\b", rb"\bFabric\b", rb"\bnotebook_launcher\b", rb"\bLightningCLI\b",
+    rb"\bHfArgumentParser\b", rb"\btrl\b",
+)  # fmt: skip
 _CLASS = re.compile("|".join(f"(?P<{kind}>{names})" for kind, names in _KINDS.items()))
 _DEEPEST = 8
 
@@ -78,7 +84,7 @@ class LibraryClasses:
         if self.project is None:
             return False
         files = (*self.project.reached(), *self.project.importers_above())
-        return any(self.project.cache.file(path).has_word(_TAKES_SETTINGS) for path in files)
+        return any(self.project.cache.file(path).has(_MAY_TAKE_SETTINGS) for path in files)
 
     def made_by(self, function: ast.expr, depth: int = 0) -> Meaning | None:
         """What a call of an expression creates, None if it isn't a class of such a library."""

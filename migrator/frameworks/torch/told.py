@@ -22,7 +22,7 @@ GPU_OPTIMIZERS = ("8bit", "bnb", "paged", "apex")
 _SWITCHES = ("fp16", "fp16_full_eval", "tf32", "torch_compile", "use_liger_kernel")
 _LIGHTNING = ("accelerator", "precision")
 # Environment variables that accelerate reads.
-_VARIABLES = {
+VARIABLES = {
     "ACCELERATE_MIXED_PRECISION": "mixed_precision",
     "ACCELERATE_DYNAMO_BACKEND": "dynamo_backend",
     "ACCELERATE_USE_DEEPSPEED": "deepspeed",
@@ -128,10 +128,10 @@ def _sets(function: ast.expr) -> bool:
     return (dotted(function) or "").rpartition(".")[2] in ("setattr", "__setattr__")
 
 
-def told_to_accelerate(names: Names, node: ast.AST) -> Iterator[Construct]:
-    """Environment variables for accelerate, in a file that doesn't import it."""
+def told_to_accelerate(names: Names, node: ast.Constant) -> Iterator[Construct]:
+    """One of the `VARIABLES` for accelerate, in a file that doesn't import it."""
     above = names.parents.get(node)
-    if isinstance(node, ast.Constant) and node.value in _VARIABLES and above is not None:
+    if above is not None:
         whole = names.parents[above] if isinstance(above, ast.Subscript) else above
         for at, key, value, _ in _said(names, whole):
             if key == node.value:
@@ -175,9 +175,9 @@ def _is_asked(names: Names, use: ast.expr) -> bool:
 
 def _told(at: ast.AST, key: str, value: ast.expr, unknown: bool = False) -> Iterator[Construct]:
     key = key.rpartition(".")[2]  # {"trainer.precision": 16}
-    if key not in SETTINGS and key not in _LIGHTNING and key not in _VARIABLES:
+    if key not in SETTINGS and key not in _LIGHTNING and key not in VARIABLES:
         return
-    if says_gpu(_VARIABLES.get(key, key), value, unknown):
+    if says_gpu(VARIABLES.get(key, key), value, unknown):
         yield Construct("lightning" if key in _LIGHTNING else "trainer", "told elsewhere", at)
 
 
