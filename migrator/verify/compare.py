@@ -8,7 +8,7 @@ different rounding; ``units`` by dtype; ``pairs``, each with the names of two te
 * ``stated``: ``atol``, ``rtol``, ``max_mismatch``, ``nonfinite``, ``any_width`` of an app.toml.
 * Measured: ``roundings``, the tensor's names in these runs, or null; ``rounded``, see
   ``_measured``; ``factor`` of the tolerance and ``growth`` of its unit (default 1); ``few`` and
-  ``one_of``, see ``_without_few``; ``moved`` and ``gain``, see ``_movement``; ``start``, the
+  ``one_of``, see ``_few``; ``moved``, ``gain`` and ``steps``, see ``_movement``; ``start``, the
   golden's tensor with the first values;
   ``infinite``, the golden's tensor whose Inf may stay; ``among``, a name shared by tensors that are
   judged by the largest of them, because one alone may be zero except for rounding; ``decided``, the
@@ -199,12 +199,15 @@ class Comparison:
         hide it. Elements that rounding flips may also not move at all, or as far as others.
         Left out are weights of which rounding flips more than half, such as a bias before
         BatchNorm, all weights where its effect is not known, and BatchNorm's statistics.
-        ``mean``: how far rounding moved ``want``, in the worst of the ``others``.
+        ``mean``: how far rounding moved ``want``, in the worst of the ``others``. Elements that may
+        be off by more, see `_few`, count as flipped after several ``steps``.
         """
         statistic = pair["golden"].rpartition(".")[2].startswith("running_")
         if not pair.get("moved") or start is None or not others or statistic:
             return 0.0, None
-        moved, flips = root_mean_square(want - start), pair["gain"] * mean
+        moved = root_mean_square(want - start)
+        few = _few(pair, want.size) if pair["steps"] > 1 else 0  # one step turned is as long
+        flips = float(np.hypot(pair["gain"] * mean, 2 * moved * (few / want.size) ** 0.5))
         if not moved or flips > moved:
             return 0.0, None
         spread = max(abs(root_mean_square(again - start) - moved) for again in others)
@@ -228,7 +231,7 @@ class Comparison:
         return float(np.sqrt(magnitude(self.golden.read(variance))))
 
     def _without_few(self, pair: dict[str, Any], want: Any, off: Any, start: Any) -> Any:
-        """A weight's differences without the largest: a share ``few``, or one of ``one_of``.
+        """A weight's differences without the largest, see `_few`.
 
         If a gradient is zero except for rounding, an optimizer that divides by its size makes a
         whole step, up or down. So the differences left out may be at most twice the distance from
@@ -236,7 +239,7 @@ class Comparison:
         """
         if not pair.get("few"):
             return off
-        number = max(int(pair["few"] * off.size), int(off.size >= pair["one_of"]))
+        number = _few(pair, off.size)
         most = magnitude(want) if start is None else 2 * magnitude(want - start)
         if number == 0 or magnitude(off) > _ROUNDED_UP * most:
             return off
@@ -248,6 +251,12 @@ class Comparison:
             for file, name in zip(self.roundings, pair["roundings"], strict=True)
             if name in file.header and file.header[name]["shape"] == list(shape)
         ]
+
+
+def _few(pair: dict[str, Any], size: int) -> int:
+    """How many elements may be off by more: a share; one, if that is ``one_of`` or more."""
+    expected = pair["few"] * size
+    return max(int(expected), int(expected >= pair["one_of"]))
 
 
 def word(dtype: str) -> str:

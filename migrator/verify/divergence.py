@@ -14,13 +14,12 @@ from typing import Any
 
 from . import stepping
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
-from .growth import Events, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
+from .growth import Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors
 from .tolerances import (
     DECIDED,
-    FEW,
     KINDS,
     LOST,
     MOVED,
@@ -51,7 +50,7 @@ class _Pairs:
         run: str,
         start: str | None = None,
         growth: float = 1.0,
-        gain: float = ROUNDED,
+        gain: Gain = Gain(),  # noqa: B008
         **about: Any,
     ) -> None:
         """``start``: the tensor of the golden that it was at first; Inf that the program itself put
@@ -59,13 +58,13 @@ class _Pairs:
         is_trained = about["kind"] in ("weights", "end", "file") or (
             about["kind"] == "start" and about["step"] > 0
         )
-        few = FEW if is_trained else 0.0
         given = about["kind"] in ("start", "input", "buffers")
         kept = about["kind"] == "file" and start is None  # like Lightning's best score
         infinite = golden if given or kept else start
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
-               "start": start, "growth": growth, "few": few, "one_of": ONE_OF,
-               "moved": MOVED * is_trained, "rounded": gain, "gain": gain / ROUNDED,
+               "start": start, "growth": growth, "few": gain.few * is_trained, "one_of": ONE_OF,
+               "moved": MOVED * is_trained, "rounded": gain.times,
+               "gain": gain.times / ROUNDED, "steps": about["step"],
                "decided": DECIDED * (about["kind"] == "output"),
                "one_of_decisions": ONE_OF_DECISIONS}  # fmt: skip
         self.keys.append(key)

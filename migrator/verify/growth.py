@@ -6,11 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import accumulate
+from operator import or_
 from typing import Any
 
 from .findings import moved_by_rounding
 from .tolerances import (
+    FEW,
     GROWN,
     OWN_NORM,
     ROUNDED,
@@ -57,26 +60,38 @@ def unit_of_norm(unit: float, norm: float, whole: float) -> float:
     return unit * max(OWN_NORM * norm, whole)
 
 
+@dataclass(frozen=True)
+class Gain:
+    """For a weight: ``times`` the effect of rounding is allowed, and for the share ``few`` of its
+    elements a step in the other direction."""
+
+    times: float = ROUNDED
+    few: float = FEW
+
+    def __or__(self, other: Gain) -> Gain:
+        return Gain(max(self.times, other.times), max(self.few, other.few))
+
+
 @dataclass
 class Gains:
-    """For each weight, how many times the effect of rounding is allowed.
+    """What is allowed for each weight, after each step of its optimizer.
 
     A gradient may differ by its unit, which is more than rounding moved it. The optimizer amplifies
     that difference as it amplified rounding: little for SGD, a lot for Adam, which divides by the
-    size of the gradient.
+    size of the gradient. It turns the steps of elements whose gradient is smaller than the unit.
     """
 
-    steps: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    steps: dict[str, list[tuple[int, Gain]]] = field(default_factory=lambda: defaultdict(list))
 
-    def until(self, name: str, step: int) -> float:
+    def until(self, name: str, step: int) -> Gain:
         """After the given number of optimizer steps."""
-        return max((gain for at, gain in self.steps.get(name, ()) if at < step), default=ROUNDED)
+        return reduce(or_, (gain for at, gain in self.steps.get(name, ()) if at < step), Gain())
 
-    def of_file(self, path: str, step: int) -> float:
+    def of_file(self, path: str, step: int) -> Gain:
         """For a tensor in a file, if it has the name of a parameter."""
         names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
         inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
-        return max((self.until(name, step) for name in names or inner), default=ROUNDED)
+        return reduce(or_, (self.until(name, step) for name in names or inner), Gain())
 
 
 def gains_of(
@@ -94,7 +109,9 @@ def gains_of(
             allowed = grown[event["step"]] * unit_of_norm(unit, norm, whole)
             moved = max(moved_by_rounding(norm, again), ULP * norm)
             if again and moved:
-                found.steps[name].append((event["step"], max(ROUNDED, allowed / moved)))
+                few = min(unit * whole / norm, 1.0) if norm else 1.0
+                gain = Gain(max(ROUNDED, allowed / moved), max(FEW, few))
+                found.steps[name].append((event["step"], gain))
     return found
 
 
