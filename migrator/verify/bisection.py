@@ -225,7 +225,7 @@ def locate(
     search = _Search(theirs, ours, theirs.pairs(ours))
     keys: list[dict[str, Any]] = []
     checks = list(_checks(search, again, keys))
-    tolerances = Tolerances(tf32=bool(golden.machine.get("tf32")))
+    tolerances = Tolerances(tf32=any(r.machine.get("tf32") for r in (golden, *rounded)))
     rows = compare_tensors(
         golden.path, run.path, keys, python, folder, [r.path for r in rounded], tolerances.units
     )

@@ -38,6 +38,12 @@ class ScriptGolden:
     source: str
     commit: str | None = None  # the git commit with this source
 
+    @property
+    def tf32(self) -> bool:
+        """Whether it has products in TF32. Those of convolutions that are called as functions are
+        only seen in runs with different rounding."""
+        return any(recording.machine["tf32"] for recording in (self.first, *self.rounded))
+
 
 def keep(
     output: Path,

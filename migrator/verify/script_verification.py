@@ -139,7 +139,8 @@ def _begun(
             else "it makes no process group: it ran once, and --devices changed nothing"
         )
     notes += notes_on_quick(first, settings)
-    tolerances = replace(result.tolerances, tf32=bool(first.machine["tf32"]))
+    in_tf32 = known.tf32 if known else bool(first.machine["tf32"])
+    tolerances = replace(result.tolerances, tf32=in_tf32)
     if tolerances.tf32:
         notes.append("the golden's float32 products are in TF32: tolerances are its own")
     beginning = _BEGINNING if known else time.monotonic() - start - first.seconds

@@ -70,6 +70,7 @@ class Rounding(TorchFunctionMode):
         self.drawn = {drawn.device: drawn}
         self.places = random.Random(number)
         self.layers = 0  # running layers of torch: functions they call belong to them
+        self.convolves = False  # whether the program has called a convolution, for its device
 
     def install(self) -> None:
         """Start, for the rest of the process."""
@@ -122,6 +123,7 @@ class Rounding(TorchFunctionMode):
             args = self.moved(args[0], False, False), *args[1:]
         output = function(*args, **kwargs)
         convolves = function in _CONVOLVING
+        self.convolves |= convolves and not self._is_of_host(output)
         multiplies = convolves or function in _MULTIPLYING
         if self.layers or not (multiplies or function in _OTHERS) or "out" in kwargs:
             return output

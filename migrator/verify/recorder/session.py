@@ -39,6 +39,7 @@ class Session:
         self.failed = 0.0  # time of that
         self.runtime: str | None = None
         self.stood_in: Iterable[str] = ()  # computations outside of torch
+        self.rounding: rounding.Rounding | None = None
         output.mkdir(parents=True, exist_ok=True)
 
     # ---- before the program ------------------------------------------------------------------
@@ -72,7 +73,8 @@ class Session:
         self.watch: Any = ranks.PerThread(watch) if threads else watch
         randomness.install(self.random)
         if spec["rounding"]:
-            rounding.Rounding(spec["rounding"], stand_in).install()
+            self.rounding = rounding.Rounding(spec["rounding"], stand_in)
+            self.rounding.install()
         self.watch.install(spec["closely"], counting=spec["focus"] is None)
         compiled.follow(self.watch)
         self.focus = None if spec["focus"] is None else Trace(self.watch, spec["focus"])
@@ -138,6 +140,7 @@ class Session:
 
     def _write(self, ended: str, seconds: float, at: float, written: list[dict[str, Any]]) -> None:
         watch, random = self.watch, self.random
+        called = self.rounding is not None and self.rounding.convolves
         table = {
             "ended": ended,
             "ended_at": at,
@@ -153,7 +156,7 @@ class Session:
             },
             "steps": watch.step,
             "migrated": self.runtime is not None,
-            "machine": files.machine(watch.convolves),
+            "machine": files.machine(called or watch.convolves),
             "processes": self.children.started,
             "outside": self.outside.written,
             "devices": sorted(watch.devices),
@@ -174,6 +177,7 @@ class Thread(Session):
     def __init__(self, of: Session, rank: int) -> None:
         super().__init__(of.spec, ranks.folder(of.output, rank), rank)
         self.rank, self.runtime, self.focus = rank, of.runtime, None
+        self.rounding = of.rounding
         self.children, self.outside = of.children, of.outside
         self.watch = self._watch(self.output)
         self.watch.closely = of.watch.closely
