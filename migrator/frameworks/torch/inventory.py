@@ -54,16 +54,12 @@ def find(
     """All GPU constructs of a file, in source order, outer before inner.
 
     `vocabulary` are the names that count: those of the rules, or `DEVICES` to find out only
-    what kind of program it is.
-
-    `package` is the package of the file, to which relative imports refer.
+    what kind of program it is. `package` is what relative imports refer to.
     """
     part_of_found: set[ast.AST] = set()
-    marked: dict[ast.AST, tuple[str, str]] = {}
-    undone: set[ast.AST] = set()
-    if vocabulary is not DEVICES:
-        marked = {node: (kind, key) for kind, key, node in _generation(names, flow, project)}
-        undone = _undone(names, ranks or Ranks(names, flow))
+    of_rules = vocabulary is not DEVICES
+    marked = dict(_generation(names, flow, project)) if of_rules else {}
+    undone = _undone(names, ranks or Ranks(names, flow)) if of_rules else set()
     docstrings = _docstrings(names)
     rungs = ladders(names, flow)
     classes = LibraryClasses(names, project)
@@ -100,9 +96,7 @@ def find(
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
-                if vocabulary.own:
-                    yield from own_imports(names, node, vocabulary, package)
-                yield from _of_import(names, node, vocabulary)
+                yield from _of_import(names, node, vocabulary, package)
             case ast.stmt():
                 yield from _of_statement(names, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
@@ -111,29 +105,30 @@ def find(
 
 def _generation(
     names: Names, flow: Flow, project: ProjectFacts | None
-) -> Iterator[tuple[str, str, ast.AST]]:
-    """Loops that train nothing, and text generation token by token, by kind and key."""
+) -> Iterator[tuple[ast.AST, tuple[str, str]]]:
+    """Loops that train nothing, and text generation token by token, with their kind and key."""
     hot = Hot(names, flow)
     for evaluating in hot.evaluations:
         if brings_batches(flow, evaluating.iter):
-            yield "loop", "with gradients", evaluating
+            yield evaluating, ("loop", "with gradients")
     for loop in rounds_without_gradients(names, flow):
-        yield "loop", "without gradients", loop
+        yield loop, ("loop", "without gradients")
         tokens = token_loop(names, flow, loop)
         if tokens is not None:
-            yield "loop", "growing tokens", tokens.joined.value
+            yield tokens.joined.value, ("loop", "growing tokens")
         elif (kept := collecting_loop(names, flow, loop)) is not None:
-            yield "loop", "collected tokens", kept.joined.value
+            yield kept.joined.value, ("loop", "collected tokens")
     for grown in grown_caches(names, names.tree)[:1]:
-        yield "cache", "grown", grown.caches[0].joined.value
+        yield grown.caches[0].joined.value, ("cache", "grown")
     for given in given_caches(names, names.tree):
-        yield "cache", "given", given.joins[0].call
+        yield given.joins[0].call, ("cache", "given")
     passes = kv_passes(names, names.tree)
     if passes:
-        yield "cache", "written", next(m.attention.cache.node for m in passes if m.attention)
+        first = next(m.attention for m in passes if m.attention)
+        yield first.cache.node, ("cache", "written")
     told = [*windows(hot)]
     if told and (passes or (project is not None and project.writes_caches())):
-        yield from (("cache", "position", each.node) for each in told)
+        yield from ((each.node, ("cache", "position")) for each in told)
 
 
 _EXPRESSIONS = (ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript)
@@ -189,8 +184,10 @@ def _of_statement(names: Names, node: ast.stmt) -> Iterator[Construct]:
 
 
 def _of_import(
-    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary
+    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary, package: str
 ) -> Iterator[Construct]:
+    if vocabulary.own:
+        yield from own_imports(names, node, vocabulary, package)
     match node:
         case ast.Import():
             for alias in node.names:
