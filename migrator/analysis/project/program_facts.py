@@ -17,6 +17,8 @@ from migrator.analysis.project.starting_points import StartingPoints
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import RPC
 
+_KEPT = 32  # programs of which is known what they reach: a megabyte or two each
+
 
 class ProgramFacts(ImportedValues, StartingPoints):
     """The ranks of the programs that one file is a part of."""
@@ -78,12 +80,11 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def reaches(self, path: Path, node: ast.AST) -> bool:
         """Whether the programs of this file reach a node in one of their files."""
-        known = self.cache.program_reaches.get(self.path)
-        if known is None:
+        if self.cache.last_reaches is None or self.cache.last_reaches[0] != self.path:
             # What a part of them reaches, they do, and it is a part of other files' programs, too.
-            parts = (self._largest_part(), self._files_with_ranks())
-            known = self.cache.program_reaches[self.path] = [*map(self._reach, parts)]
-        part, whole = known
+            parts = self._reach(self._largest_part()), self._reach(self._files_with_ranks())
+            self.cache.last_reaches = self.path, *parts
+        _, part, whole = self.cache.last_reaches
         return (part.holds(path) and part.reaches(path, node)) or whole.reaches(path, node)
 
     def _largest_part(self) -> Sequence[Path]:
@@ -110,14 +111,16 @@ class ProgramFacts(ImportedValues, StartingPoints):
         file = self.cache.file
         files = [p for p in files if p == self.path or not is_test(p, file(p).content)]
         asked = frozenset(files)
-        if asked not in self.cache.reaches:
-            self.cache.reaches[asked] = Reach(
-                files,
-                self.cache.places,
-                lambda path: self.of(path).is_started(),
-                lambda path, name: self.of(path).holds(name),
-            )
-        return self.cache.reaches[asked]
+        known = self.cache.reaches.pop(asked, None) or Reach(
+            files,
+            self.cache.places,
+            lambda path: self.of(path).is_started(),
+            lambda path, name: self.of(path).holds(name),
+        )
+        self.cache.reaches[asked] = known  # the last one that was asked
+        if len(self.cache.reaches) > _KEPT:
+            self.cache.reaches.pop(next(iter(self.cache.reaches))).forget()
+        return known
 
     def obstacle(self, path: Path, ranks: Ranks) -> tuple[int, str] | None:
         """What keeps one process from replacing the ranks, in one file of a program."""

@@ -51,7 +51,7 @@ class ProjectCache:
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
-        self.program_reaches: dict[Path, Sequence[Reach]] = {}  # by a file
+        self.last_reaches: tuple[Path, Reach, Reach] | None = None  # of a file's programs
         self.code_reaches: dict[Path, Reach] = {}
 
     def file(self, path: Path) -> File:

@@ -97,6 +97,13 @@ class Reach:
                     self._changed.append(key)
         return answer
 
+    def forget(self) -> None:
+        """Drop what is known. It is found again if it is asked for."""
+        for known in (self._known, self._readers, self._with_word, self._sites, self._definitions):
+            known.clear()
+        self._changed.clear()
+        self.defaults = Defaults(self)
+
     def ask(self, *key: Any) -> Any:
         """What is known so far: reached code, and possible values, only grow."""
         if key not in self._known:
