@@ -29,10 +29,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(project: Path) -> tuple[set[str], set[str]]:
     """The names in the source archive, below its folder, and in the wheel."""
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD], cwd=project, check=True, capture_output=True, text=True
-    )
-    assert "Warning" not in done.stdout + done.stderr
+    subprocess.run([sys.executable, "-c", BUILD], cwd=project, check=True, capture_output=True)
     (archive,), (wheel,) = (list((project / "dist").glob(end)) for end in ("*.tar.gz", "*.whl"))
     with tarfile.open(archive) as tar, zipfile.ZipFile(wheel) as found:
         source = {name.partition("/")[2] for name in tar.getnames()}
