@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -65,6 +66,12 @@ class Range:
     def __str__(self) -> str:
         cell = f"cell {self.cell}:" if self.cell else ""
         return f"{cell}{self.line}:{self.column}"
+
+
+def first_of(words: Sequence[str], most: int) -> str:
+    """The first of several, and how many are left: "a, b and 3 more"."""
+    rest = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + rest
 
 
 START = Range(1, 1, 1, 1)

@@ -11,6 +11,7 @@ import click
 from migrator.cli.progress import Progress
 from migrator.cli.values import paths as offered_paths
 from migrator.config import Config, common, load
+from migrator.diagnostics import first_of
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console, line, shown
 
@@ -71,9 +72,8 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
         )  # fmt: skip
     out.print(table)
     for each in elsewhere if programs else ():
-        named = ", ".join(map(shown, each.with_constructs[:_NAMED]))
-        more = len(each.with_constructs) - _NAMED
-        out.print(line(f"{_BESIDE}: {named}{f' and {more} more' if more > 0 else ''}"))
+        named = first_of([*map(shown, each.with_constructs)], _NAMED)
+        out.print(line(f"{_BESIDE}: {named}"))
 
 
 def _take(assessment: Assessment) -> str:

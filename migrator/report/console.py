@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity
+from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity, first_of
 from migrator.idle.summary import summary
 from migrator.registry import registry
 from migrator.report.diff import unified
@@ -133,9 +133,8 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
     if len(more) > _MANY:
         said.append(f"and {counted(len(more) - _MANY, 'more line')}")
     if len(program.files) > 1:
-        named = ", ".join(map(str, program.files[:2]))
-        rest = f" and {len(program.files) - 2} more" if len(program.files) > 2 else ""
-        said.append(f"a program is migrated with all its files, or not at all: {named}{rest}")
+        named = first_of([*map(str, program.files)], 2)
+        said.append(f"a program is migrated with all its files, or not at all: {named}")
     for text in filter(None, (*said, furthest)):
         console.print(line((f"    {text}", "dim")), soft_wrap=True)
 
@@ -164,8 +163,7 @@ def _section(
             _reason(console, path, code, message, diagnostics, brief)
         if len(elsewhere) > 1:
             others = [str(other) for other in elsewhere if other != path]
-            more = f" and {len(others) - 2} more" if len(others) > 2 else ""
-            text = f"    and the same in {', '.join(others[:2])}{more}"
+            text = f"    and the same in {first_of(others, 2)}"
             console.print(line((text, "dim")), soft_wrap=True)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from migrator import __version__
-from migrator.diagnostics import Safety
+from migrator.diagnostics import Safety, first_of
 from migrator.report.markup import Page, changed, code, prose
 from migrator.report.statistics import counted
 from migrator.report.terminal import line
@@ -81,9 +81,8 @@ def show(review: Review, out: Console, *, verbose: bool = False) -> None:
             _made(review, out)
         out.print()
     if review.others:
-        names = ", ".join(review.others[:5])
-        more = f" and {len(review.others) - 5} more" if len(review.others) > 5 else ""
-        out.print(line((f"Not reviewed: {names}{more}", "dim")), soft_wrap=True)
+        names = first_of(review.others, 5)
+        out.print(line((f"Not reviewed: {names}", "dim")), soft_wrap=True)
     for error in review.errors:
         out.print(line(("error  ", "red"), error), soft_wrap=True)
     out.print(Text(_summary(review), "bold"), soft_wrap=True)
@@ -193,9 +192,8 @@ def markdown(review: Review) -> str:
     errors = [f"* {prose(error)}" for error in review.errors]
     blocks = [title, "\n".join(rows), *(["\n".join(errors[:20])] if errors else [])]
     if review.others:
-        names = ", ".join(code(name) for name in review.others[:10])
-        more = f" and {len(review.others) - 10} more" if len(review.others) > 10 else ""
-        blocks.append(f"Not reviewed: {names}{more}.")
+        names = first_of([*map(code, review.others)], 10)
+        blocks.append(f"Not reviewed: {names}.")
     page = Page(blocks)
     for kind in Kind:
         found = _sorted(review, kind)

@@ -11,6 +11,7 @@ from migrator.analysis.syntax.names import dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import following, is_model, is_optimizer_step, is_scaler
 from migrator.analysis.values.kinds import Kind
+from migrator.diagnostics import first_of
 from migrator.steps.blocks import block_of, counter_names, loops_of
 from migrator.steps.computation import Computation
 from migrator.steps.values import loaded_names, stored_names, written_names
@@ -103,9 +104,8 @@ def regions(code: Computation, at: ast.stmt, at_split: Split | None) -> Iterator
     else:
         why = ""
     if why and (further := _further(code, block[: block.index(statement) + 1], below)):
-        named = ", ".join(f"line {number}" for number in further[:_NAMED])
-        more = len(further) - _NAMED
-        why += f" (also in the way: {named}{f' and {more} more' if more > 0 else ''})"
+        named = first_of([f"line {number}" for number in further], _NAMED)
+        why += f" (also in the way: {named})"
     yield _region(above, statements, roles, why, split)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import stepping
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
-from .growth import Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
+from .growth import USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors
@@ -50,7 +50,7 @@ class _Pairs:
         run: str,
         start: str | None = None,
         growth: float = 1.0,
-        gain: Gain = Gain(),  # noqa: B008
+        gain: Gain = USUAL,
         **about: Any,
     ) -> None:
         """``start``: the tensor of the golden that it was at first; Inf that the program itself put

@@ -72,6 +72,9 @@ class Gain:
         return Gain(max(self.times, other.times), max(self.few, other.few))
 
 
+USUAL = Gain()
+
+
 @dataclass
 class Gains:
     """What is allowed for each weight, after each step of its optimizer.
@@ -85,13 +88,13 @@ class Gains:
 
     def until(self, name: str, step: int) -> Gain:
         """After the given number of optimizer steps."""
-        return reduce(or_, (gain for at, gain in self.steps.get(name, ()) if at < step), Gain())
+        return reduce(or_, (gain for at, gain in self.steps.get(name, ()) if at < step), USUAL)
 
     def of_file(self, path: str, step: int) -> Gain:
         """For a tensor in a file, if it has the name of a parameter."""
         names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
         inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
-        return reduce(or_, (self.until(name, step) for name in names or inner), Gain())
+        return reduce(or_, (self.until(name, step) for name in names or inner), USUAL)
 
 
 def gains_of(

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from migrator.diagnostics import first_of
 from migrator.report.html.numbers import Numbers, Row
 
 from .bisection_table import bisected
@@ -77,8 +78,7 @@ def verdict(result: ScriptResult) -> str:
 
 def _listed(what: str, places: Iterable[str]) -> list[str]:
     listed = [*dict.fromkeys(places)]
-    more = f" and {len(listed) - 1} more" if len(listed) > 1 else ""
-    return [f"{what}: {listed[0]}{more}"] if listed else []
+    return [f"{what}: {first_of(listed, 1)}"] if listed else []
 
 
 def _table(result: ScriptResult) -> Table:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import DEFINITIONS, children, dotted
+from migrator.analysis.syntax.once import once_in
 
 _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option")
 
@@ -26,7 +27,6 @@ class NameIndex:
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     brought: set[str] = field(default_factory=set)  # names that its top-level imports bind
     enumerates: bool = False  # whether it lists all its own names: `globals()`
-    units: dict[ast.AST, ast.AST] = field(default_factory=dict)  # those known so far, by node
 
 
 def name_index(tree: ast.Module) -> NameIndex:
@@ -129,18 +129,13 @@ def option(call: ast.Call) -> str:
     return long[0].lstrip("-").replace("-", "_") if long else ""
 
 
+@once_in
 def unit(there: NameIndex, node: ast.AST) -> ast.AST:
     """The unit of reachability: a function, a method, or the rest of a class or of the module.
 
     A nested function is part of the outer one. Defaults, annotations and decorators belong to
     their function or class.
     """
-    if node not in there.units:
-        there.units[node] = _unit(there, node)
-    return there.units[node]
-
-
-def _unit(there: NameIndex, node: ast.AST) -> ast.AST:
     chain = [node] if isinstance(node, DEFINITIONS) else []
     at = node
     while (parent := there.parents.get(at)) is not None:

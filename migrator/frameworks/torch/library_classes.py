@@ -36,16 +36,15 @@ _KINDS = {
     r"(?:Trainer|Fabric|LightningCLI)(?:\.from_argparse_args)?",
 }
 # Without one of these words, a program creates nothing that takes settings.
-_TAKES_SETTINGS = re.compile(
-    r"\w*Trainer|\w*TrainingArguments|Accelerator|AcceleratorState|PartialState|Fabric"
-    r"|notebook_launcher"
-    r"|LightningCLI|HfArgumentParser|trl"
-)
-_MAY_TAKE_SETTINGS = Tokens(  # the same in the text of a file
-    rb"Trainer\b", rb"TrainingArguments\b", rb"\bAccelerator\b", rb"\bAcceleratorState\b",
-    rb"\bPartialState\b", rb"\bFabric\b", rb"\bnotebook_launcher\b", rb"\bLightningCLI\b",
-    rb"\bHfArgumentParser\b", rb"\btrl\b",
+_ENDINGS = ("Trainer", "TrainingArguments")  # of a word
+_WORDS = (
+    "Accelerator", "AcceleratorState", "PartialState", "Fabric", "notebook_launcher",
+    "LightningCLI", "HfArgumentParser", "trl",
 )  # fmt: skip
+_TAKES_SETTINGS = re.compile("|".join((*(rf"\w*{word}" for word in _ENDINGS), *_WORDS)))
+_MAY_TAKE_SETTINGS = Tokens(  # the same in the text of a file
+    *(rf"{word}\b".encode() for word in _ENDINGS), *(rf"\b{word}\b".encode() for word in _WORDS)
+)
 _CLASS = re.compile("|".join(f"(?P<{kind}>{names})" for kind, names in _KINDS.items()))
 _DEEPEST = 8
 
