@@ -49,7 +49,8 @@ def measure(folder: Path, target: str, runs: int, bytecode: str) -> None:
     report = migrate_paths([folder], target)
     gpu_files = [
         f.path for f in report.files
-        if f.path.suffix == ".py" and any(d.outcome for d in f.result.diagnostics)
+        if f.path.suffix == ".py"
+        and (f.result.changed or any(d.outcome for d in f.result.diagnostics))
     ]  # fmt: skip
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listing:
         listing.write("\n".join(str(path) for path in gpu_files))

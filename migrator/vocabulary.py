@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from migrator.analysis.tokens import Tokens
+
 
 class Source(Protocol):
     """What a framework says of its names; see `migrator.frameworks.framework`."""
@@ -100,7 +102,7 @@ class Vocabulary:
             if self._of_framework is not None and self._of_framework.may_be_in(source, imported):
                 return True
         return any(
-            library.encode() in source and words.may_be_in(source, imported)
+            library in source and words.may_be_in(source, imported)
             for library, words in self._of_libraries.items()
         )
 
@@ -108,7 +110,7 @@ class Vocabulary:
     def letters(self) -> tuple[bytes, ...]:
         """What any file that can hold one of them has some of."""
         of_libraries = {
-            max(library.encode(), word, key=len)
+            max(library, word, key=len)
             for library, words in self._of_libraries.items()
             for word in words.words
         }
@@ -134,11 +136,12 @@ class Vocabulary:
         return _LastWords(words) if words else None
 
     @cached_property
-    def _of_libraries(self) -> dict[str, _LastWords]:
-        found: dict[str, set[str]] = {}
+    def _of_libraries(self) -> dict[bytes, _LastWords]:
+        found: dict[bytes, set[str]] = {}
         for name in self._names:
             if not name.startswith(self.packages):
-                found.setdefault(name.partition(".")[0], set()).add(_last_word(name))
+                library = name.partition(".")[0].encode()
+                found.setdefault(library, set()).add(_last_word(name))
         return {library: _LastWords(words) for library, words in found.items()}
 
 
@@ -166,9 +169,9 @@ class _LastWords:
         one = b"(?:%b)\\b" % b"|".join(self.words)
         # in a notebook, too, where a line ends with `\n`
         self._anywhere = re.compile(rb"(?:\b|(?<=\\n))%b" % one)
-        # `torch.load`, `getattr(torch, "load")`, not `re.compile`
-        self._of_another = re.compile(
-            rb"(?:(?<!\bre|\bnp)\.|getattr\([^,\n]*,[\s\\]*[\"'])%b" % one
+        # `torch.load`, `getattr(torch, "load")`, not `re.compile`; letters first: fast
+        self._of_another = Tokens(
+            rb"\.(?<!\bre\.|\bnp\.)%b" % one, rb"getattr\([^,\n]*,[\s\\]*[\"']%b" % one
         )
 
     def are_in(self, text: bytes) -> bool:
@@ -176,7 +179,7 @@ class _LastWords:
 
     def may_be_in(self, source: bytes, imported: bytes) -> bool:
         """Whether a file that mentions their package may use one."""
-        if self._of_another.search(source) or self.are_in(imported):
+        if self._of_another.are_in(source) or self.are_in(imported):
             return True
         return STAR.search(source) is not None and self.are_in(source)
 

@@ -154,8 +154,8 @@ def beside(ctx: Context, found: Construct) -> Decision | None:
     """`x[:, end] = token` in such a loop, if operators are recorded."""
     node = found.node
     assert isinstance(node, ast.Subscript)
-    loop = ctx.hot.loop(node)
-    if loop is None or not ctx.words.step_boundary:
+    loop = ctx.hot.loop(node) if ctx.words.step_boundary else None
+    if loop is None:
         return None
     told = [
         made

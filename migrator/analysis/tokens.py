@@ -18,7 +18,8 @@ class Tokens:
     def __init__(self, *patterns: bytes, ignore_case: bool = False) -> None:
         """With `ignore_case` all of them are written in lower case."""
         self._ignore_case = ignore_case
-        self._words = [each for each in patterns if _PLAIN.fullmatch(each)]
+        words = {each for each in patterns if _PLAIN.fullmatch(each)}
+        self._words = sorted(w for w in words if not any(o in w for o in words - {w}))
         self._patterns = [
             (_certain(each), re.compile(each)) for each in patterns if not _PLAIN.fullmatch(each)
         ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from migrator.edits import (
     AddBranch,
@@ -43,12 +43,14 @@ def check(
     parents: Mapping[ast.AST, ast.AST],
     edits: Sequence[Edit],
     texts: tuple[Sequence[str], Sequence[str]],
+    kept: Collection[ast.AST] = (),
 ) -> None:
     """Raise Differs if the result is anything other than the source with the edits.
 
-    `texts` are the lines of both; unchanged text is not compared again.
+    `texts` are the lines of both; unchanged text is not compared again. `kept` are the statements
+    that `after` may share with `before`.
     """
-    guard = _Guard(parents, edits, texts)
+    guard = _Guard(parents, edits, texts, kept)
     guard.block(before.body, after.body)
     if +guard.added:
         raise Differs(None)
@@ -60,8 +62,9 @@ class _Guard:
         parents: Mapping[ast.AST, ast.AST],
         edits: Sequence[Edit],
         texts: tuple[Sequence[str], Sequence[str]],
+        kept: Collection[ast.AST],
     ) -> None:
-        self.old, self.new = texts
+        (self.old, self.new), self.kept = texts, kept
         self.edits: dict[ast.AST, Edit] = {}
         self.decorated: dict[ast.AST, str] = {}
         self.parameters: dict[ast.AST, ast.arg] = {}  # that are added
@@ -150,6 +153,8 @@ class _Guard:
         return [statement]
 
     def _is_same(self, old: ast.AST, new: ast.AST) -> bool:
+        if new in self.kept:  # its line numbers are those of `before`
+            return old is new and old not in self.touched
         if old not in self.touched and self._reads_the_same(old, new):
             return True
         added = self.added.copy()
@@ -195,11 +200,11 @@ class _Guard:
 
     def _reads_the_same(self, old: ast.AST, new: ast.AST) -> bool:
         assert isinstance(old, ast.stmt) and isinstance(new, ast.stmt)
-        place = (old.col_offset, old.end_col_offset)
-        if place != (new.col_offset, new.end_col_offset):
-            return False
+        columns = (old.col_offset, old.end_col_offset)
+        lines = self.old[old.lineno - 1 : old.end_lineno]
         return (
-            self.old[old.lineno - 1 : old.end_lineno] == self.new[new.lineno - 1 : new.end_lineno]
+            columns == (new.col_offset, new.end_col_offset)
+            and lines == self.new[new.lineno - 1 : new.end_lineno]
         )
 
     def _may_be_added(self, statement: ast.AST) -> bool:
@@ -302,12 +307,9 @@ class _Guard:
             code = code.replace("{" + name + "}", f"_hole_{name}_{id(hole)}")
             self.holes[f"_hole_{name}_{id(hole)}"] = hole
         expected = _expression(code)
-        if isinstance(getattr(node, "ctx", None), ast.Store):
-            match expected:
-                case ast.Name(name):  # `self.loss = …` that becomes a local variable
-                    expected = ast.Name(name, ast.Store())
-                case ast.Subscript(value, key):
-                    expected = ast.Subscript(value, key, ast.Store())
+        is_stored = isinstance(getattr(node, "ctx", None), ast.Store)
+        if is_stored and isinstance(expected, ast.Name | ast.Subscript):
+            expected.ctx = ast.Store()  # `self.loss = …` that becomes a local variable
         try:
             self.node(expected, new)
         except Differs:

@@ -17,6 +17,7 @@ from migrator.diagnostics import SourceMap, lines_of
 from migrator.edits import Edit
 from migrator.pipeline import guard
 from migrator.pipeline.module import Module
+from migrator.pipeline.reparse import reparsed
 from migrator.pipeline.result import Failure
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def write(
         raise NotPlaced(unplaced.edits) from None
     except ParserSyntaxError as error:
         raise Failure(INTERNAL, f"LibCST cannot parse this file: {error.message}") from error
+    lines = context.source.lines, lines_of(text)
+    with suppress(SyntaxError, guard.Differs):
+        return module.source.encode(text), _checked_quickly(module, context, edits, lines)
     try:
         tree = parse_as(module.parsed.accelerator, text).tree
     except SyntaxError as error:
@@ -62,7 +66,7 @@ def write(
             raise NotPlaced(at_fault) from None
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
         raise Failure(INTERNAL, message) from error
-    _compare(module, tree, text, context, edits)
+    _compare(module, tree, lines, context, edits)
     return module.source.encode(text), tree
 
 
@@ -90,11 +94,27 @@ def _parses(places: Tree, source: SourceMap, edits: Sequence[Edit]) -> bool:
     return True
 
 
+_Lines = tuple[Sequence[str], Sequence[str]]  # before and after
+
+
+def _checked_quickly(
+    module: Module, context: Context, edits: Sequence[Edit], lines: _Lines
+) -> ast.Module:
+    """The tree of the result, if that is the module with its edits.
+
+    Raises SyntaxError or Differs if a closer look is needed.
+    """
+    if module.parsed.accelerator:  # its trees have other names than its text
+        raise guard.Differs(None)
+    tree = reparsed(module.tree, *lines)
+    guard.check(module.tree, tree, context.names.parents, edits, lines, {*module.tree.body})
+    return tree
+
+
 def _compare(
-    module: Module, tree: ast.Module, text: str, context: Context, edits: Sequence[Edit]
+    module: Module, tree: ast.Module, lines: _Lines, context: Context, edits: Sequence[Edit]
 ) -> None:
     """Raise Failure if the result is anything other than the module with its edits."""
-    lines = context.source.lines, lines_of(text)
     try:
         guard.check(module.tree, tree, context.names.parents, edits, lines)
     except guard.Differs as where:

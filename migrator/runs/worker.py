@@ -58,6 +58,8 @@ class Worker:
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
+        self._real: dict[Path, Path] = {}  # files without links
+        self._tops: dict[tuple[Path, ...], dict[Path, Path]] = {}  # of projects, by folder
 
     def fresh(self, earlier: ProjectCache | None = None) -> Self:
         """A worker without facts about the project, except for those of `earlier` contents."""
@@ -65,10 +67,14 @@ class Worker:
 
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of the project that `roots` belong to (default: the worker's)."""
-        real = path.resolve()
-        tops = [root.resolve() for root in roots] or self.roots
-        root = project_root(real, tops)
-        return ProjectFacts(real, root, self.disk, self.cache, self.held.get(real))
+        if path not in self._real:
+            self._real[path] = path.resolve()
+        real = self._real[path]
+        tops = self._tops.setdefault(tuple(roots), {})
+        if real.parent not in tops:
+            given = [root.resolve() for root in roots] or self.roots
+            tops[real.parent] = project_root(real.parent, given)
+        return ProjectFacts(real, tops[real.parent], self.disk, self.cache, self.held.get(real))
 
     def find_programs(self, files: Iterable[Path]) -> None:
         """Collect the common facts of a run's files: their imports, and their programs."""

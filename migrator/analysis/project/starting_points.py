@@ -26,14 +26,15 @@ class StartingPoints(ImportGraph):
 
     def may_start_gpu_code(self, source: bytes, framework: Framework) -> bool:
         """A cheap test for files without any GPU words: a script that imports GPU modules."""
-        if b"import" not in source or not self.imports_gpu_code(framework):
+        if b"import" not in source:
             return False
-        return self.has_main_guard() or self.is_started() or self._acts()
+        is_entry = self.has_main_guard() or self.is_started()
+        if not is_entry and (self.cache.file(self.path).is_of_package or self.is_imported()):
+            return False
+        return self.imports_gpu_code(framework) and (is_entry or self._acts())
 
     def _acts(self) -> bool:
-        """Whether it does something when it is loaded, and no file beside it imports it."""
-        if self.cache.file(self.path).is_of_package or self.is_imported():
-            return False  # known without its tree
+        """Whether it does something when it is loaded."""
         facts = self.cache.facts(self.path)
         return facts is not None and is_script(facts.names) is None
 

@@ -56,13 +56,16 @@ _FUNCTION = re.compile(rb"^(?: {0,4}|\t?)(?=@|(?:async )?def |class )", re.MULTI
 _LOOP = re.compile(rb"(?:^|\"|\\n)(?:[ \t]|\\t)*(?:async )?(?:for|while)\b", re.MULTILINE)
 # A file that works on a device, and code that there is advice about in such a file.
 _WORKS = re.compile(rb"def forward\(|device\s*[,)]")
-_ADVISED = re.compile(
-    rb"\.(?:item|tolist|cpu|any|all)\(|nonzero|masked_select|argwhere|repeat_interleave|\bunique|nms\("
-    rb"|tokenizer\(|[\w\])]\[[^\]\n]*(?:[=!<>]=|[<>~])[^\]\n]*\]|float(?:16|64)|\bdouble\b"
-    rb"|\b(?:if|while|assert)\b(?:(?! else )[^\n])*"
-    rb"\b(?:sum|max|min|isnan|isfinite|equal|allclose)\("
-    rb"|cat\(\s*[\[(]\s*(?:prev|past|self)"
-)
+_ADVISED = Tokens(
+    rb"\.item\(", rb"\.tolist\(", rb"\.cpu\(", rb"\.any\(", rb"\.all\(", b"nonzero",
+    b"masked_select", b"argwhere", b"repeat_interleave", rb"\bunique", rb"nms\(",
+    rb"tokenizer\(", b"float16", b"float64", rb"\bdouble\b", rb"cat\(\s*[\[(]\s*(?:prev|past|self)",
+    rb"\[(?<=[\w\])]\[)[^\]\n]*(?:[=!<>]=|[<>~])[^\]\n]*\]",
+    *(
+        rb"%b\b(?:(?! else )[^\n])*\b(?:sum|max|min|isnan|isfinite|equal|allclose)\(" % word
+        for word in (b"if", b"while", b"assert")
+    ),
+)  # fmt: skip
 _OF_OWNER = re.compile(rb"\.device\s*[,)]")
 _LAST_WORD = re.compile(rb"\w*\Z")
 
@@ -87,7 +90,7 @@ def has_tokens(source: bytes) -> bool:
         _TORCH_TOKENS.are_in(source)
         or accelerators.TOKENS.are_in(source)
         or (_DEVICE.search(source) is not None and _may_number_devices(source))
-        or (_WORKS.search(source) is not None and _ADVISED.search(source) is not None)
+        or (_WORKS.search(source) is not None and _ADVISED.are_in(source))
         or (b"no_grad" in source and _may_repeat_without_gradients(source))
     )
 
