@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -319,15 +319,19 @@ class Context:
     def _program(self) -> dict[str, Ranks]:
         if self.project is None:
             return {"": self.own_ranks} if self.own_ranks.start is not None else {}
-        here = self.project.path
-        program = self.project.distributed_program()
+        here, program = self.project.path, self._ranks_by_file
         others = {self.label(path): ranks for path, ranks in program.items() if path != here}
         return {"": self.own_ranks, **others} if program else {}
+
+    @cached_property
+    def _ranks_by_file(self) -> Mapping[Path, Ranks]:
+        alone = self.words.devices is None or self.words.devices.launch is None
+        return self.project.distributed_program(in_one_process=alone) if self.project else {}
 
     @property
     def files_with_ranks(self) -> Sequence[Path]:
         """The files of this program, if it belongs to a project."""
-        return [*self.project.distributed_program()] if self.project is not None else []
+        return [*self._ranks_by_file]
 
     def label(self, path: Path) -> str:
         """The name of a file in messages, or its path if names clash; "" for this file."""
@@ -339,8 +343,7 @@ class Context:
     @cached_property
     def _names_in_program(self) -> Counter[str]:
         """How many files of the program have a name."""
-        program = self.project.distributed_program() if self.project is not None else ()
-        return Counter(path.name for path in program)
+        return Counter(path.name for path in self._ranks_by_file)
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:
@@ -348,7 +351,7 @@ class Context:
         if self.project is None:
             found = self._obstacle(self.own_ranks)
             return Obstacle(None, *found) if found is not None else None
-        for path, ranks in self.project.distributed_program().items():
+        for path, ranks in self._ranks_by_file.items():
             found = self._obstacle(ranks, path)
             if found is not None:
                 return Obstacle(path, *found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, cached_property
 from types import ModuleType
@@ -77,6 +77,11 @@ class Registry:
     def foreign(self) -> Registry:
         """The rules that turn code for another target into GPU code."""
         return Registry([rule for rule in self.rules.values() if rule.foreign])
+
+    @cached_property
+    def kinds(self) -> Set[str]:
+        """The kinds of constructs that rules handle."""
+        return {kind for kind, _ in self.exact} | {kind for kind, *_ in self.prefixes}
 
     def handlers(self, construct: Construct) -> list[tuple[Rule, Handler]]:
         """The handlers of a construct, the most specific first."""

@@ -123,7 +123,7 @@ def cli() -> None:
 
 
 # Trees are many objects that stay: to look at them every 700 objects takes a quarter of all time.
-COLLECTING = (100_000, 20, 50)
+COLLECTING = (100_000, 60, 50)
 
 
 def main() -> None:

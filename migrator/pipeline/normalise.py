@@ -165,9 +165,8 @@ def as_gpu_code(
         rules = registry().foreign
         names = Names(module.tree)
         flow = Flow(names)
-        constructs = [
-            c for c in find(names, flow, vocabulary(target.framework)) if rules.handlers(c)
-        ]
+        found = find(names, flow, vocabulary(target.framework), kinds=rules.kinds)
+        constructs = [construct for construct in found if rules.handlers(construct)]
         constructs += _migrated(names, target)
         text = SourceMap(module.text)
         context = Context(

@@ -24,17 +24,26 @@ from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.formats.python import decode
 from migrator.frameworks.torch.inventory import find
-from migrator.frameworks.torch.prefilter import DEVICES, has_tokens, uses_device
+from migrator.frameworks.torch.prefilter import (
+    DEVICES,
+    KINDS_OF_DEVICES,
+    has_tokens,
+    uses_device,
+)
 from migrator.targets import RUNTIME
 from migrator.vocabulary import STAR, imported_words
 
 # Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())
-_RANKS = Tokens(
+_PROCESSES = Tokens(
     rb"distributed(?!\s+(?:under|on)\b)",  # not in a licence
     b"spawn", rb"rank\b", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
-    rb"batch_?size", rb"\bbsz?\b", b"multiprocessing", b"horovod", rb"sampler(?:_cls)?\b",
-    rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook", rb"\.backward\b",
+    b"multiprocessing", b"horovod", rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook",
+    b"submitit", b"pmi_", *map(str.encode, traces.LIBRARIES), ignore_case=True,
+)  # fmt: skip
+# What also matters if one process does the work of all ranks.
+_SHARES = Tokens(
+    rb"batch_?size", rb"\bbsz?\b", rb"sampler(?:_cls)?\b", rb"\.backward\b",
     rb"reduction\s*=\s*[\"']sum", b"size_average", ignore_case=True,
 )  # fmt: skip
 # not for `getLogger(__name__)` and `function.__name__`
@@ -55,7 +64,7 @@ class FileFacts:
 
     def _constructs(self) -> Iterator[Construct]:
         """Its constructs that concern devices."""
-        return find(self.names, self.flow, DEVICES)
+        return find(self.names, self.flow, DEVICES, kinds=KINDS_OF_DEVICES)
 
     @cached_property
     def needs_cuda(self) -> bool:
@@ -187,14 +196,19 @@ class File:
         return self.facts.ranks.start is not None
 
     @cached_property
+    def speaks_of_processes(self) -> bool:
+        """A cheap test: False for a file that can't concern the processes of ranks."""
+        return _PROCESSES.are_in(self.content)
+
+    @cached_property
     def speaks_of_ranks(self) -> bool:
         """A cheap test: False for a file that can't concern ranks."""
-        return _RANKS.are_in(self.content)
+        return self.speaks_of_processes or _SHARES.are_in(self.content)
 
     @cached_property
     def takes_part(self) -> bool:
         """True for a file that concerns ranks."""
-        if not self.speaks_of_ranks or self.facts is None:
+        if not self.speaks_of_processes or self.facts is None:
             return False
         return self.facts.ranks.take_part or self.facts.ranks.ask_other_launcher
 

@@ -26,18 +26,22 @@ class ProgramFacts(ImportedValues, StartingPoints):
     def find_program(self, *, in_one_process: bool) -> None:
         """Compute what will be needed of this file's programs."""
         self.only_infers()
-        program = self.distributed_program()
+        program = self.distributed_program(in_one_process=in_one_process)
         for path, ranks in program.items() if in_one_process else ():
             self.obstacle(path, ranks)
 
-    def distributed_program(self) -> dict[Path, Ranks]:
-        """The files of the programs for several devices that this file is a part of."""
-        known = self.cache.programs.get(self.path)
+    def distributed_program(self, *, in_one_process: bool) -> dict[Path, Ranks]:
+        """The files of the programs for several devices that this file is a part of.
+
+        ``in_one_process``: also those that only matter if one process does the work of all ranks.
+        """
+        known = self.cache.programs.get((self.path, in_one_process))
         if known is None:
-            speaking = filter(self.cache.speaks_of_ranks, self._files_with_ranks())
-            facts = {path: self.cache.facts(path) for path in speaking}
+            cache = self.cache
+            speaks = cache.speaks_of_ranks if in_one_process else cache.speaks_of_processes
+            facts = {path: cache.facts(path) for path in filter(speaks, self._files_with_ranks())}
             known = {path: found.ranks for path, found in facts.items() if found is not None}
-            self.cache.programs[self.path] = known
+            self.cache.programs[self.path, in_one_process] = known
         return known
 
     def only_infers(self) -> bool:
@@ -140,6 +144,10 @@ class ProgramFacts(ImportedValues, StartingPoints):
         asks = re.compile(rb"""["']%b["']|\.%b\b""" % (key, key))
         programs = (self.cache.file(p) for p in self.modules_around() if p != self.path)
         return any(key in each.content and asks.search(each.content) for each in programs)
+
+    def has_ranks(self) -> bool:
+        """Whether this file is part of a program for several devices."""
+        return bool(self._files_with_ranks())
 
     def serves_ranks(self) -> bool:
         """True for a file that a program for several devices imports; it may read a setting."""

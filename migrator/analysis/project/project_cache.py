@@ -47,7 +47,7 @@ class ProjectCache:
         self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
         # Of programs for several devices, by one of their files, or for all:
         self.files_with_ranks: dict[Path, Sequence[Path]] = {}
-        self.programs: dict[Path, dict[Path, Ranks]] = {}
+        self.programs: dict[tuple[Path, bool], dict[Path, Ranks]] = {}
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
@@ -84,6 +84,9 @@ class ProjectCache:
 
     def takes_part(self, path: Path) -> bool:
         return self.file(path).takes_part
+
+    def speaks_of_processes(self, path: Path) -> bool:
+        return self.file(path).speaks_of_processes
 
     def speaks_of_ranks(self, path: Path) -> bool:
         return self.file(path).speaks_of_ranks

@@ -19,6 +19,7 @@ from migrator.analysis.ranks.obstacles import Obstacles
 from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import (
     COPIES,
+    ENVIRONMENT,
     GATHERS,
     GROUP,
     REDUCTIONS,
@@ -123,11 +124,10 @@ class Ranks:
     @cached_property
     def take_part(self) -> bool:
         """Whether the file concerns ranks."""
-        known = (GROUP, WRAPPER, SAMPLER, *SPAWNS)
-        names = self.names
-        asked = (*names.all(ast.Subscript), *names.all(ast.Call), *names.all(ast.Compare))
+        known, names = (GROUP, WRAPPER, SAMPLER, *SPAWNS), self.names
+        variables = (node for node in names.all(ast.Constant) if node.value in ENVIRONMENT)
         return any(name.startswith(known) for _, name in names.meant) or any(
-            environment(names, node) for node in asked
+            environment(names, names.parents[node]) for node in variables
         )
 
     @cached_property

@@ -96,7 +96,7 @@ class Hot(Tensors):
         return [
             loop
             for loop in self.names.all(ast.For)
-            if not trains(loop)
+            if not (backward and trains(loop))
             and _around(self.names, loop) not in steps
             and may_bring_batches(self.flow, loop.iter)
             and self._calls_model(loop)

@@ -6,7 +6,7 @@ Each construct that `find` yields ends as exactly one of rewritten, kept or repo
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import accelerators
@@ -30,7 +30,6 @@ from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
-from migrator.frameworks.torch.prefilter import DEVICES
 from migrator.frameworks.torch.references import is_device_index, reference_of
 from migrator.frameworks.torch.strings import VISIBLE, strings
 from migrator.frameworks.torch.told import VARIABLES, told_to_accelerate
@@ -50,25 +49,26 @@ def find(
     package: str = "",
     ranks: Ranks | None = None,
     project: ProjectFacts | None = None,
+    *,
+    kinds: Set[str] | None = None,
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
-    `vocabulary` are the names that count: those of the rules, or `DEVICES` to find out only
-    what kind of program it is. `package` is what relative imports refer to.
+    `vocabulary` are the names that count. `package` is what relative imports refer to. `kinds` are
+    those that are asked for: others may be missing.
     """
     part_of_found: set[ast.AST] = set()
-    of_rules = vocabulary is not DEVICES
-    marked = dict(_generation(names, flow, project)) if of_rules else {}
-    undone = _undone(names, ranks or Ranks(names, flow)) if of_rules else set()
-    docstrings = _docstrings(names)
-    rungs = ladders(names, flow)
+    marked = dict(_generation(names, flow, project)) if _asked(kinds, "loop", "cache") else {}
+    undone = _undone(names, ranks or Ranks(names, flow)) if _asked(kinds, "ranks") else set()
+    docstrings, rungs = _docstrings(names), ladders(names, flow)
     classes = LibraryClasses(names, project)
+    has_trainers = classes.spoken_of and _asked(kinds, "trainer", "lightning")
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
         if node in rungs:
             yield Construct("ladder", "device", node)
-        if classes.spoken_of:
+        if has_trainers:
             yield from of_trainers(classes, node)
         match node:  # the most frequent first
             case ast.Name() if not isinstance(node.ctx, ast.Load):
@@ -101,6 +101,10 @@ def find(
                 yield from _of_statement(names, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary)
+
+
+def _asked(kinds: Set[str] | None, *some: str) -> bool:
+    return kinds is None or not kinds.isdisjoint(some)
 
 
 def _generation(

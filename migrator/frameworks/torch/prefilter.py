@@ -123,6 +123,10 @@ def _may_number_devices(source: bytes) -> bool:
     return not owners.isdisjoint(imported_words(source) - {b"torch"})
 
 
+# The kinds of constructs that tell whether a program uses a device, or needs a CUDA library.
+KINDS_OF_DEVICES = frozenset({
+    "name", "method", "keyword", "trainer", "string", "tensor_type", "library",
+})  # fmt: skip
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
 _DEVICE_NAMES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
