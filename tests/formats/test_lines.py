@@ -130,6 +130,17 @@ def test_requirements_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None
     assert len(named.changed) == 1
 
 
+def test_a_text_that_shows_an_import_is_not_a_program(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\n\nx = torch.ones(2).cuda()\n")
+    (tmp_path / "report.yml").write_text(
+        "- placeholder: |\n    import net\n    # ...\n"
+        '  description: |\n    python -c "import torch; print(torch.cuda.is_available())"\n'
+    )
+    report = migrate_paths([tmp_path])
+    assert not report.errors and not any(file.result.failed for file in report.files)
+    assert {file.path.name for file in report.changed} == {"net.py"}
+
+
 @pytest.mark.parametrize(
     ("line", "after"),
     [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from migrator.analysis.project import search_path
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
+from migrator.formats import kinds
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -115,10 +116,12 @@ class ImportGraph:
         return None
 
     def imports(self, path: Path) -> list[Path]:
-        """Project files that a file imports."""
+        """Project files that a file imports: none for a text that only shows imports."""
         known = self.cache.imports.get(path)
         if known is None:
-            found = map(self.of(path).resolve, self.cache.file(path).modules)
+            is_code = path.suffix == ".py" or kinds.kind(path) is None
+            modules = self.cache.file(path).modules if is_code else ()
+            found = map(self.of(path).resolve, modules)
             known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
         return known
 
