@@ -4,9 +4,9 @@
 
 FOLDER is a checked-out repository, e.g. pytorch/examples. Two commands run in turn, each as a
 process of its own, start-up included: `tpu-migrate FOLDER --check --no-cache`, and a program that
-parses every file with a GPU construct with LibCST and passes one empty transformer over it. Prints
-the CPU seconds (user + system) of each and the ratio, pair by pair. The first pair writes bytecode,
-as installing does, and does not count.
+parses every Python file with a GPU construct, or that changes, with LibCST and passes one empty
+transformer over it. Prints the CPU seconds (user + system) of each and the ratio, pair by pair. The
+first pair writes bytecode, as installing does, and does not count.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def measure(folder: Path, target: str, runs: int, bytecode: str) -> None:
     ratios = [a / b for a, b in zip(ours, parsing, strict=True)]
     lines = sum(path.read_bytes().count(b"\n") for path in gpu_files)
     constructs = sum(report.count(outcome) for outcome in Outcome)
-    print(f"{folder.name}: {len(report.files)} files, {len(gpu_files)} with GPU constructs "
-          f"({lines} lines, {constructs} constructs), {len(report.changed)} changed")  # fmt: skip
+    print(f"{folder.name}: {len(report.files)} files, {len(report.changed)} changed; "
+          f"{len(gpu_files)} modules with GPU constructs ({constructs}) or changes, {lines} lines"
+    )  # fmt: skip
     print(f"  tpu-migrate    {statistics.median(ours):.2f} s CPU")
     print(f"  parsing alone  {statistics.median(parsing):.2f} s CPU")
     print(f"  ratio          {statistics.median(ratios):.2f} "
