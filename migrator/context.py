@@ -330,7 +330,7 @@ class Context:
 
     @property
     def files_with_ranks(self) -> Sequence[Path]:
-        """The files of this program, if it belongs to a project."""
+        """The files of this program that speak of ranks, if it belongs to a project."""
         return [*self._ranks_by_file]
 
     def label(self, path: Path) -> str:
@@ -342,8 +342,9 @@ class Context:
 
     @cached_property
     def _names_in_program(self) -> Counter[str]:
-        """How many files of the program have a name."""
-        return Counter(path.name for path in self._ranks_by_file)
+        """How many files of the program, of those that speak of ranks, have a name."""
+        found = self.project.speaking_of_ranks() if self.project is not None else ()
+        return Counter(path.name for path in found)
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:
@@ -372,8 +373,7 @@ class Context:
 
     def _in_the_way(self, ranks: Ranks) -> Sequence[Cause]:
         """What the target does not support of a file's ranks, if it keeps ranks."""
-        devices = self.words.devices
-        if devices is None or devices.launch is None:
+        if (devices := self.words.devices) is None or devices.launch is None:
             return ()
         return ranks.obstacles.to_launch(is_renamed=bool(devices.address))
 

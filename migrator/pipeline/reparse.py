@@ -11,7 +11,8 @@ def reparsed(tree: ast.Module, before: Sequence[str], after: Sequence[str]) -> a
     """The tree of the lines `after`, with the statements of `tree` whose lines are unchanged.
 
     A module is a series of statements. So what lies between unchanged ones, and parses by itself,
-    is what it is in the module. Unchanged statements keep the line numbers of `before`.
+    is what it is in the module: no line above it is continued. Unchanged statements keep the line
+    numbers of `before`.
 
     Raises:
         SyntaxError: what lies between them does not parse by itself; the module may.
@@ -21,7 +22,7 @@ def reparsed(tree: ast.Module, before: Sequence[str], after: Sequence[str]) -> a
         places.setdefault(line, []).append(number)
     body: list[ast.stmt] = []
     done = 0
-    for first, end, statements in _runs(tree, len(before)):
+    for first, end, statements in _runs(tree, before):
         lines = before[first:end]
         found = places.get(lines[0], ())
         index = bisect_left(found, done)
@@ -33,26 +34,29 @@ def reparsed(tree: ast.Module, before: Sequence[str], after: Sequence[str]) -> a
     return ast.Module(body, [])
 
 
-def _runs(tree: ast.Module, count: int) -> Iterator[tuple[int, int, list[ast.stmt]]]:
-    """The top-level statements that begin on a line of their own, with those that follow on the
-    same line; their first line, and the first one behind them, with comments, from 0."""
+def _runs(tree: ast.Module, lines: Sequence[str]) -> Iterator[tuple[int, int, list[ast.stmt]]]:
+    """The top-level statements that begin a line which continues none, with those that follow up
+    to the next one; their first line, and the first one behind them, with comments, from 0."""
     run: list[ast.stmt] = []
     first = 0
     for statement in tree.body:
         decorators = getattr(statement, "decorator_list", ())
         at = min(node.lineno for node in (statement, *decorators)) - 1
-        if run and at >= (run[-1].end_lineno or 0):
+        is_apart = not (at and lines[at - 1].rstrip("\r\n").endswith("\\"))
+        if decorators:  # what is behind an `@` may begin on a later line
+            is_apart &= lines[at].startswith("@")
+        if run and is_apart and at >= (run[-1].end_lineno or 0):
             yield first, at, run
             run = []
         first = first if run else at
         run.append(statement)
     if run:
-        yield first, count, run
+        yield first, len(lines), run
 
 
 def _parsed(lines: Sequence[str], first: int, end: int) -> list[ast.stmt]:
     """The statements of some lines."""
-    if not any(line.strip() for line in lines[first:end]):
+    if not any(line.strip(" \t\f\r\n") for line in lines[first:end]):
         return []
     part = ast.parse("".join(lines[first:end]))
     return ast.increment_lineno(part, first).body

@@ -73,7 +73,7 @@ class Worker:
         tops = self._tops.setdefault(tuple(roots), {})
         if real.parent not in tops:
             given = [root.resolve() for root in roots] or self.roots
-            tops[real.parent] = project_root(real.parent, given)
+            tops[real.parent] = project_root(real, given)
         return ProjectFacts(real, tops[real.parent], self.disk, self.cache, self.held.get(real))
 
     def find_programs(self, files: Iterable[Path]) -> None:

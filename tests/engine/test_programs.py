@@ -121,6 +121,30 @@ def test_single_files_pipes_and_editors_say_the_same(tmp_path: Path, name: str) 
     assert Analyst().analysis(moment).result == expected
 
 
+def test_a_file_is_named_by_its_path_where_another_has_its_name(tmp_path: Path) -> None:
+    """The other one only matters where one process does the work of all ranks."""
+    train = (
+        "import torch\nimport torch.distributed as dist\nfrom a.utils import share\n"
+        'from b.utils import batch_size\n\ndist.init_process_group("nccl")\n'
+        "share(torch.ones(batch_size).cuda())\n"
+    )
+    share = (
+        "import torch.distributed as dist\n\n\ndef share(x):\n    dist.split_group([[0]])\n"
+        "    dist.all_reduce(x)\n"
+    )
+    parts = {"a/__init__.py": "", "b/__init__.py": "", "b/utils.py": "batch_size = 3\n"}
+    write_tree(tmp_path, {"train.py": train, "a/utils.py": share, **parts})
+    said = [d.message for d in by_name(migrate_paths([tmp_path]))["train.py"].diagnostics]
+    assert said and all("(a/utils.py, line 5)" in message for message in said)
+
+
+def test_the_folder_of_a_text_need_not_exist(tmp_path: Path) -> None:
+    """What lies above it is no project of its own."""
+    write_tree(tmp_path, {"net.py": "import torch\n\nx = torch.ones(2).cuda()\n"})
+    text = b'import net\n\nif __name__ == "__main__":\n    print(net.x)\n'
+    assert not migrate_content(tmp_path / "missing" / "main.py", text).changed
+
+
 def test_with_unsafe_edits_all_of_it_is_migrated(tmp_path: Path) -> None:
     """What --unsafe rewrites, it rewrites in all files; and they are counted."""
     train = (

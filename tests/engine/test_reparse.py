@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ SOURCES = sorted(path for path in _PIPELINE.glob("*.py") if path.stat().st_size 
 # What continues a statement, ends one, or hides what follows.
 LINES = (
     "else:\n", "    x = 1\n", "\n", "import a\n", "'''\n", "x = (\n", ")\n", "elif y:\n", "\\\n",
-    "# c\n", "except E: pass\n", "@d\n", "a; b\n", "  \n", "case 1:\n", "\f\n",
+    "# c\n", "except E: pass\n", "@d\n", "a; b\n", "a; \\\n", "@(\n", "  \n", "case 1:\n", "\f\n",
 )  # fmt: skip
 
 
@@ -46,7 +47,10 @@ def test_any_change_gives_the_tree_of_the_whole_text(path: Path) -> None:
     lines = lines_of(path.read_text())
     tree = ast.parse("".join(lines))
     kept = 0
-    for _ in range(40):
+    for _ in range(60):
+        before = _changed(lines, chosen)
+        with suppress(SyntaxError):
+            tree, lines = ast.parse("".join(before)), before
         after = _changed(lines, chosen)
         try:
             found = reparsed(tree, lines, after)
@@ -73,6 +77,21 @@ def test_what_continues_a_statement_is_not_cut_off() -> None:
     tree, before = _lines("if a:\n    b\nc\n")
     with pytest.raises(SyntaxError):
         reparsed(tree, before, lines_of("if a:\n    b\nelse:\n    d\nc\n"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x = 1; \\\ny = 2\n", "x = 1; \\\n"),
+        ("x = 1\n\\\ny = 2\n", "x = 1\n\\\n"),
+        ("x = 1; \\\nf()\n", "x = 1; \\\nif a:\n    f()\n"),
+        ("x = 1\n@(\nd\n)\ndef f(): pass\n", "x = 1\n@(\nimport new\nd\n)\ndef f(): pass\n"),
+        ("x = 1\n", "x = 1\n\xa0\n"),
+    ],
+)
+def test_what_does_not_parse_is_not_taken_for_a_module(before: str, after: str) -> None:
+    with pytest.raises(SyntaxError):
+        reparsed(*_lines(before), lines_of(after))
 
 
 def test_an_edit_that_was_not_made_is_noticed_in_kept_statements() -> None:

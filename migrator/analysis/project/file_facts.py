@@ -39,9 +39,9 @@ _PROCESSES = Tokens(
     rb"distributed(?!\s+(?:under|on)\b)",  # not in a licence
     b"spawn", rb"rank\b", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
     b"multiprocessing", b"horovod", rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook",
-    b"submitit", b"pmi_", *map(str.encode, traces.LIBRARIES), ignore_case=True,
+    b"submitit", b"pmi_", *(name.lower().encode() for name in traces.LIBRARIES), ignore_case=True,
 )  # fmt: skip
-# What also matters if one process does the work of all ranks.
+# What each rank has a share of also matters if one process does the work of all.
 _SHARES = Tokens(
     rb"batch_?size", rb"\bbsz?\b", rb"sampler(?:_cls)?\b", rb"\.backward\b",
     rb"reduction\s*=\s*[\"']sum", b"size_average", ignore_case=True,

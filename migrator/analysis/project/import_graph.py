@@ -116,7 +116,10 @@ class ImportGraph:
         return None
 
     def imports(self, path: Path) -> list[Path]:
-        """Project files that a file imports: none for a text that only shows imports."""
+        """Project files that a file imports.
+
+        A shell script, settings or a list of packages import none: their lines may show imports.
+        """
         known = self.cache.imports.get(path)
         if known is None:
             is_code = path.suffix == ".py" or kinds.kind(path) is None

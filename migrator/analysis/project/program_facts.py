@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from migrator.analysis.project.imported_values import ImportedValues
@@ -37,27 +37,32 @@ class ProgramFacts(ImportedValues, StartingPoints):
         """
         known = self.cache.programs.get((self.path, in_one_process))
         if known is None:
-            cache = self.cache
-            speaks = cache.speaks_of_ranks if in_one_process else cache.speaks_of_processes
-            facts = {path: cache.facts(path) for path in filter(speaks, self._files_with_ranks())}
+            found = self.speaking_of_ranks()
+            if not in_one_process:
+                found = filter(self.cache.speaks_of_processes, found)
+            facts = {path: self.cache.facts(path) for path in found}
             known = {path: found.ranks for path, found in facts.items() if found is not None}
             self.cache.programs[self.path, in_one_process] = known
         return known
 
+    def speaking_of_ranks(self) -> Iterable[Path]:
+        """The files of these programs that may concern ranks."""
+        return filter(self.cache.speaks_of_ranks, self.files_with_ranks())
+
     def only_infers(self) -> bool:
         """True if nothing in these programs trains, nor in others that share their files."""
-        program = frozenset(self._files_with_ranks())
+        program = frozenset(self.files_with_ranks())
         known = self.cache.only_infer.get(program)
         if known is None:
             files = set(program)
             for path in filter(self.cache.takes_part, program):
-                files.update(self.of(path)._files_with_ranks())
+                files.update(self.of(path).files_with_ranks())
             found = [self.cache.file(path) for path in files]
             known = any(f.infers for f in found) and not any(f.may_train for f in found)
             self.cache.only_infer[program] = known
         return known
 
-    def _files_with_ranks(self) -> Sequence[Path]:
+    def files_with_ranks(self) -> Sequence[Path]:
         """All files of the programs for several devices that this file is a part of.
 
         These are the files that it imports; and, if it concerns ranks itself or imports something
@@ -86,14 +91,14 @@ class ProgramFacts(ImportedValues, StartingPoints):
         """Whether the programs of this file reach a node in one of their files."""
         if self.cache.last_reaches is None or self.cache.last_reaches[0] != self.path:
             # What a part of them reaches, they do, and it is a part of other files' programs, too.
-            parts = self._reach(self._largest_part()), self._reach(self._files_with_ranks())
+            parts = self._reach(self._largest_part()), self._reach(self.files_with_ranks())
             self.cache.last_reaches = self.path, *parts
         _, part, whole = self.cache.last_reaches
         return (part.holds(path) and part.reaches(path, node)) or whole.reaches(path, node)
 
     def _largest_part(self) -> Sequence[Path]:
         """The most that one of the other files of these programs imports, with that file."""
-        program = self._files_with_ranks()
+        program = self.files_with_ranks()
         others = (path for path in program if path != self.path)
         start = max(others, key=lambda path: len(self.reached(path)), default=None)
         return [start, *self.reached(start)] if start is not None else []
@@ -144,10 +149,6 @@ class ProgramFacts(ImportedValues, StartingPoints):
         asks = re.compile(rb"""["']%b["']|\.%b\b""" % (key, key))
         programs = (self.cache.file(p) for p in self.modules_around() if p != self.path)
         return any(key in each.content and asks.search(each.content) for each in programs)
-
-    def has_ranks(self) -> bool:
-        """Whether this file is part of a program for several devices."""
-        return bool(self._files_with_ranks())
 
     def serves_ranks(self) -> bool:
         """True for a file that a program for several devices imports; it may read a setting."""

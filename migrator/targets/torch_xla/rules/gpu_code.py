@@ -172,7 +172,7 @@ def has_ranks(ctx: Context) -> bool:
     started = (*STARTS, GROUP)
     if any(c.kind == "name" and c.key in started for c in ctx.constructs):
         return True
-    return ctx.project is not None and ctx.project.has_ranks()
+    return ctx.project is not None and bool(ctx.project.files_with_ranks())
 
 
 def _gone(ctx: Context, call: ast.Call) -> Decision:
