@@ -2,7 +2,7 @@
 
     python benchmarks/workers.py [PATH]
 
-Without PATH, makes 1,000 files from the examples of the rules, ten to a folder. Prints CPU seconds
+Without PATH, copies the reference apps until there are 1,000 files with edits. Prints CPU seconds
 of one process; of the parent of two, which is what cannot be divided; of each of the two; and how
 much faster two are: the CPU time of one, to that of the parent and of the slower of two. That is
 what a quiet machine with two processors takes, whatever else this one does.
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,9 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from migrator.registry import registry  # noqa: E402
+from migrator.config import Config  # noqa: E402
+from migrator.runs.run import migrate_paths  # noqa: E402
 
-FILES = 1000
+APPS, FILES = ROOT / "reference_apps", 1000
 RUN = """
 import gc, json, os, sys, time
 from pathlib import Path
@@ -54,13 +57,10 @@ print(json.dumps([time.process_time(), len(report.files), len(report.changed)]))
 
 
 def make(root: Path) -> None:
-    """Files with edits; those of a folder are of one project."""
-    texts = [example.before for rule in registry().rules.values() for example in rule.examples]
-    texts = [text for text in texts if "import torch" in text]
-    for n in range(FILES):
-        file = root / f"folder{n // 10}" / f"module{n}.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(texts[n % len(texts)])
+    """Copies of the reference apps, each a program of its own."""
+    edited = len(migrate_paths([APPS], "torchax", config=Config(jobs=1)).changed)
+    for number in range(math.ceil(FILES / edited)):
+        shutil.copytree(APPS, root / str(number))
 
 
 def run(path: Path, jobs: int) -> tuple[float, list[float], int, int]:

@@ -149,6 +149,7 @@ class Vocabulary:
 _IMPORTS = re.compile(rb"import\b(?:[^\n(\\]++|\\[\s\S])*+(?:\((?:[^)#]++|#[^\n]*+)*+)?")
 STAR = re.compile(rb"import(?<=\bimport)\s*\*")  # letters first: fast
 _WORD = re.compile(rb"\w+")
+_OTHERS = (b"re", b"np", b"json", b"yaml", b"pickle", b"torchaudio")  # libraries with such names
 
 
 def imports_of(source: bytes) -> bytes:
@@ -169,9 +170,10 @@ class _LastWords:
         one = b"(?:%b)\\b" % b"|".join(self.words)
         # in a notebook, too, where a line ends with `\n`
         self._anywhere = re.compile(rb"(?:\b|(?<=\\n))%b" % one)
-        # `torch.load`, `getattr(torch, "load")`, not `re.compile`; letters first: fast
+        # `torch.load`, `getattr(torch, "load")`, not `json.load`; letters first: fast
+        no_others = b"".join(rb"(?<!\b%b\.)" % name for name in _OTHERS)
         self._of_another = Tokens(
-            rb"\.(?<!\bre\.|\bnp\.)%b" % one, rb"getattr\([^,\n]*,[\s\\]*[\"']%b" % one
+            rb"\.%b%b" % (no_others, one), rb"getattr\([^,\n]*,[\s\\]*[\"']%b" % one
         )
 
     def are_in(self, text: bytes) -> bool:

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.positions import keys, window, with_key
 from migrator.construct import Construct
 from migrator.diagnostics import Safety

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.names import argument, said_name
+from migrator.analysis.syntax.nodes import argument, said_name
 from migrator.construct import Construct
 from migrator.edits import SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

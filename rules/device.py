@@ -15,7 +15,7 @@ from migrator.analysis.devices.device_strings import not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.devices.ladders import question
 from migrator.analysis.devices.own_moves import own_move
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.codes import Family
 from migrator.construct import Construct

@@ -14,7 +14,7 @@ from migrator.analysis.ranks.vocabulary import (
     is_behind_gone,
     is_served,
 )
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

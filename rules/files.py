@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.devices.choices import are_places_by_name, device_call, places_of_load
 from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.checkpoints import is_only_state
 from migrator.analysis.training.cpu_locations import is_always_cpu

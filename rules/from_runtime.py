@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.devices.accelerators import asked_for
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.spelling import of_torch
 from migrator.analysis.training.loops import following
 from migrator.codes import Family

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import argument
-from migrator.analysis.syntax.scopes import parameters
+from migrator.analysis.syntax.nodes import argument, parameters
 from migrator.analysis.training.last_position import is_returned, last_positions
 from migrator.analysis.training.token_loops import TokenLoop, collecting_loop, token_loop
 from migrator.codes import Family

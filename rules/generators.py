@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace

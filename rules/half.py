@@ -1,6 +1,6 @@
 """Types with 16 and 64 bits, and their replacements on a TPU."""
 
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.edits import EditCall

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.mentions import HIDES
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

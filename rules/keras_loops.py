@@ -3,7 +3,7 @@
 import ast
 import copy
 
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
 from migrator.frameworks.tensorflow.making import Making

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.kv_caches import Attention, Pass, kv_passes
 from migrator.analysis.training.positions import free_name, keys, window, with_key_of
 from migrator.construct import Construct

@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.devices.choices import with_older_torch
 from migrator.analysis.devices.device_strings import is_migrated
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.training.loops import trains
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 from migrator.codes import Family

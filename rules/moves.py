@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.devices.choices import method_caller
 from migrator.analysis.devices.own_moves import does_as_torch
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.loops import is_model
 from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES

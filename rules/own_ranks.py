@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.ranks.vocabulary import WRAPPER
 from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.edits import EditCall, Insert
 from migrator.rule import Context, Decision, Keep, Report, Rewrite

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.evidence import Loader
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct

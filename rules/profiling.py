@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.construct import Construct
 from migrator.edits import EditCall
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule

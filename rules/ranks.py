@@ -13,7 +13,7 @@ from migrator.analysis.ranks.vocabulary import (
     environment,
 )
 from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, EditCall, Replace

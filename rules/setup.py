@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.loops import following
 from migrator.codes import Family
 from migrator.construct import Construct

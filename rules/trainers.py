@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.syntax.literals import leaves, values
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort

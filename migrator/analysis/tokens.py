@@ -1,16 +1,30 @@
-"""Tokens: a quick test whether a file holds one of many words."""
+"""Tokens: a quick test whether a file holds one of many words, and code without its prose."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _PLAIN = re.compile(rb"[\w-]+")
+_WORD = re.compile(rb"(\\b)?(\w+)(\\b)?")
 _MAYBE = re.compile(rb"[\w-](?:[?*]|\{[^}]*\})")
-_CERTAIN = re.compile(rb"[\w-]+")  # letters that each match of a pattern has, behind all that
+_CERTAIN = re.compile(rb"\w+")  # letters that each match of a pattern has, behind all that
+# All but letters, digits and underscores become spaces.
+_APART = bytes(c if re.match(rb"\w", bytes([c])) else 32 for c in range(256))
+# Strings, docstrings and comments: the first part that fits tells where each ends.
+_LONG = (
+    rb'"""(?:[^"\\]++|\\[\s\S]|"(?!""))*+"""',
+    rb"'''(?:[^'\\]++|\\[\s\S]|'(?!''))*+'''",
+)
+_SHORT = rb'"(?:[^"\\\n]++|\\[\s\S])*+"', rb"'(?:[^'\\\n]++|\\[\s\S])*+'"
+_PROSE = re.compile(
+    rb"(?m)(^[ \t]*[rRuU]?(?:%b)[ \t\r]*$)|%b|(#[^\n]*)"
+    % (b"|".join(_LONG), b"|".join(_LONG + _SHORT))
+)
 
 
 class Tokens:
-    """Patterns, each looked for by itself, and only behind the letters that it is sure to have.
+    """Patterns, each looked for by itself, and only where a word has the letters that it needs.
 
     One alternation of them all tries each at every place, which takes ten times as long.
     """
@@ -18,27 +32,45 @@ class Tokens:
     def __init__(self, *patterns: bytes, ignore_case: bool = False) -> None:
         """With `ignore_case` all of them are written in lower case."""
         self._ignore_case = ignore_case
-        words = {each for each in patterns if _PLAIN.fullmatch(each)}
-        self._words = sorted(w for w in words if not any(o in w for o in words - {w}))
-        self._patterns = [
-            (_certain(each), re.compile(each)) for each in patterns if not _PLAIN.fullmatch(each)
-        ]
+        plain = {each for each in patterns if _PLAIN.fullmatch(each)}
+        needed = plain - {word for word in plain if any(o in word for o in plain - {word})}
+        found = [_part(each) for each in patterns if each in needed or each not in plain]
+        self._parts = sorted(found, key=lambda part: part[1] is not None)
 
     @property
     def letters(self) -> tuple[bytes, ...]:
         """What any text with one of them has some of."""
-        return *self._words, *(certain for certain, _ in self._patterns)
+        return tuple(letters.strip(b"\n") for letters, _ in self._parts)
 
     def are_in(self, source: bytes) -> bool:
+        words = _words(source)
         if self._ignore_case:
-            source = source.lower()
-        return any(word in source for word in self._words) or any(
-            certain in source and pattern.search(source) is not None
-            for certain, pattern in self._patterns
+            words, source = words.lower(), source.lower()
+        return any(
+            letters in words and (pattern is None or pattern.search(source) is not None)
+            for letters, pattern in self._parts
         )
+
+
+@lru_cache(maxsize=2048)  # most texts are searched for many
+def _words(source: bytes) -> bytes:
+    """The words of a text, each once and on a line of its own: a sixth of most programs."""
+    return b"\n%b\n" % b"\n".join(set(source.translate(_APART).split()))
+
+
+def _part(pattern: bytes) -> tuple[bytes, re.Pattern[bytes] | None]:
+    """What `_words` has some of where a text has the pattern, which is None if that is enough."""
+    if word := _WORD.fullmatch(pattern):
+        return b"\n" * bool(word[1]) + word[2] + b"\n" * bool(word[3]), None
+    return _certain(pattern), re.compile(pattern)
 
 
 def _certain(pattern: bytes) -> bytes:
     """The longest run of letters in a pattern that no bracket holds; empty where there is none."""
     outside = re.sub(rb"\\.|\[[^]]*\]|\([^)]*\)", b" ", pattern)
     return max(_CERTAIN.findall(_MAYBE.sub(b" ", outside)), key=len, default=b"")
+
+
+def without_prose(source: bytes) -> bytes:
+    """Python source without its comments and docstrings."""
+    return _PROSE.sub(lambda found: b"" if found.lastindex else found[0], source)

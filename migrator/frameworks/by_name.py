@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import taken_by
 from migrator.construct import Construct
 from migrator.frameworks.framework import ModuleView
 from migrator.vocabulary import Vocabulary
@@ -85,8 +86,7 @@ def imported_name(
     """What an import takes, by its full name."""
     if isinstance(statement, ast.Import):
         return alias.name
-    module = "." * statement.level + (statement.module or "")
-    return absolute(f"{module}{'' if module.endswith('.') else '.'}{alias.name}", package)
+    return absolute(taken_by(statement, alias), package)
 
 
 def absolute(qualname: str, package: str) -> str:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from migrator.analysis.devices.accelerators import imported_heads
-from migrator.analysis.syntax.names import statements
+from migrator.analysis.syntax.nodes import statements
 from migrator.codes import IDLE, INTERNAL, OTHERS
 from migrator.construct import Construct
 from migrator.context import Context

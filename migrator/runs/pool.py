@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
@@ -39,7 +40,7 @@ _FOR_ALL = (
     "migrator.pipeline.rewrite",
     "migrator.pipeline.write",
 )
-_TASKS = 8  # per process, so that they all end at about the same time
+_TASKS = 16  # per process, so that they all end at about the same time
 Tick = Callable[[int, int], None]
 
 
@@ -180,6 +181,7 @@ def _start(worker: Worker) -> None:
     """Start a process, which gets the worker because it is a copy of its parent."""
     global _worker
     _worker = worker
+    gc.freeze()  # to collect what is shared with the parent would copy it
     _end_with_parent()
 
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.loops import calls_model, is_backward
 from migrator.edits import Edit, Replace
 from migrator.steps.blocks import COUNTER, counter_names, loops_of

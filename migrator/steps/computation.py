@@ -13,7 +13,7 @@ from functools import cached_property
 from keyword import iskeyword
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import (
     READING_FUNCTIONS,

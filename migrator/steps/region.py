@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import following, is_model, is_optimizer_step, is_scaler
 from migrator.analysis.values.kinds import Kind

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from helpers import constructs, run
+from helpers import constructs, run, write_tree
+
+from migrator.runs.run import migrate_paths
 
 HEAD = """
 import torch
@@ -165,6 +169,13 @@ def found(code: str) -> list[str]:
 @pytest.mark.parametrize("code", USING)
 def test_the_device_in_a_child_is_reported(code: str) -> None:
     assert found(code) == ["reported"]
+
+
+def test_a_process_under_a_name_that_another_file_gives_it_is_reported(tmp_path: Path) -> None:
+    main = "import torch\nfrom own import Child\nx = torch.ones(2).cuda()\nChild(target=x.add)\n"
+    own = "from torch.multiprocessing import Process as Child\n"
+    report = migrate_paths([write_tree(tmp_path, {"main.py": main, "own.py": own})], "torchax")
+    assert "DST004" in {d.code for file in report.files for d in file.result.diagnostics}
 
 
 def test_a_file_without_gpu_code_is_left_in_peace() -> None:

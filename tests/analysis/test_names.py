@@ -62,6 +62,7 @@ SPELLINGS = [
 @pytest.mark.parametrize(("source", "meaning"), SPELLINGS)
 def test_spelling(source: str, meaning: str) -> None:
     assert qualified(source) == [meaning]
+    assert meaning.rpartition(".")[2] in Names(ast.parse(source)).words
 
 
 HIDDEN = [

@@ -14,9 +14,11 @@ import pytest
 from helpers import REPOSITORY, write_tree
 
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.ranks.vocabulary import ENVIRONMENT
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.tokens import without_prose
 from migrator.analysis.values.flow import Flow
 from migrator.files.discover import Disk
 from migrator.frameworks.torch.inventory import find
@@ -116,6 +118,38 @@ def test_variables_of_launchers_are_seen(variable: str) -> None:
     assert has_tokens(f"import os, torch\nx = os.environ['{variable}']\n".encode())
 
 
+@pytest.mark.parametrize(
+    ("text", "speaks"),
+    [
+        ("x = args.world_size\n", True),
+        ("x = 1  # on 8 GPUs\n", False),
+        ('def f():\n    """On 8 GPUs."""\n', False),
+        ("def f():\n    r'''On\n    8 \"GPUs\".\n    '''\n", False),
+        ('x = """\n8 gpus\n"""\n', True),
+        ("x = '#', world_size  # no comment before\n", True),
+        ('x = "\\"#", world_size\n', True),
+        ("x = f'{y}#{world_size}'\n", True),
+        ("# it's 1\nx = world_size\n# isn't it\n", True),
+    ],
+)
+def test_only_code_speaks_of_processes(text: str, speaks: bool) -> None:
+    assert File(text.encode()).speaks_of_processes is speaks
+
+
+def test_code_without_prose_has_all_its_names() -> None:
+    compared = 0
+    for path in REPOSITORY.rglob("*.py"):
+        if ".venv" in path.as_posix() or ".git" in path.parts:
+            continue
+        source = path.read_bytes()
+        left = without_prose(source)
+        compared += left != source
+        for node in ast.walk(ast.parse(source)):
+            for text in (getattr(node, name, None) for name in ("id", "attr", "arg", "name")):
+                assert text is None or text.encode() in left, (path, text)
+    assert compared > 100
+
+
 # ---- names and numbers of devices ----------------------------------------------------------------
 
 NUMBERED = (
@@ -146,6 +180,21 @@ def test_a_device_that_may_be_a_number_is_looked_at(text: str) -> None:
     names = Names(ast.parse(source))
     if any(find(names, Flow(names), vocabulary("torch", ()))):
         assert has_tokens(source.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "made = {'device': options.get('device', None)}\nx = y.to(z.device)\n",
+        "device, dtype = x.device, x.dtype\nx = y.to(device)\n",
+        "# where the device is in use\nx = y.to(device)\n",
+    ],
+)
+def test_what_is_no_number_is_not_looked_at(text: str) -> None:
+    source = f"import torch\n{text}"
+    names = Names(ast.parse(source))
+    assert not any(find(names, Flow(names), vocabulary("torch", ())))
+    assert not has_tokens(source.encode())
 
 
 def test_most_numbers_of_devices_are_constructs() -> None:
@@ -210,6 +259,7 @@ def test_a_name_is_seen_however_it_is_imported(text: str) -> None:
         "import torch\n# load what is there, and save it\nx.requires_grad_()\n",
         "import functools, torch\ngrad_norm = 1\n",
         "import json\nx = json.load(f)\n",
+        "import json, torch\nx = json.load(f)\n",
     ],
 )
 def test_a_word_alone_is_no_name(text: str) -> None:

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.tokens import Tokens
 from migrator.analysis.values.kinds import CUDA_STRING
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # a file runs on the first of them that it uses
-_METHODS = ("xpu", "npu")  # methods of tensors and models; `.mps()` is something else
+METHODS = ("xpu", "npu")  # methods of tensors and models; `.mps()` is something else
 
 # Libraries that bring an accelerator into PyTorch when they are imported.
 LIBRARIES = frozenset({
@@ -67,7 +68,7 @@ def of_name(qualname: str) -> str | None:
 def moves(call: ast.Call) -> str | None:
     """The accelerator that a call like `x.xpu()` or `x.npu(0, non_blocking=True)` moves to."""
     match call:
-        case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _METHODS:
+        case ast.Call(func=ast.Attribute(attr=name), args=args) if name in METHODS:
             named = all(k.arg in ("device", "non_blocking") for k in call.keywords)
             return name if len(args) < 2 and named else None
     return None

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.command_line import is_option, option_name
-from migrator.analysis.syntax.names import Names, parameters
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import parameters
 
 _TAKES_NAME = {"getattr": 1, "hasattr": 1, "methodcaller": 0, "attrgetter": 0}
 _INNER = (ast.IfExp, ast.BoolOp, ast.Tuple, ast.List, ast.Set, ast.Starred)

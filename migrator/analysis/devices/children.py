@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Set
+from functools import cached_property
 from typing import Protocol
 
 from migrator.analysis import traces
-from migrator.analysis.syntax.names import Binding, Names, argument, dotted
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import Kind
@@ -39,11 +41,17 @@ _THREAD_POOLS = {
 _PARALLEL = {"joblib.Parallel", "joblib.parallel.Parallel"}
 _DELAYED = {"joblib.delayed", "joblib.parallel.delayed"}
 _IN_THREADS = {("backend", "threading"), ("prefer", "threads"), ("require", "sharedmem")}
+_RUN, _SHARING = "run_in_executor", ("share_memory", "share_memory_")
+# Words without which a file has no children.
+_WORDS = {_RUN, *_SHARING} | {
+    name.rpartition(".")[2]
+    for names in (_PROCESSES, _POOLS, _CONTEXTS, _THREADS, _THREAD_CALLS, _THREAD_POOLS, _PARALLEL)
+    for name in names
+}
 _ON_A_POOL = frozenset({
     "map", "map_async", "imap", "imap_unordered", "starmap", "starmap_async", "apply",
     "apply_async", "submit",
 })  # fmt: skip
-_SHARING = ("share_memory", "share_memory_")
 _BOUND = ("assign", "with")
 _READS = ("cpu", "item", "numpy", "tolist")
 _TARGETS = (f"{RUNTIME}.", *traces.PARTS)
@@ -73,14 +81,22 @@ class Children:
         self._known = Inference(False)
         self._bound: dict[int, list[ast.expr]] = {}
         self._in_place: Set[str | None] | None = None
-        self._device = {
-            c.node for c in constructs if uses_device(c) and not c.key.startswith(_QUESTIONS)
+        self._constructs = constructs
+
+    @cached_property
+    def _device(self) -> set[ast.AST]:
+        """The nodes that are a device, or code for one."""
+        used = (c for c in self._constructs if uses_device(c))
+        said = (*self._names.all(ast.Constant), *self._names.all(ast.Attribute))
+        return {
+            *(c.node for c in used if not c.key.startswith(_QUESTIONS)),
+            *(node for node in said if self._is_migrated(node)),
         }
-        said = (*names.all(ast.Constant), *names.all(ast.Attribute))
-        self._device |= {node for node in said if self._is_migrated(node)}
 
     def constructs(self) -> Iterator[Construct]:
         """Children and threads that use the device, and shared memory of the device."""
+        if self._names.words.isdisjoint(_WORDS):
+            return
         for node in self._names.order:
             if isinstance(node, ast.Call):
                 given = self._started(node)
@@ -120,7 +136,7 @@ class Children:
         if any(isinstance(m, ast.Call) and self._is_parallel_in_threads(m) for m in makers):
             return [part for value in given for part in self._delayed(value)]
         if isinstance(call.func, ast.Attribute):
-            if call.func.attr == "run_in_executor":
+            if call.func.attr == _RUN:
                 return given[1:]
             if call.func.attr in _ON_A_POOL and self._comes_from(
                 call.func.value, "", _THREAD_POOLS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from migrator.analysis.syntax.names import dotted, parameters
+from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.frameworks.torch.references import is_device_index
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import device_call, names_device
 from migrator.analysis.syntax.command_line import is_option, option_name
-from migrator.analysis.syntax.names import FUNCTIONS, Names, dotted, parameters
+from migrator.analysis.syntax.names import FUNCTIONS, Names
+from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 

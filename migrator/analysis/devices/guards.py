@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import Place, end_of, place
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import re
 
 from migrator.analysis import hints
 from migrator.analysis.devices.choices import device_call
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 

@@ -14,7 +14,8 @@ from typing import Protocol, Self
 from migrator.analysis import hints
 from migrator.analysis.devices.questions import Questions, is_of_tensor
 from migrator.analysis.libraries import MODULES
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from migrator.analysis.devices.accelerators import asked_for
 from migrator.analysis.devices.choices import AVAILABLE
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 from migrator.targets import RUNTIME

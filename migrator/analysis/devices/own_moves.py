@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis.syntax.names import Names, dotted, parameters
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.analysis.values.evidence import Evidence
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind

@@ -11,7 +11,8 @@ from functools import cached_property
 from migrator.analysis import hints
 from migrator.analysis.devices.choices import AVAILABLE, device_call
 from migrator.analysis.devices.ladders import question
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import CUDA_STRING
 

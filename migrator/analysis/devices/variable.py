@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from migrator.analysis.devices.choices import AVAILABLE
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 

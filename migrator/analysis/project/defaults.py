@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.analysis.project.name_index import unit
 from migrator.analysis.syntax.annotations import is_type, whole_type
-from migrator.analysis.syntax.names import Binding, argument, dotted, parameters
+from migrator.analysis.syntax.names import Binding
+from migrator.analysis.syntax.nodes import argument, dotted, parameters
 
 if TYPE_CHECKING:
     from migrator.analysis.project.places import Place

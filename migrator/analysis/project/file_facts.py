@@ -17,7 +17,7 @@ from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
-from migrator.analysis.tokens import Tokens
+from migrator.analysis.tokens import Tokens, without_prose
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
@@ -27,7 +27,7 @@ from migrator.frameworks.torch.inventory import find
 from migrator.frameworks.torch.prefilter import (
     DEVICES,
     KINDS_OF_DEVICES,
-    has_tokens,
+    has_device_tokens,
     uses_device,
 )
 from migrator.targets import RUNTIME
@@ -121,6 +121,15 @@ class File:
         return self._has[tokens]
 
     @cached_property
+    def _code(self) -> bytes:
+        """Its content without comments and docstrings."""
+        return without_prose(self.content)
+
+    def _says(self, tokens: Tokens) -> bool:
+        """Whether its code has one of these words."""
+        return tokens.are_in(self.content) and tokens.are_in(self._code)
+
+    @cached_property
     def name_index(self) -> NameIndex | None:
         return name_index(self.tree) if self.tree is not None else None
 
@@ -198,12 +207,12 @@ class File:
     @cached_property
     def speaks_of_processes(self) -> bool:
         """A cheap test: False for a file that can't concern the processes of ranks."""
-        return _PROCESSES.are_in(self.content)
+        return self._says(_PROCESSES)
 
     @cached_property
     def speaks_of_ranks(self) -> bool:
         """A cheap test: False for a file that can't concern ranks."""
-        return self.speaks_of_processes or _SHARES.are_in(self.content)
+        return self.speaks_of_processes or self._says(_SHARES)
 
     @cached_property
     def takes_part(self) -> bool:
@@ -229,6 +238,6 @@ class File:
     @cached_property
     def uses_device(self) -> bool:
         """True for a file with GPU code, or its migrated form."""
-        if not (has_tokens(self.content) or traces.MIGRATED.search(self.content)):
+        if not (has_device_tokens(self.content) or traces.MIGRATED.search(self.content)):
             return False
         return self.facts is not None and self.facts.uses_device

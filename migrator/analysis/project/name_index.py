@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from migrator.analysis.syntax.names import DEFINITIONS, children, dotted
+from migrator.analysis.syntax.names import DEFINITIONS, children
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.syntax.once import once_in
 
 _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option")

@@ -25,10 +25,11 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def find_program(self, *, in_one_process: bool) -> None:
         """Compute what will be needed of this file's programs."""
-        self.only_infers()
         program = self.distributed_program(in_one_process=in_one_process)
-        for path, ranks in program.items() if in_one_process else ():
-            self.obstacle(path, ranks)
+        if in_one_process:
+            self.only_infers()
+            for path, ranks in program.items():
+                self.obstacle(path, ranks)
 
     def distributed_program(self, *, in_one_process: bool) -> dict[Path, Ranks]:
         """The files of the programs for several devices that this file is a part of.

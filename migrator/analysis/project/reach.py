@@ -18,7 +18,8 @@ from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.defaults import Defaults, Values
 from migrator.analysis.project.name_index import NameIndex, unit
 from migrator.analysis.project.places import Place, Places
-from migrator.analysis.syntax.names import DEFINITIONS, dotted
+from migrator.analysis.syntax.names import DEFINITIONS
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.syntax.once import once_in
 
 _LARGEST, _DEEPEST = 4000, 120  # of lookups: beyond, everything is reached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from migrator.analysis.syntax.names import dotted
+from migrator.analysis.syntax.nodes import dotted
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER
-from migrator.analysis.syntax.names import argument, dotted, number
+from migrator.analysis.syntax.nodes import argument, dotted, number
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -29,7 +29,8 @@ from migrator.analysis.ranks.vocabulary import (
     WRAPPER,
     environment,
 )
-from migrator.analysis.syntax.names import Names, argument, choices, dotted, number, said_name
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, choices, dotted, number, said_name
 from migrator.analysis.values.flow import Flow
 from migrator.targets import RUNTIME
 
@@ -172,6 +173,8 @@ class Ranks:
     # ---- what is exchanged ----------------------------------------------------------------
 
     def calls(self, *functions: str) -> list[ast.Call]:
+        if self.names.words.isdisjoint(name.rpartition(".")[2] for name in functions):
+            return []
         found = sorted(
             (place for name in set(functions) for place in self._by_name.get(name, ())),
             key=lambda place: place[0],

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from migrator.analysis.syntax.names import argument
+from migrator.analysis.syntax.nodes import argument
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -25,7 +25,7 @@ from migrator.analysis.ranks.configuration import (
     words_of,
 )
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER, SPAWNS
-from migrator.analysis.syntax.names import argument, dotted, number, parameters, said_name
+from migrator.analysis.syntax.nodes import argument, dotted, number, parameters, said_name
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

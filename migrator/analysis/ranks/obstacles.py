@@ -29,7 +29,7 @@ from migrator.analysis.ranks.vocabulary import (
     is_known,
 )
 from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.names import argument, choices
+from migrator.analysis.syntax.nodes import argument, choices
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

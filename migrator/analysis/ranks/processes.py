@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.ranks.unrelated_processes import are_unrelated
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks

@@ -6,7 +6,8 @@ import ast
 import builtins
 import sys
 
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 
 # What a context of multiprocessing has beside processes and pools.
 _NO_PROCESSES = frozenset({

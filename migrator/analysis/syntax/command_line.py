@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 
 
 def is_option(call: ast.Call) -> bool:

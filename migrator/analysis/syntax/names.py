@@ -9,10 +9,14 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.analysis.syntax.canonical import canonical
+from migrator.analysis.syntax.nodes import (
+    dotted,
+    taken_by,
+)
 from migrator.analysis.syntax.scopes import (
     COMPREHENSIONS,
     DEFINITIONS,
@@ -21,14 +25,10 @@ from migrator.analysis.syntax.scopes import (
     Scope,
     Scopes,
     children,
-    dotted,
-    parameters,
-    statements,
 )
 
 __all__ = [
-    "COMPREHENSIONS", "DEFINITIONS", "FUNCTIONS", "Binding", "Names", "Scope", "argument",
-    "children", "choices", "dotted", "number", "parameters", "said_name", "statements",
+    "COMPREHENSIONS", "DEFINITIONS", "FUNCTIONS", "Binding", "Names", "Scope", "children",
 ]  # fmt: skip
 
 
@@ -63,19 +63,30 @@ class Names(Scopes):
         other = copy.copy(self)
         other._starred, other._others = starred, {}
         other._qualified, other._meanings = {}, {}
-        other.__dict__.pop("meant", None)
+        for cached in ("meant", "words"):
+            other.__dict__.pop(cached, None)
         return other
 
     def _taken_from_others(self) -> Iterator[tuple[str, str]]:
         """Modules other than torch's, and names that are imported from them."""
-        bound = (
-            b for scope in self.scopes.values() for each in scope.bindings.values() for b in each
-        )
-        for binding in bound:
-            if isinstance(binding.node, ast.ImportFrom) and binding.kind == "import":
-                module, _, last = (binding.qualname or "").rpartition(".")
-                if module.partition(".")[0] != "torch":
-                    yield module or ".", last
+        for statement in self.imports:
+            if isinstance(statement, ast.ImportFrom):
+                for alias in statement.names:
+                    module, _, last = taken_by(statement, alias).rpartition(".")
+                    if module.partition(".")[0] != "torch" and last != "*":
+                        yield module or ".", last
+
+    @cached_property
+    def words(self) -> Set[str]:
+        """Words without which nothing in the file has a qualified name that ends with them."""
+        found = {*self.by_id, *self.by_attribute}
+        found.update(alias.name.rpartition(".")[2] for each in self.imports for alias in each.names)
+        if "getattr" in found:
+            found.update(n.value for n in self.all(ast.Constant) if isinstance(n.value, str))
+        if self._starred is not None:
+            meant = (self._starred(module, last) for module, last in self._taken_from_others())
+            found.update(name.rpartition(".")[2] for name in meant if name)
+        return found
 
     @cached_property
     def meant(self) -> list[tuple[ast.expr, str]]:
@@ -350,46 +361,3 @@ class Names(Scopes):
                     uses.setdefault(at, []).append(node)
             self._uses[name] = uses
         yield from self._uses[name].get(scope, ())
-
-
-def number(node: ast.expr) -> ast.expr:
-    """The argument of `int(…)` and `float(…)`."""
-    while isinstance(node, ast.Call) and dotted(node.func) in ("int", "float") and node.args:
-        node = node.args[0]
-    return node
-
-
-def choices(node: ast.AST) -> list[ast.expr]:
-    """The expressions that it may evaluate to: `int(a)`, `max(a, 1)`, `a or b`, `a if … else b`."""
-    match node:
-        case ast.Call(func=ast.Name(id="int" | "float" | "str" | "max" | "min")):
-            return node.args
-        case ast.BoolOp(values=values):
-            return values
-        case ast.IfExp(body=body, orelse=orelse):
-            return [body, orelse]
-    return []
-
-
-def said_name(node: ast.AST) -> str:
-    """The name of a value: `n`, `args.n`, `cfg["n"]`, `cfg.get("n")`; "" for others."""
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case ast.Subscript(slice=ast.Constant(value=str(name))):
-            return name
-        case ast.Call(
-            func=ast.Attribute(attr="get", value=owner), args=[ast.Constant(value=str(name)), *_]
-        ):
-            return "" if (dotted(owner) or "").endswith("environ") else name
-    return ""
-
-
-def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr | None:
-    """An argument, by position or by any of its keywords."""
-    for keyword in call.keywords:
-        if keyword.arg in keywords:
-            return keyword.value
-    if position is None or any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
-        return None
-    return call.args[position] if position < len(call.args) else None

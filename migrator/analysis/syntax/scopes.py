@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from migrator.analysis.syntax.nodes import dotted, parameters, taken_by
+
 Node = TypeVar("Node", bound=ast.AST)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -157,13 +159,11 @@ class Scopes:
                     scope.bind(name, Binding("import", node, qualname=meaning))
             case ast.ImportFrom():
                 self.imports.append(node)
-                module = "." * node.level + (node.module or "")
                 for alias in node.names:
                     if alias.name == "*":
-                        self.star_imports.append(module)
+                        self.star_imports.append("." * node.level + (node.module or ""))
                     else:
-                        joint = "" if module.endswith(".") or not module else "."
-                        binding = Binding("import", node, qualname=f"{module}{joint}{alias.name}")
+                        binding = Binding("import", node, qualname=taken_by(node, alias))
                         scope.bind(alias.asname or alias.name, binding)
             case ast.Assign():
                 for target in node.targets:
@@ -322,36 +322,3 @@ _PLAIN = frozenset({
     "ctx", "op", "ops", "id", "attr", "arg", "asname", "module", "level", "kind", "type_comment",
     "type_ignores", "conversion", "simple", "is_async", "kwd_attrs",
 })  # fmt: skip
-
-
-def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """All statements of a module; expressions, which contain none, are skipped."""
-    stack: list[ast.AST] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.stmt):
-            yield node
-        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
-            stack.extend(getattr(node, part, ()))
-
-
-def parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
-    """Each parameter with its default, in order."""
-    positional = arguments.posonlyargs + arguments.args
-    padding = [None] * (len(positional) - len(arguments.defaults))
-    yield from zip(positional, [*padding, *arguments.defaults], strict=True)
-    if arguments.vararg:
-        yield arguments.vararg, None
-    yield from zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    if arguments.kwarg:
-        yield arguments.kwarg, None
-
-
-def dotted(node: ast.AST) -> str | None:
-    """`a.b.c` as written, None for anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else None
-    return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.formats.embedded import CELL
 
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.score_forms import (
     Mask,
     assigned,

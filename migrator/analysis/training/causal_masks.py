@@ -12,7 +12,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 
 _MINUS_INFINITY = (
     "float('-inf')", "-float('inf')", "float('-infinity')", "-torch.inf", "-math.inf", "-np.inf",

@@ -12,7 +12,8 @@ from migrator.analysis.project.program_files import (
     is_overridden,
     mentions,
 )
-from migrator.analysis.syntax.names import Names, Scope, argument, parameters
+from migrator.analysis.syntax.names import Names, Scope
+from migrator.analysis.syntax.nodes import argument, parameters
 from migrator.analysis.values.kinds import ANY_DEVICE
 
 _MOST = 400  # expressions to follow before giving up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from migrator.analysis.project.program_files import ProgramFile, mentions
-from migrator.analysis.syntax.names import argument, parameters
+from migrator.analysis.syntax.nodes import argument, parameters
 from migrator.analysis.values.kinds import Kind
 
 _DEEPEST = 4  # functions that pass a location on

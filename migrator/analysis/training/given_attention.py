@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.cached_scores import CachedScores
 from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.positions import keys

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.given_attention import GivenAttention, Join, Shown

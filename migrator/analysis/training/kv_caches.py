@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.causal_masks import causal_mask
 from migrator.analysis.training.positions import keys

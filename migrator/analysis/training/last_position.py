@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.names import Names, dotted
-from migrator.analysis.syntax.scopes import parameters
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted, parameters
 
 
 def last_positions(forward: ast.FunctionDef) -> Iterator[ast.Subscript]:

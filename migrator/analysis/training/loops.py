@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import Names, dotted, said_name
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted, said_name
 from migrator.analysis.syntax.once import once
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
@@ -162,7 +163,7 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
-    return bool(flow.kind(function) & Kind.MODULE) or hints.is_model_name(name)
+    return hints.is_model_name(name) or bool(flow.kind(function) & Kind.MODULE)
 
 
 def round_of(names: Names, call: ast.Call) -> tuple[ast.AST | None, bool]:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.hot import Hot, Loop
 
 

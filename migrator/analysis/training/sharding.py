@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Names, argument, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind

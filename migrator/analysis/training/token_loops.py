@@ -16,7 +16,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.training.loops import is_model
 from migrator.analysis.values.flow import Flow
 

@@ -6,7 +6,8 @@ import ast
 from functools import cached_property
 
 from migrator.analysis.syntax.command_line import is_option, option_name
-from migrator.analysis.syntax.names import Binding, Names, dotted
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import dotted
 
 
 class Definitions:

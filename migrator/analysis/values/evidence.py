@@ -14,14 +14,8 @@ from functools import cached_property
 
 from migrator.analysis.ranks.vocabulary import SPAWNS, environment
 from migrator.analysis.syntax.command_line import option_name
-from migrator.analysis.syntax.names import (
-    Binding,
-    Names,
-    argument,
-    choices,
-    dotted,
-    parameters,
-)
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument, choices, dotted, parameters
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.imported import Program
 from migrator.analysis.values.inference import Inference

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import Binding, Names, Scope, argument, dotted
+from migrator.analysis.syntax.names import Binding, Names, Scope
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.definitions import Definitions
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import (

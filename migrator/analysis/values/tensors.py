@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis import hints
-from migrator.analysis.syntax.names import DEFINITIONS, Binding, Names, argument, dotted
+from migrator.analysis.syntax.names import DEFINITIONS, Binding, Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.loops import is_backward
 from migrator.analysis.training.loops import is_model as looks_like_model
 from migrator.analysis.values.flow import Flow

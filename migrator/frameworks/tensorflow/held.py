@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.names import Binding, Names, argument
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument
 
 _DEPTH = 8  # length of a chain of names that is followed
 

@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Binding, Names, argument
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
 from migrator.frameworks.tensorflow.traced import is_part

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow import replica_metrics
 from migrator.frameworks.tensorflow.built_models import is_built

@@ -9,7 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.names import Binding, Names, argument, parameters
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument, parameters
 from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow.held import class_of, only_made, value_of
 from migrator.frameworks.tensorflow.replica_losses import Training, trainings

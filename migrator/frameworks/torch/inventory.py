@@ -30,7 +30,7 @@ from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
-from migrator.frameworks.torch.references import is_device_index, reference_of
+from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
 from migrator.frameworks.torch.strings import VISIBLE, strings
 from migrator.frameworks.torch.told import VARIABLES, told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
@@ -78,6 +78,8 @@ def find(
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
+                if names.qualified(node) is None and not may_be_method(node, vocabulary):
+                    continue  # most of them
                 construct = own(names, node, vocabulary, package)
                 construct = construct or reference_of(names, flow, node, vocabulary)
                 if asks_other_launcher(names, node):

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.names import Binding, Names, choices
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import choices
 from migrator.analysis.tokens import Tokens
 
 if TYPE_CHECKING:

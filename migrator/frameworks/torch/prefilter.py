@@ -8,7 +8,7 @@ from itertools import pairwise
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import MODULES
-from migrator.analysis.tokens import Tokens
+from migrator.analysis.tokens import Tokens, without_prose
 from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
 from migrator.vocabulary import STAR, Vocabulary, imported_words
@@ -22,7 +22,7 @@ _TOKENS = Tokens(
     b"__constraint__", b"__compiled__", b"__conda__", b"__build__", b"__python__", b"__table__",
     b"__source__", b"__pixi__", rb"_requires?\b", b"autocast", b"GradScaler", b"pin_memory",
     b"non_blocking", b"accelerator", b"DataParallel", b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
-    b"local.rank", b"DistributedSampler", *trainers.TOKENS,
+    b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
     *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip
 
@@ -41,7 +41,8 @@ _TORCH_TOKENS = Tokens(
 _DEVICE = re.compile(rb"device\s*[,)]")
 _VALUE = rb"(?:None|[\"'][\w:]*[\"']|(?:(?:[\w.\[\]\"']|\((?:[^()\n]|\([^()\n]*\))*\))*\.)?device)"
 _NUMBER = re.compile(
-    rb"device(?:(?<!\wdevice)[\"']\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b|\b[^\n:=]*\bin\b"
+    rb"device(?:(?<!\wdevice)[\"'](?!, None\))\s*[,)]|(?<=\bas device)\b|(?<=\bdef device)\b"
+    rb"|\b[^\n:=]*\bin\b"
     rb"|\s*(?::=|[-+*/%|&^<>]+=)|\s*:(?:[^=\n]*\bint\b|[^=\n\]]*\[\s*\n)"
     rb"|(?<!torch\.device)\b(?!\s*:)[^\n=()]*[)\]]\s*=(?!=)|\s*(?::[^=\n]*)?=(?!=)"
     rb"(?!\s*"
@@ -51,6 +52,7 @@ _NUMBER = re.compile(
     + rb")?[ \t\r]*(?:[,)\n#;]|\\n)))"
 )
 _UNPACKED = re.compile(rb"device[ \t]*,[^\n=(]*=(?!=)")
+_FROM_TENSOR = re.compile(rb"[ \t]*(?:[\w.\[\]]|\([^()\n]*\))*\.device[ \t]*,")
 # Where a function or one of its decorators begins, and a loop, in a notebook, too.
 _FUNCTION = re.compile(rb"^(?: {0,4}|\t?)(?=@|(?:async )?def |class )", re.MULTILINE)
 _LOOP = re.compile(rb"(?:^|\"|\\n)(?:[ \t]|\\t)*(?:async )?(?:for|while)\b", re.MULTILINE)
@@ -84,14 +86,23 @@ LETTERS = (*_TOKENS.letters, b"torch")
 
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False if the file has no construct except names of a vocabulary."""
+    return has_device_tokens(source) or (
+        b"torch" in source
+        and (
+            (_WORKS.search(source) is not None and _ADVISED.are_in(source))
+            or (b"no_grad" in source and _may_repeat_without_gradients(source))
+        )
+    )
+
+
+def has_device_tokens(source: bytes) -> bool:
+    """The same for constructs that concern devices, and `DEVICES`."""
     if _TOKENS.are_in(source):
         return True
     return b"torch" in source and (
         _TORCH_TOKENS.are_in(source)
         or accelerators.TOKENS.are_in(source)
         or (_DEVICE.search(source) is not None and _may_number_devices(source))
-        or (_WORKS.search(source) is not None and _ADVISED.are_in(source))
-        or (b"no_grad" in source and _may_repeat_without_gradients(source))
     )
 
 
@@ -110,10 +121,14 @@ def _may_repeat_without_gradients(source: bytes) -> bool:
 
 def _may_number_devices(source: bytes) -> bool:
     """Whether `device` may be a number, of this file or of a module that it imports."""
-    if _NUMBER.search(source) or STAR.search(source):
+    if STAR.search(source) or (
+        _NUMBER.search(source) is not None and _NUMBER.search(without_prose(source)) is not None
+    ):
         return True
     for found in _UNPACKED.finditer(source):
         before = source[source.rfind(b"\n", 0, found.start()) + 1 : found.start()]
+        if not before.strip() and _FROM_TENSOR.match(source, found.end()):
+            continue  # device, dtype = x.device, x.dtype
         if b"(" not in before and b"=" not in before:  # not the arguments of a call
             return True
     owners = {b"device"}

@@ -7,7 +7,8 @@ import re
 
 from migrator.analysis import hints
 from migrator.analysis.devices import accelerators
-from migrator.analysis.syntax.names import Names, argument
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.training.loops import is_optimizer_step
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
@@ -21,6 +22,18 @@ BY_SHAPE = frozenset({
     "torch.device", "torch.Generator", "cuda", "is_cuda", "get_device", "to", "type", "step",
     "unclear step", "device", "compile",
 })  # fmt: skip
+
+
+_METHODS = frozenset({
+    "cuda", "is_cuda", "get_device", "to", "step", "compile", "type", *accelerators.METHODS,
+})  # fmt: skip
+
+
+def may_be_method(node: ast.Attribute | ast.Name, vocabulary: Vocabulary) -> bool:
+    """A cheap test: False for what `reference_of` knows by its full name alone."""
+    return type(node) is ast.Attribute and (
+        node.attr in _METHODS or node.attr in vocabulary.methods
+    )
 
 
 def reference_of(

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Binding, Names, argument, dotted
+from migrator.analysis.syntax.names import Binding, Names
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import GPUS, HALF

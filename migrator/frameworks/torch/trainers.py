@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.literals import values
-from migrator.analysis.syntax.names import Names, dotted
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import lightning

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.syntax.names import argument, dotted
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.syntax.spelling import of_torch
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
