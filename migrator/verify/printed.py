@@ -27,6 +27,10 @@ _TIME = re.compile(
     r"|\d\s?[mu]?s\b|\d/s\b|\beta\b|took",
     re.IGNORECASE,
 )
+# A progress bar of tqdm, drawn when it likes: what the program prints next is behind it.
+_BAR = re.compile(
+    r"[^\r\n\b]*?\d(?:%\|[^|\r\n]*\| [^\[\r\n]*| ?[A-Za-z]\w* )\[[\d:]+[<,][^\]\r\n]*\]"
+)
 # Timings in the output of transformers' Trainer, next to its losses.
 _TIMED = re.compile(r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?")
 # Shares of decisions, where rounding can change single decisions; and similar names that are not.
@@ -130,7 +134,8 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     if device != "CPU":  # the name of a GPU, or of its stand-in; a target prints "cpu"
         printed = printed.replace(device, "cpu")
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
-    plain = _DEVICE.sub("device", _WARNING.sub("", _ESCAPES.sub("", _TIMED.sub("", printed))))
+    plain = _BAR.sub("\n", _ESCAPES.sub("", _TIMED.sub("", printed)))
+    plain = _DEVICE.sub("device", _WARNING.sub("", plain))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or _CODE.search(line):
             continue

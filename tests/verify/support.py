@@ -1,4 +1,4 @@
-"""Tiny apps, goldens and interpreters to verify with; needs the standard library only."""
+"""Tiny apps, goldens, recordings and interpreters to verify with; needs no PyTorch."""
 
 import hashlib
 import json
@@ -10,6 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from migrator.verify.divergence import compare
+from migrator.verify.findings import Comparison
+from migrator.verify.recordings import Recording
 
 FORMATS = {"F64": "d", "F32": "f", "I32": "i", "I64": "q", "U8": "B", "BOOL": "?", "BF16": "H"}
 
@@ -175,3 +179,14 @@ operand_precision={{highest,highest}}
   ROOT both = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}) tuple(y, v)
 }}
 """
+
+
+def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Recording:
+    steps = sum(event["kind"] == "gradients" for event in events)
+    return Recording(
+        Path(), list(events), [], printed, ended, steps, 1.0, {"dropped": 0, "traced": 0}, {}
+    )
+
+
+def held(golden: Recording, run: Recording, *rounded: Recording, **how: Any) -> Comparison:
+    return compare(golden, rounded, run, Path(sys.executable), Path(), **how)

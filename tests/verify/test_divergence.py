@@ -1,4 +1,4 @@
-"""Two runs against each other, where no tensors are: alignment, losses, gradients, printed text."""
+"""Two runs against each other, where no tensors are: alignment, losses, gradients."""
 
 import json
 import math
@@ -11,20 +11,12 @@ import pytest
 
 from migrator.verify.divergence import compare
 from migrator.verify.errors import VerifyError
-from migrator.verify.findings import Comparison
 from migrator.verify.recordings import STOPPED, Recording
 from migrator.verify.result import finite
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import verdict
 from migrator.verify.tolerances import KINDS, TF32, Tolerances
-from tests.verify.support import safetensors
-
-
-def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Recording:
-    steps = sum(event["kind"] == "gradients" for event in events)
-    return Recording(
-        Path(), list(events), [], printed, ended, steps, 1.0, {"dropped": 0, "traced": 0}, {}
-    )
+from tests.verify.support import held, recording, safetensors
 
 
 def loss(value: float | str, dtype: str = "F32", step: int = 0) -> dict[str, Any]:
@@ -35,15 +27,6 @@ def loss(value: float | str, dtype: str = "F32", step: int = 0) -> dict[str, Any
 def gradients(*, step: int = 0, **norms: float) -> dict[str, Any]:
     return {"kind": "gradients", "name": "SGD", "step": step, "line": "t.py:2", "norms": norms,
             "dtypes": {}}  # fmt: skip
-
-
-def held(golden: Recording, run: Recording, *rounded: Recording, **how: Any) -> Comparison:
-    return compare(golden, rounded, run, Path(sys.executable), Path(), **how)
-
-
-def printed(golden: str, run: str, rounded: str | None = None) -> Comparison:
-    again = [recording(printed=rounded)] if rounded is not None else []
-    return held(recording(printed=golden), recording(printed=run), *again)
 
 
 class TestAlignment:
@@ -264,107 +247,6 @@ class TestNumbers:
         assert {Tolerances.parse(["3", f"{kind}=2"]).factor(kind) for kind in KINDS} == {2.0}
 
 
-class TestPrinted:
-    def test_one_unit_in_the_last_place_passes_and_two_do_not(self) -> None:
-        assert printed("loss 0.12345", "loss 0.12346").passed
-        assert not printed("loss 0.12345", "loss 0.12347").passed
-        assert printed("loss 1.5e-03", "loss 1.6e-03").passed
-
-    def test_integers_beside_fractions_are_compared_exactly(self) -> None:
-        assert printed("loss 0.5 right 15/64", "loss 0.5 right 15/64").passed
-        found = printed("loss 0.5 right 15/64", "loss 0.5 right 16/64")
-        assert found.first is not None and (found.first.want, found.first.got) == (15, 16)
-        assert printed(
-            "loss 0.5 right 15/64", "loss 0.5 right 16/64", "loss 0.5 right 14/64"
-        ).passed
-
-    @pytest.mark.parametrize("line", [
-        "epoch 1 took 3.25 s", "step 3: 12.5 ms", "elapsed 0.25", "1.5 it/s",
-        "Step: 12ms | Tot: 1.5ms | Loss: 0.5\b\b\b\b\b",
-        " 50%|█████     | 1/2 [00:01<00:01, 1.05it/s]",
-        "round: 100%|███| 1/1 [00:01<00:00, 1.05batch/s]",
-        "Generating train split: 96 examples [00:00, 1200.5 examples/s]",
-        "Data (t): 0.125 Batch (t): 0.5, 22.5/s", "memory 1.5 GiB",
-        "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
-        "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
-    ])  # fmt: skip
-    def test_times_and_warnings_and_text_are_nothing_to_compare(self, line: str) -> None:
-        found = printed(line, line.replace("5", "7"))
-        assert not found.findings and not found.passed
-
-    @pytest.mark.parametrize(("text", "golden", "run", "passed"), [
-        ("Accuracy of the model on the 128 images: {} %", "39.84375", "39.0625", True),
-        ("Accuracy of the model on the 128 images: {} %", "39.84375", "31.25", False),
-        ("loss: 0.3452, Accuracy: {}/64", "15", "16", True),
-        ("loss: 0.3452, Accuracy: {}/64", "15", "18", False),
-        ("acc 0.5000 loss {}", "0.3452", "0.3460", False),
-        ("val_acc: {}", "0.5000", "0.4900", True),
-        ("top-1 {}, lr 0.1", "0.8125", "0.8000", True),
-        ("top-1 0.8125, lr {}", "0.100", "0.110", False),
-        ("accident {}", "0.8125", "0.8000", False),
-    ])  # fmt: skip
-    def test_a_few_decisions_may_fall_otherwise(
-        self, text: str, golden: str, run: str, passed: bool
-    ) -> None:
-        assert printed(text.format(golden), text.format(run)).passed is passed
-
-    def test_the_times_beside_a_loss_are_left_out(self) -> None:
-        """What transformers' Trainer says at the end."""
-        text = "{{'train_runtime': '{}', 'train_steps_per_second': '0.5', 'train_loss': '{}'}}"
-        assert printed(text.format("2.427", "4.2000"), text.format("16.57", "4.2000")).passed
-        assert not printed(text.format("2.427", "4.2000"), text.format("2.427", "4.3000")).passed
-
-    def test_lines_that_a_carriage_return_writes_over_are_lines(self) -> None:
-        found = printed("\rloss 0.5\rloss 0.25\n", "\rloss 0.5\rloss 0.75\n")
-        assert [f.passed for f in found.findings] == [True, False]
-
-    def test_colours_are_no_numbers(self) -> None:
-        found = printed("\x1b[32mloss 0.5\x1b[0m", "loss 0.5")
-        assert found.passed and len(found.findings) == 1
-
-    def test_nan_fails_and_words_with_nan_in_them_do_not(self) -> None:
-        assert not printed("loss nan", "loss nan").passed
-        assert printed("finance 0.5 information", "finance 0.5 information").passed
-
-    @pytest.mark.parametrize(
-        ("one", "other"),
-        [
-            ("Mon Nov 23 14:57:58 2026", "Tue Nov  1 15:00:03 2026"),
-            ("from the checkpoint", "INFO: from the checkpoint"),
-            ("from /tmp/a/original/logs/last.ckpt", "from /tmp/a-1/compiled/logs/last.ckpt"),
-            ("2026-11-23 14:57:58,123", "2026-11-24 00:00:01,999"),
-            ("2026-11-23T14:57:58.5", "2026-12-01T04:01:00.25"),
-            ("[12:00:01]", "[9:59:59]"),
-        ],
-    )
-    def test_when_something_was_printed_is_no_number(self, one: str, other: str) -> None:
-        found = printed(f"{one} loss: 0.50", f"{other} loss: 0.50")
-        assert found.passed and len(found.findings) == 1
-        assert not printed(f"{one} loss: 0.50", f"{other} loss: 0.60").passed
-
-    def test_numbers_that_are_aligned_otherwise_are_the_same(self) -> None:
-        found = printed("x [0.5    0.25 ]\ny   0.5", "x [0.5000 0.25]\ny 0.5000")
-        assert found.passed and len(found.findings) == 3
-
-    def test_a_line_that_is_not_printed_fails(self) -> None:
-        found = printed("loss 0.5\naccuracy 0.75", "loss 0.5")
-        assert [f.reason for f in found.findings if not f.passed] == ["is not printed"]
-
-    def test_a_line_that_the_original_prints_once_only_is_not_asked_for(self) -> None:
-        """`datasets` says how it fills its cache, and says nothing where it is full."""
-        golden, run = recording(printed="loss 0.5\nrows 7.0"), recording(printed="loss 0.5")
-        assert held(golden, run, run).passed
-        assert not held(golden, run, golden).passed
-        cut = replace(run, ended="stopped")
-        assert not held(golden, run, cut).passed
-
-
-def test_a_script_that_only_prints_text_is_no_pass() -> None:
-    same = held(recording(printed="hello"), recording(printed="hello"))
-    result = ScriptResult("t.py", "torchax", stepwise=same)
-    assert not result.passed and result.exit_code == 1
-
-
 def test_a_result_is_json_whatever_it_found() -> None:
     found = held(recording(loss(1.0)), recording(loss("nan")))
     result = ScriptResult("t.py", "torchax", stepwise=found, tolerances=Tolerances.parse(["2"]))
@@ -372,29 +254,3 @@ def test_a_result_is_json_whatever_it_found() -> None:
     assert read["stepwise"]["findings"][0]["got"] == "nan"
     assert read["tolerances"] == {"factors": {"": 2.0}, "tf32": False}
     assert math.isinf(float(read["stepwise"]["findings"][0]["ratio"]))
-
-
-def test_a_warning_and_its_line_are_not_printed_by_the_program() -> None:
-    warned = 't.py:9: UserWarning: converting\nConsider 1.5.\n  print(f"{loss:.6f}")\n0.25\n'
-    assert [f.place for f in printed(warned, "0.25").findings] == ["#"]
-    model = "t.py:9: UserWarning: no forward: Net(\n  (drop): Dropout(p=0.5)\n)\n  warnings.warn(\n"
-    assert [f.place for f in printed(f"{model}0.25\n", "0.25").findings] == ["#"]
-
-
-def test_a_device_has_another_name_on_the_target() -> None:
-    found = printed("lr 0.5 on cuda:0\nover 'nccl' 0.25", "lr 0.5 on jax:0\nover 'jax' 0.25")
-    assert found.passed and len(found.findings) == 2
-    assert not printed("lr 0.5 on cuda", "lr 0.5 on the cpu").passed
-
-
-def test_infinity_is_a_number_like_others() -> None:
-    assert printed("peak inf, loss 0.5", "peak inf, loss 0.5").passed
-    assert not printed("peak inf, loss 0.5", "peak -inf, loss 0.5").passed
-    assert not printed("peak nan, loss 0.5", "peak nan, loss 0.5").passed
-
-
-def test_a_gpu_has_another_name_on_the_target() -> None:
-    golden, run = recording(printed="NVIDIA A100 | CPU 0.5"), recording(printed="cpu | CPU 0.5")
-    assert not held(golden, run).passed
-    golden.machine["device"], run.machine["device"] = "NVIDIA A100", "CPU"
-    assert held(golden, run).passed

@@ -12,7 +12,7 @@ from migrator.verify.golden_code import commit_of, restored
 from migrator.verify.goldens import ScriptGolden, digest
 from migrator.verify.recordings import Settings
 from migrator.verify.script import Script
-from tests.verify.test_divergence import recording
+from tests.verify.support import recording
 
 
 @pytest.fixture
