@@ -18,7 +18,7 @@ _LONG = (
 )
 _SHORT = rb'"(?:[^"\\\n]++|\\[\s\S])*+"', rb"'(?:[^'\\\n]++|\\[\s\S])*+'"
 _PROSE = re.compile(
-    rb"(?m)(^[ \t]*[rRuU]?(?:%b)[ \t\r]*$)|%b|(#[^\n]*)"
+    rb"(?m)(^[ \t]*[rRuU]?(?:%b)[ \t\r]*$)|%b|(#[^\r\n]*)"
     % (b"|".join(_LONG), b"|".join(_LONG + _SHORT))
 )
 
@@ -42,8 +42,9 @@ class Tokens:
         """What any text with one of them has some of."""
         return tuple(letters.strip(b"\n") for letters, _ in self._parts)
 
-    def are_in(self, source: bytes) -> bool:
-        words = _words(source)
+    def are_in(self, source: bytes, words: bytes | None = None) -> bool:
+        """Whether a text has one; `words`: its words, if they are known."""
+        words = _words(source) if words is None else words
         if self._ignore_case:
             words, source = words.lower(), source.lower()
         return any(
@@ -52,10 +53,12 @@ class Tokens:
         )
 
 
-@lru_cache(maxsize=2048)  # most texts are searched for many
-def _words(source: bytes) -> bytes:
+def words_of(source: bytes) -> bytes:
     """The words of a text, each once and on a line of its own: a sixth of most programs."""
     return b"\n%b\n" % b"\n".join(set(source.translate(_APART).split()))
+
+
+_words = lru_cache(maxsize=4096)(words_of)  # most texts are searched for many
 
 
 def _part(pattern: bytes) -> tuple[bytes, re.Pattern[bytes] | None]:
@@ -73,4 +76,15 @@ def _certain(pattern: bytes) -> bytes:
 
 def without_prose(source: bytes) -> bytes:
     """Python source without its comments and docstrings."""
-    return _PROSE.sub(lambda found: b"" if found.lastindex else found[0], source)
+    return _PROSE.sub(_kept, source)
+
+
+def _kept(found: re.Match[bytes]) -> bytes:
+    """What is left of a string or a comment; a string by itself may be an argument, too."""
+    if found.lastindex is None:
+        return found[0]
+    before, at = found.string, found.start()
+    while at and before[at - 1] in b" \t\r\n":
+        at -= 1
+    is_prose = found.lastindex == 2 or at == 0 or before[at - 1] == ord(":")
+    return b"" if is_prose else found[0]

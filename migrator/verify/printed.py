@@ -27,10 +27,9 @@ _TIME = re.compile(
     r"|\d\s?[mu]?s\b|\d/s\b|\beta\b|took",
     re.IGNORECASE,
 )
-# A progress bar of tqdm, drawn when it likes: what the program prints next is behind it.
-_BAR = re.compile(
-    r"[^\r\n\b]*?\d(?:%\|[^|\r\n]*\| [^\[\r\n]*| ?[A-Za-z]\w* )\[[\d:]+[<,][^\]\r\n]*\]"
-)
+_LINE = re.compile(r"[^\r\n\b]+")
+# A progress bar of tqdm, to where its times begin.
+_BAR = re.compile(r"(?:\d%\|[^|]*\| [^\[]*|\b\d+ ?[A-Za-z]+ )\[\d+:\d\d(?::\d\d)?[<,]")
 # Timings in the output of transformers' Trainer, next to its losses.
 _TIMED = re.compile(r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?")
 # Shares of decisions, where rounding can change single decisions; and similar names that are not.
@@ -126,6 +125,16 @@ def _value(text: str) -> tuple[float, float]:
     return float(text), digit
 
 
+def _behind_bar(line: re.Match[str]) -> str:
+    """What a line says behind a progress bar, which is drawn every so often, where it ends there;
+    the whole line without a bar."""
+    bar = _BAR.search(line[0])
+    if bar is None:
+        return line[0]
+    told, _, behind = line[0][bar.end() :].partition("]")
+    return "" if "[" in told else behind
+
+
 def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     """The numbers of each line with a fraction, by the text around them; no times."""
     found: dict[tuple[str, int], list[str]] = {}
@@ -134,7 +143,7 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     if device != "CPU":  # the name of a GPU, or of its stand-in; a target prints "cpu"
         printed = printed.replace(device, "cpu")
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
-    plain = _BAR.sub("\n", _ESCAPES.sub("", _TIMED.sub("", printed)))
+    plain = _LINE.sub(_behind_bar, _ESCAPES.sub("", _TIMED.sub("", printed)))
     plain = _DEVICE.sub("device", _WARNING.sub("", plain))
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or _CODE.search(line):

@@ -171,8 +171,11 @@ def test_the_device_in_a_child_is_reported(code: str) -> None:
     assert found(code) == ["reported"]
 
 
-def test_a_process_under_a_name_that_another_file_gives_it_is_reported(tmp_path: Path) -> None:
-    main = "import torch\nfrom own import Child\nx = torch.ones(2).cuda()\nChild(target=x.add)\n"
+@pytest.mark.parametrize("taken", ["Child", "*"])
+def test_a_process_under_a_name_that_another_file_gives_it_is_reported(
+    tmp_path: Path, taken: str
+) -> None:
+    main = f"import torch\nfrom own import {taken}\nx = torch.ones(2).cuda()\nChild(target=x.add)\n"
     own = "from torch.multiprocessing import Process as Child\n"
     report = migrate_paths([write_tree(tmp_path, {"main.py": main, "own.py": own})], "torchax")
     assert "DST004" in {d.code for file in report.files for d in file.result.diagnostics}

@@ -126,6 +126,8 @@ def test_variables_of_launchers_are_seen(variable: str) -> None:
         ('def f():\n    """On 8 GPUs."""\n', False),
         ("def f():\n    r'''On\n    8 \"GPUs\".\n    '''\n", False),
         ('x = """\n8 gpus\n"""\n', True),
+        ('run(\n    """\n8 gpus\n"""\n)\n', True),
+        ("import a\r# sizes\rx = world_size\r", True),
         ("x = '#', world_size  # no comment before\n", True),
         ('x = "\\"#", world_size\n', True),
         ("x = f'{y}#{world_size}'\n", True),

@@ -82,6 +82,25 @@ def test_a_progress_bar_hides_no_line(bar: str) -> None:
     assert not printed(f"{bar}loss 0.5\n", f"{bar}loss 0.75\n").passed
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss 0.5 top5 idx [3, 1, 2, 9]",
+        "step 1 grad norm 1.5 for layer2 shape [32, 10]",
+        "Generated 5 tokens [464, 2746] score -1.25",
+        "of 2 boxes [10, 20, 30.5, 40.25]",
+    ],
+)
+def test_a_list_of_numbers_is_no_progress_bar(line: str) -> None:
+    assert printed(line, line).passed
+    assert not printed(line, line.replace("5", "9")).passed
+
+
+def test_what_a_progress_bar_tells_in_brackets_is_left_out() -> None:
+    bar = "\r 10%|█ | 1/10 [00:00<00:01, 8.0it/s, losses=[0.5, 0.25], lr=0.1]"
+    assert not printed(f"{bar}{bar}", bar).findings
+
+
 def test_colours_are_no_numbers() -> None:
     found = printed("\x1b[32mloss 0.5\x1b[0m", "loss 0.5")
     assert found.passed and len(found.findings) == 1

@@ -77,6 +77,7 @@ class Kernels:
         self._brings: dict[ast.AST, bool] = {}
         # by a name's list of bindings: whether it is a kernel, and its imports
         self._bound: dict[int, tuple[bool, list[ast.Import | ast.ImportFrom]]] = {}
+        self._local: dict[int, str] = {}  # by a name's bindings, if no import is one of them
 
     def kind(self, node: ast.AST, depth: int = 0) -> str:
         """ "kernel", "wrapper" or "move"; "" for anything else"""
@@ -88,11 +89,22 @@ class Kernels:
             case ast.Import() | ast.ImportFrom():
                 guarded = self.names.is_guarded_import(node)
                 return "kernel" if not guarded and self._brings_kernels(node) else ""
-            case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
-                if self._is_kernel(node):
-                    return "kernel"
-                return "wrapper" if self._is_wrapper(node, depth) else ""
+            case ast.Name(ctx=ast.Load()):
+                bindings = self.names.lookup(node)
+                if not bindings or any(binding.kind == "import" for binding in bindings):
+                    return self._kind_of_name(node, depth)
+                known = self._local.get(id(bindings))  # the same for all its uses
+                if known is None:
+                    known = self._local[id(bindings)] = self._kind_of_name(node, depth)
+                return known
+            case ast.Attribute(ctx=ast.Load()):
+                return self._kind_of_name(node, depth)
         return ""
+
+    def _kind_of_name(self, node: ast.Name | ast.Attribute, depth: int) -> str:
+        if self._is_kernel(node):
+            return "kernel"
+        return "wrapper" if self._is_wrapper(node, depth) else ""
 
     def _is_kernel(self, node: ast.Name | ast.Attribute) -> bool:
         name = self.names.qualified(node) or ""

@@ -17,7 +17,7 @@ from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
-from migrator.analysis.tokens import Tokens, without_prose
+from migrator.analysis.tokens import Tokens, without_prose, words_of
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
@@ -121,13 +121,14 @@ class File:
         return self._has[tokens]
 
     @cached_property
-    def _code(self) -> bytes:
-        """Its content without comments and docstrings."""
-        return without_prose(self.content)
+    def _code(self) -> tuple[bytes, bytes]:
+        """Its content without comments and docstrings, and the words of that."""
+        code = without_prose(self.content)
+        return code, words_of(code)
 
     def _says(self, tokens: Tokens) -> bool:
         """Whether its code has one of these words."""
-        return tokens.are_in(self.content) and tokens.are_in(self._code)
+        return tokens.are_in(self.content) and tokens.are_in(*self._code)
 
     @cached_property
     def name_index(self) -> NameIndex | None:
@@ -170,9 +171,13 @@ class File:
         return any(module.startswith(".") for module in self.modules)
 
     @cached_property
+    def may_have_main_guard(self) -> bool:
+        """A cheap test for the following."""
+        return b"__name__" in self.content and _MAY_GUARD.search(self.content) is not None
+
+    @cached_property
     def has_main_guard(self) -> bool:
-        may_have = b"__name__" in self.content and _MAY_GUARD.search(self.content)
-        if not may_have or self.tree is None:
+        if not self.may_have_main_guard or self.tree is None:
             return False
         return any(map(is_main_guard, self.tree.body))
 

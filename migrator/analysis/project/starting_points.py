@@ -12,7 +12,7 @@ from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project import programs, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.import_graph import ImportGraph
-from migrator.analysis.syntax.scripts import is_script
+from migrator.analysis.syntax.scripts import is_script_of
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -28,15 +28,19 @@ class StartingPoints(ImportGraph):
         """A cheap test for files without any GPU words: a script that imports GPU modules."""
         if b"import" not in source:
             return False
-        is_entry = self.has_main_guard() or self.is_started()
-        if not is_entry and (self.cache.file(self.path).is_of_package or self.is_imported()):
+        file = self.cache.file(self.path)
+        is_started = self.is_started()
+        is_module = not is_started and (file.is_of_package or self.is_imported())
+        if is_module and not file.may_have_main_guard:
             return False
-        return self.imports_gpu_code(framework) and (is_entry or self._acts())
+        if not self.imports_gpu_code(framework):
+            return False
+        return is_started or file.has_main_guard or (not is_module and self._acts())
 
     def _acts(self) -> bool:
         """Whether it does something when it is loaded."""
-        facts = self.cache.facts(self.path)
-        return facts is not None and is_script(facts.names) is None
+        tree = self.cache.file(self.path).tree
+        return tree is not None and is_script_of(tree, relative=False) is None
 
     def has_main_guard(self) -> bool:
         return self.cache.file(self.path).has_main_guard

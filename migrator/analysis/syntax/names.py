@@ -84,7 +84,9 @@ class Names(Scopes):
         if "getattr" in found:
             found.update(n.value for n in self.all(ast.Constant) if isinstance(n.value, str))
         if self._starred is not None:
-            meant = (self._starred(module, last) for module, last in self._taken_from_others())
+            meant = [self._starred(module, last) for module, last in self._taken_from_others()]
+            if self.star_imports:
+                meant += map(self._brought, self.by_id)
             found.update(name.rpartition(".")[2] for name in meant if name)
         return found
 

@@ -15,14 +15,15 @@ _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", 
 
 def is_script(names: Names) -> bool | None:
     """True for a program that is started, False for a library, None if only its users can tell."""
-    active = False
-    for statement in names.tree.body:
-        if is_main_guard(statement) or starts_a_cell(statement):
-            return True
-        active = active or _is_active(statement)
-    if any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports):
-        return False
-    return None if active else False
+    relative = any(isinstance(i, ast.ImportFrom) and i.level for i in names.imports)
+    return is_script_of(names.tree, relative=relative)
+
+
+def is_script_of(tree: ast.Module, *, relative: bool) -> bool | None:
+    """The same; `relative`: whether it imports from its own package."""
+    if any(is_main_guard(statement) or starts_a_cell(statement) for statement in tree.body):
+        return True
+    return None if not relative and any(map(_is_active, tree.body)) else False
 
 
 def starts_a_cell(statement: ast.stmt) -> bool:
