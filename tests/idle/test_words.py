@@ -22,7 +22,7 @@ from migrator.analysis.tokens import without_prose
 from migrator.analysis.values.flow import Flow
 from migrator.files.discover import Disk
 from migrator.frameworks.torch.inventory import find
-from migrator.frameworks.torch.prefilter import has_tokens
+from migrator.frameworks.torch.prefilter import DEVICES, has_device_tokens, has_tokens
 from migrator.idle.imported import Unsure, importable
 from migrator.options import Options
 from migrator.pipeline.analyse import letters_of_constructs, may_hold_constructs
@@ -150,6 +150,22 @@ def test_code_without_prose_has_all_its_names() -> None:
             for text in (getattr(node, name, None) for name in ("id", "attr", "arg", "name")):
                 assert text is None or text.encode() in left, (path, text)
     assert compared > 100
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.amp.custom_fwd",
+        "torch.amp.GradScaler",
+        "torch.cuda.Stream",
+        "torch.nn.DataParallel",
+        "torch.accelerator.current_accelerator",
+        "torch.set_default_device",
+    ],
+)
+def test_each_name_of_a_device_has_a_word(name: str) -> None:
+    source = f"import torch\nx = {name}(KIND)\n"
+    assert DEVICES.includes(name) and has_device_tokens(source.encode())
 
 
 # ---- names and numbers of devices ----------------------------------------------------------------

@@ -54,8 +54,7 @@ def find(
 ) -> Iterator[Construct]:
     """All GPU constructs of a file, in source order, outer before inner.
 
-    `vocabulary` are the names that count. `package` is what relative imports refer to. `kinds` are
-    those that are asked for: others may be missing.
+    `kinds` are those that are asked for: others may be missing. The rest is as in `ModuleView`.
     """
     part_of_found: set[ast.AST] = set()
     marked = dict(_generation(names, flow, project)) if _asked(kinds, "loop", "cache") else {}
