@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -292,8 +291,8 @@ class Context:
         return Ranks(self.names, self.flow)
 
     @cached_property
-    def ranks(self) -> dict[str, Ranks]:
-        """The ranks of each file of this file's multi-device program, by name; "" is this file.
+    def ranks(self) -> Mapping[Path | None, Ranks]:
+        """The ranks of each file of this file's multi-device program; None is this file.
 
         Empty if there is no such program, or if the target runs it as nobody launched it.
         """
@@ -316,35 +315,24 @@ class Context:
         return not joined and not self.only_infers
 
     @cached_property
-    def _program(self) -> dict[str, Ranks]:
+    def _program(self) -> Mapping[Path | None, Ranks]:
         if self.project is None:
-            return {"": self.own_ranks} if self.own_ranks.start is not None else {}
-        here, program = self.project.path, self._ranks_by_file
-        others = {self.label(path): ranks for path, ranks in program.items() if path != here}
-        return {"": self.own_ranks, **others} if program else {}
+            return {None: self.own_ranks} if self.own_ranks.start is not None else {}
+        program: dict[Path | None, Ranks] = dict(self._ranks_by_file.items())
+        program.pop(self.project.path, None)
+        return {None: self.own_ranks, **program} if self._ranks_by_file else {}
 
     @cached_property
     def _ranks_by_file(self) -> Mapping[Path, Ranks]:
         alone = self.words.devices is None or self.words.devices.launch is None
         return self.project.distributed_program(in_one_process=alone) if self.project else {}
 
-    @property
-    def files_with_ranks(self) -> Sequence[Path]:
-        """The files of this program that speak of ranks, if it belongs to a project."""
-        return [*self._ranks_by_file]
-
     def label(self, path: Path) -> str:
-        """The name of a file in messages, or its path if names clash; "" for this file."""
+        """The name of a file of the program in messages, or its path if names clash; "" for this
+        file."""
         if self.project is None or path == self.project.path:
             return ""
-        alone = self._names_in_program[path.name] == 1
-        return path.name if alone else path.relative_to(self.project.root).as_posix()
-
-    @cached_property
-    def _names_in_program(self) -> Counter[str]:
-        """How many files of the program, of those that speak of ranks, have a name."""
-        found = self.project.speaking_of_ranks() if self.project is not None else ()
-        return Counter(path.name for path in found)
+        return self.project.label(path)
 
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:

@@ -58,19 +58,18 @@ program are not part of it.""",
 @DISTRIBUTED.on("file", "gate")
 def whole_program(ctx: Context, found: Construct) -> Decision | None:
     """A program for several devices is rewritten with all its files, or not at all."""
-    starts = {name: ranks.start for name, ranks in ctx.ranks.items() if ranks.start is not None}
+    starts = {path: ranks.start for path, ranks in ctx.ranks.items() if ranks.start is not None}
     if not starts:
         return None
-    if any(_joins(ctx.ranks[name], ctx.words) for name in starts):
+    if any(_joins(ctx.ranks[path], ctx.words) for path in starts):
         return None  # was migrated before
-    if "" in starts:
-        files = []
-        line = starts[""].lineno
-        part = f"this program starts processes for several devices (line {line})"
+    path = None if None in starts else next(iter(starts))
+    if path is None:
+        part = f"this program starts processes for several devices (line {starts[None].lineno})"
     else:
-        name = next(iter(starts))
+        name = ctx.label(path)
         part = f"this file belongs to a program for several devices, which {name} starts"
-        files = [path for path in ctx.files_with_ranks if ctx.label(path) == name]
+    files = [path] if path is not None else []
     gate = _gate(ctx, part)
     return replace(gate, files=files) if gate is not None else None
 

@@ -350,7 +350,7 @@ def world(ctx: Context, found: Construct) -> Decision | None:
         return None
     if is_alone(ctx):
         return Keep("1: one rank does what all do together")
-    if call in ctx.ranks[""].undone:
+    if call in ctx.ranks[None].undone:
         return Keep("undoes a sum over the ranks: 1 in a world of one")
     count = ctx.runtime("device_count")
     return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.lacks(found.key)

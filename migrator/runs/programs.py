@@ -18,7 +18,6 @@ from pathlib import Path
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.file_facts import File
-from migrator.analysis.project.reach import is_test
 from migrator.decision import Report
 from migrator.diagnostics import START
 from migrator.formats import kinds
@@ -122,7 +121,7 @@ class _Around:
 
     def _stands_alone(self, path: Path) -> bool:
         """Whether a file may stay alone: a test, or one with a comment that says so."""
-        if is_test(path, self.facts[path].cache.file(path).content):
+        if self.facts[path].cache.places.is_test(path):
             return True
         result = self.known.get(path)
         source = self.facts[path].reader.read(path) if result is None else result.original

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -99,40 +99,46 @@ class Defaults:
 
     def variable(self, place: Place, bindings: Sequence[Binding]) -> Values:
         """The values of a name, from all its bindings in a scope."""
-        found: list[Values] = []
+        return _joined(self._of_bindings(place, bindings))
+
+    def _of_bindings(self, place: Place, bindings: Sequence[Binding]) -> Iterator[Values]:
+        if any(b.kind != "param" and (b.kind != "assign" or b.value is None) for b in bindings):
+            yield None
         for binding in bindings:
-            function = place.parents.get(binding.node)
-            if binding.kind == "param" and isinstance(binding.node, ast.arg):
-                while isinstance(function, ast.arguments):
-                    function = place.parents.get(function)
-                if not isinstance(function, Function):
-                    return None
-                found.append(self._asked("parameter", place, function, binding.node))
-            elif binding.kind == "assign" and binding.value is not None:
+            if binding.value is not None and binding.kind == "assign":
                 if self.reach.is_live(place, binding.value):
-                    found.append(self._values(place, binding.value))
+                    yield self._values(place, binding.value)
+                continue
+            function = place.parents.get(binding.node)
+            while isinstance(function, ast.arguments):
+                function = place.parents.get(function)
+            if isinstance(function, Function) and isinstance(binding.node, ast.arg):
+                yield self._asked("parameter", place, function, binding.node)
             else:
-                return None
-        return _joined(found)
+                yield None
 
     # ---- attributes and options -----------------------------------------------------------------
 
     def attribute(self, name: str) -> Values:
         """The values of an attribute of any object, from all code that sets one of this name."""
-        found: list[Values] = []
+        return _joined(self._of_attribute(name))
+
+    def _of_attribute(self, name: str) -> Iterator[Values]:
+        places = self.reach.with_word(name)
+        indices = (place.file.name_index for place in places)
+        if any(there is None or there.definitions.get(name) for there in indices):
+            yield None  # a notebook's cell, a method
         is_given = False
-        for place in self.reach.with_word(name):
-            there = place.file.name_index
-            if there is None or there.definitions.get(name):
-                return None  # a notebook's cell, a method
+        for place in places:
             if self._is_key(place, name):
-                return None  # maybe of a table that becomes attributes
-            for node in there.stores.get(name, ()):
-                for value in self._given(place, node, name):
+                yield None  # maybe of a table that becomes attributes
+            for node in place.index.stores.get(name, ()):
+                for values in self._given(place, node, name):
                     is_given = True
                     if self.reach.is_live(place, node):
-                        found.append(value)
-        return _joined(found) if is_given else None
+                        yield values()
+        if not is_given:
+            yield None
 
     def _is_key(self, place: Place, name: str) -> bool:
         """Whether a name is a key of a table, or is listed, in reached code."""
@@ -146,17 +152,20 @@ class Defaults:
 
     def keyword(self, name: str) -> Values:
         """Values that `**arguments` may give a parameter: of all keywords or keys of that name."""
-        found: list[Values] = []
-        for place in self.reach.with_word(name):
-            there = place.file.name_index
-            if there is None or self._is_key(place, name):
-                return None
-            for node in there.stores.get(name, ()):
-                if isinstance(node, ast.keyword) and self.reach.is_live(place, node):
-                    found.append(self._values(place, node.value))
-        return _joined(found)
+        return _joined(self._of_keyword(name))
 
-    def _given(self, place: Place, node: ast.AST, name: str) -> Iterator[Values]:
+    def _of_keyword(self, name: str) -> Iterator[Values]:
+        places = self.reach.with_word(name)
+        if any(place.file.name_index is None for place in places):
+            yield None
+        for place in places:
+            if self._is_key(place, name):
+                yield None
+            for node in place.index.stores.get(name, ()):
+                if isinstance(node, ast.keyword) and self.reach.is_live(place, node):
+                    yield self._values(place, node.value)
+
+    def _given(self, place: Place, node: ast.AST, name: str) -> Iterator[Callable[[], Values]]:
         above = place.parents.get(node)
         match node:
             case ast.Attribute(ctx=ast.Del()):
@@ -164,20 +173,22 @@ class Defaults:
             case ast.Attribute():
                 match above:
                     case ast.Assign(targets=targets, value=value) if node in targets:
-                        yield self._values(place, value)
-                    case ast.AnnAssign(value=given):
-                        yield from [self._values(place, given)] if given is not None else ()
+                        yield partial(self._values, place, value)
+                    case ast.AnnAssign(value=None):
+                        return
+                    case ast.AnnAssign(value=ast.expr() as value):
+                        yield partial(self._values, place, value)
                     case _:
-                        yield None
+                        yield lambda: None
             case ast.Assign(value=ast.expr() as value) | ast.AnnAssign(value=ast.expr() as value):
-                yield self._values(place, value)
+                yield partial(self._values, place, value)
             case ast.keyword(value=value):
                 if isinstance(above, ast.Call) and self._makes(above):
-                    yield self._values(place, value)
+                    yield partial(self._values, place, value)
             case ast.Call(func=ast.Name(id="setattr"), args=[_, _, value]):
-                yield self._values(place, value)
+                yield partial(self._values, place, value)
             case ast.Call():
-                yield self._option(place, node)
+                yield partial(self._option, place, node)
 
     def _makes(self, call: ast.Call) -> bool:
         """Whether a call creates an object with its arguments as attributes, or may."""
@@ -232,19 +243,31 @@ class Defaults:
             index = None
         if index is not None and index < 0:
             return None
-        found = [self._values(place, default)] if default is not None else []
-        sites = self._makers(owner) if isinstance(owner, ast.ClassDef) and is_made else None
-        for there, node in sites if sites is not None else reach.sites(function.name):
-            if node is None:
-                return None
-            if not reach.is_live(there, node):
-                continue
-            call = there.parents.get(node)
+        if isinstance(owner, ast.ClassDef) and is_made:
+            sites = self._makers(owner)
+        else:
+            sites = reach.sites(function.name)
+        given = self._of_calls(sites, index, parameter.arg, is_made)
+        values = [self._values(place, default)] if default is not None else []
+        return _joined(chain(values, given))
+
+    def _of_calls(
+        self, sites: Sequence[Site], index: int | None, name: str, is_made: bool
+    ) -> Iterator[Values]:
+        """What calls give a parameter; anything if its function is used otherwise."""
+        calls: list[tuple[Place, ast.Call, ast.AST]] = []
+        for place, node in sites:
+            call = place.parents.get(node) if node is not None else None
             if isinstance(call, ast.Call) and call.func is node:
-                found.append(self._passed(there, call, index, parameter.arg))
-            elif not (is_made and _is_only_a_type(there.parents, node)):
-                return None
-        return _joined(found)
+                calls.append((place, call, node))
+            elif node is None or (
+                not (is_made and _is_only_a_type(place.parents, node))
+                and self.reach.is_live(place, node)
+            ):
+                yield None
+        for place, call, node in calls:
+            if self.reach.is_live(place, node):
+                yield self._passed(place, call, index, name)
 
     def _makers(self, owner: ast.ClassDef) -> Sequence[Site]:
         """Where objects of a class, or of one derived from it, are created."""
@@ -286,13 +309,15 @@ class Defaults:
         return self._values(place, call.args[index]) if index < len(call.args) else frozenset()
 
 
-def _joined(found: Iterator[Values] | list[Values]) -> Values:
+def _joined(found: Iterable[Values]) -> Values:
     whole: set[Any] = set()
     for values in found:
         if values is None:
             return None
         whole |= values
-    return frozenset(whole) if len(whole) <= _MANY else None
+        if len(whole) > _MANY:
+            return None
+    return frozenset(whole)
 
 
 def _applied(function: Callable[..., Any], *values: Values) -> Values:

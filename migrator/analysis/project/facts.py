@@ -15,7 +15,6 @@ from migrator.analysis.devices.kernels import MENTIONED, Kernels
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
-from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
 
@@ -128,13 +127,8 @@ class ProjectFacts(ProgramFacts):
 
     def options(self, program: Path) -> set[str]:
         """The command-line options that a program and its imports declare: `--lr`."""
-        found: set[str] = set()
-        for path in dict.fromkeys((program, *self.of(program).reached(program))):
-            facts = self.cache.facts(path)
-            for call in facts.names.order if facts is not None else ():
-                if isinstance(call, ast.Call) and is_option(call):
-                    found.update(str(a.value) for a in call.args if isinstance(a, ast.Constant))
-        return {option for option in found if option.startswith("--")}
+        reached = self.of(program).reached(program)
+        return set().union(*(self.cache.file(path).options for path in (program, *reached)))
 
     def parsed(self, source: bytes) -> Parsed | None:
         """This file as already parsed, if the content is the same."""

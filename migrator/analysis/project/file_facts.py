@@ -15,6 +15,7 @@ from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
+from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
 from migrator.analysis.tokens import Tokens, without_prose, words_of
@@ -50,6 +51,7 @@ _SHARES = Tokens(
 _MAY_GUARD = re.compile(rb"(?<![.\w])(?<!\w\()__name__|\bif\b[^\n]*__name__")
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
+_OPTIONS = re.compile(rb"add_argument|option")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
 _TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 
@@ -133,6 +135,14 @@ class File:
     @cached_property
     def name_index(self) -> NameIndex | None:
         return name_index(self.tree) if self.tree is not None else None
+
+    @cached_property
+    def options(self) -> Set[str]:
+        """The command-line options that it declares: `--lr`."""
+        calls = self.facts.names.order if _OPTIONS.search(self.content) and self.facts else ()
+        declared = (call for call in calls if isinstance(call, ast.Call) and is_option(call))
+        given = (arg for call in declared for arg in call.args if isinstance(arg, ast.Constant))
+        return {str(arg.value) for arg in given if str(arg.value).startswith("--")}
 
     @cached_property
     def libraries(self) -> frozenset[str]:

@@ -220,29 +220,36 @@ class ImportGraph:
     def importers_below(self) -> Iterator[Path]:
         """Files in folders below this one that import it: `from ..utils import torch`."""
         top = self.path.parent
-        folders = [top]
+        folders = [(top, 0)]
         while folders:
-            folder = folders.pop()
-            names, files = sorted(self.reader.list(folder)), self._modules_in(folder)
+            folder, depth = folders.pop()
+            files = self._modules_in(folder)
             if folder != top:
                 yield from (file for file in files if self.path in self.imports(file))
-            depth = len(folder.relative_to(top).parts)
             if depth < _DEEPEST and (files or folder == top):  # other folders hold data
-                folders += [folder / name for name in names if _may_hold_code(name)]
+                folders += [(inner, depth + 1) for inner in self._folders_in(folder)]
 
     def modules_beside(self) -> Iterator[Path]:
         """Files neither above this one nor below it: those of `scripts/` beside a package."""
-        above = {self.path.parent, *self.path.parent.parents}
-        folders = [self.root]
+        own = self.path.parent
+        above = {own, *own.parents}
+        folders = [(self.root, 0)]
         while folders:
-            folder = folders.pop()
-            names, files = sorted(self.reader.list(folder)), self._modules_in(folder)
+            folder, depth = folders.pop()
+            files = self._modules_in(folder)
             if folder not in above:
                 yield from files
-            depth = len(folder.relative_to(self.root).parts)
             if depth < _DEEPEST and (files or folder in above):
-                inner = [folder / name for name in names if _may_hold_code(name)]
-                folders += [each for each in inner if each != self.path.parent]
+                inner = self._folders_in(folder)
+                folders += [(each, depth + 1) for each in inner if each != own]
+
+    def _folders_in(self, folder: Path) -> list[Path]:
+        """What may be a package in a folder."""
+        known = self.cache.folders_in.get(folder)
+        if known is None:
+            names = filter(_may_hold_code, sorted(self.reader.list(folder)))
+            known = self.cache.folders_in[folder] = [self.cache.inside(folder, n) for n in names]
+        return known
 
 
 def _may_hold_code(name: str) -> bool:

@@ -1,18 +1,27 @@
-"""Places: the project files in which programs look up names, each indexed once."""
+"""Places: the project files in which programs look up names, each indexed once.
+
+What a use of a name says by itself is kept here, for all programs that the file is a part of.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Set
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.project.name_index import NameIndex
+from migrator.analysis.project.name_index import NameIndex, unit
 
 if TYPE_CHECKING:
     from migrator.analysis.project.file_facts import File
+
+
+_TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
+
+Way = tuple[ast.AST, Sequence[tuple[ast.expr, bool]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +54,69 @@ class Place:
         """Whether it may re-export names of modules below it: `from .layers import *`."""
         return self.module == self.folder.name and b"import *" in self.file.content
 
-    @property
+    @cached_property
     def parents(self) -> Mapping[ast.AST, ast.AST]:
         return self.index.parents
+
+    @cached_property
+    def _uses(self) -> dict[str, Sequence[ast.expr | None]]:
+        return {}
+
+    def uses(self, name: str) -> Sequence[ast.expr | None]:
+        """Where it uses a name that it contains; None stands for a file that isn't Python."""
+        known = self._uses.get(name)
+        if known is None:
+            there = self.file.name_index
+            known = (None,) if there is None else [*_used(there, name)]
+            self._uses[name] = known
+        return known
+
+    @cached_property
+    def _ways(self) -> dict[ast.AST, Way | None]:
+        return {}
+
+    def way(self, node: ast.AST) -> Way | None:
+        """The unit of a node, and the conditions in it that lead to the node, with the required
+        outcomes. None for a node of another text than the file's."""
+        known = self._ways.get(node)
+        if known is None and node in self.parents:
+            within = unit(self.index, node)
+            known = self._ways[node] = within, [*_asked_before(self.index, node, within)]
+        return known
+
+    @cached_property
+    def _values(self) -> dict[ast.AST, bool]:
+        return {}
+
+    def is_value(self, node: ast.AST | None) -> bool:
+        """Whether a name is used as a value, other than for reading what a module holds."""
+        if node is None:
+            return False
+        known = self._values.get(node)
+        if known is None:
+            known = self._values[node] = self._is_value(node)
+        return known
+
+    def _is_value(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Name | ast.Attribute):
+            return False
+        match self.parents.get(node):
+            case ast.Attribute():
+                return False
+            case ast.Call(func=func) if func is node:
+                return False
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(), *_]):
+                return False
+        facts = self.file.facts
+        if facts is None:
+            return True
+        meaning = facts.names.qualified(node)
+        return meaning is not None and not meaning.startswith("torch.")
+
+    @cached_property
+    def foreign(self) -> dict[ast.AST, bool]:
+        """Which names belong to other libraries, as far as was asked."""
+        return {}
 
 
 class Places:
@@ -58,6 +127,7 @@ class Places:
         self._by_path: dict[Path, Place] = {}
         self._all: list[Place] = []
         self._holding: dict[str, tuple[int, set[Place]]] = {}
+        self._tests: dict[Path, bool] = {}
 
     def of(self, path: Path) -> Place:
         if path not in self._by_path:
@@ -68,6 +138,63 @@ class Places:
     def with_word(self, word: str) -> Set[Place]:
         """The places so far whose files contain a word."""
         seen, found = self._holding.get(word, (0, set()))
-        found.update(place for place in self._all[seen:] if word in place.file.words)
-        self._holding[word] = len(self._all), found
+        if seen < len(self._all):
+            found.update(place for place in self._all[seen:] if word in place.file.words)
+            self._holding[word] = len(self._all), found
         return found
+
+    def is_test(self, path: Path) -> bool:
+        """Whether a file contains pytest tests; `test_net.py` may well be a program."""
+        known = self._tests.get(path)
+        if known is None:
+            name = path.stem
+            named = name.startswith("test_") or name.endswith("_test") or name == "conftest"
+            known = named and _TESTS.search(self._file(path).content) is not None
+            self._tests[path] = known
+        return known
+
+
+def _used(there: NameIndex, name: str) -> Iterator[ast.expr]:
+    for node in (*there.mentions.get(name, ()), *there.texts.get(name, ())):
+        if not _is_asked_for(there, node):
+            yield node
+
+
+def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
+    """`isinstance(x, Tool)` creates no Tool, and `name == "work"` doesn't call work."""
+    parents = there.parents
+    parent = parents.get(node)
+    if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):
+        return True
+    if isinstance(parent, ast.Tuple):
+        node, parent = parent, parents.get(parent)
+    match parent:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+            return kinds is node
+    return False
+
+
+def _asked_before(
+    there: NameIndex, node: ast.AST, within: ast.AST
+) -> Iterator[tuple[ast.expr, bool]]:
+    below = node
+    while below is not within and (parent := there.parents.get(below)) is not None:
+        match parent:
+            case ast.If(test=test) | ast.While(test=test) if below is not test:
+                yield test, below in parent.body
+            case ast.IfExp(test=test) if below is not test:
+                yield test, below is parent.body
+            case ast.BoolOp(op=op, values=values):
+                place = next(i for i, value in enumerate(values) if value is below)
+                yield from ((value, isinstance(op, ast.And)) for value in values[:place])
+        for block in ("body", "orelse", "finalbody"):
+            listed = getattr(parent, block, None)
+            if isinstance(listed, list) and below in listed:
+                for earlier in listed[: listed.index(below)]:
+                    if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier):
+                        yield earlier.test, False
+        below = parent
+
+
+def _leaves(branch: ast.If) -> bool:
+    return isinstance(branch.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)

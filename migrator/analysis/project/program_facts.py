@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from migrator.analysis.project.imported_values import ImportedValues
-from migrator.analysis.project.reach import Reach, is_test
+from migrator.analysis.project.reach import Reach
 from migrator.analysis.project.starting_points import StartingPoints
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import RPC
@@ -38,17 +38,18 @@ class ProgramFacts(ImportedValues, StartingPoints):
         """
         known = self.cache.programs.get((self.path, in_one_process))
         if known is None:
-            found = self.speaking_of_ranks()
-            if not in_one_process:
-                found = filter(self.cache.speaks_of_processes, found)
-            facts = {path: self.cache.facts(path) for path in found}
-            known = {path: found.ranks for path, found in facts.items() if found is not None}
+            ranks_of = self.cache.ranks
+            found = ((path, ranks_of(path, in_one_process)) for path in self.files_with_ranks())
+            known = {path: ranks for path, ranks in found if ranks is not None}
             self.cache.programs[self.path, in_one_process] = known
         return known
 
-    def speaking_of_ranks(self) -> Iterable[Path]:
-        """The files of these programs that may concern ranks."""
-        return filter(self.cache.speaks_of_ranks, self.files_with_ranks())
+    def label(self, path: Path) -> str:
+        """The name of a file of these programs, or its path if another one that may concern ranks
+        has the same name."""
+        others = (p for p in self.files_with_ranks() if p.name == path.name and p != path)
+        clashes = any(map(self.cache.speaks_of_ranks, others))
+        return path.relative_to(self.root).as_posix() if clashes else path.name
 
     def only_infers(self) -> bool:
         """True if nothing in these programs trains, nor in others that share their files."""
@@ -118,8 +119,8 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""
-        file = self.cache.file
-        files = [p for p in files if p == self.path or not is_test(p, file(p).content)]
+        is_test = self.cache.places.is_test
+        files = [p for p in files if not is_test(p) or p == self.path]
         asked = frozenset(files)
         known = self.cache.reaches.pop(asked, None) or Reach(
             files,

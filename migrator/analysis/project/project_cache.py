@@ -34,6 +34,7 @@ class ProjectCache:
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.bases: dict[Path, list[Path]] = {}
         self.usual_bases: dict[Path, list[Path]] = {}  # by folder
+        self.started: dict[Path, bool] = {}
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
@@ -42,12 +43,14 @@ class ProjectCache:
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}
         self.imported_beside: dict[Path, Set[Path]] = {}  # by folder
+        self.folders_in: dict[Path, list[Path]] = {}  # by folder
         self.modules_in: dict[Path, list[Path]] = {}  # by folder
         self.modules_around: dict[Path, list[Path]] = {}  # by folder
         self.reaching: dict[Path, list[tuple[Path, Set[Path]]]] = {}  # by folder
         # Of programs for several devices, by one of their files, or for all:
         self.files_with_ranks: dict[Path, Sequence[Path]] = {}
         self.programs: dict[tuple[Path, bool], dict[Path, Ranks]] = {}
+        self._ranks: dict[bool, dict[Path, Ranks | None]] = {False: {}, True: {}}
         self.obstacles: dict[Path, tuple[int, str] | None] = {}
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
@@ -72,6 +75,15 @@ class ProjectCache:
 
     def facts(self, path: Path) -> FileFacts | None:
         return self.file(path).facts
+
+    def ranks(self, path: Path, in_one_process: bool) -> Ranks | None:
+        """The ranks of a file that may concern them; `in_one_process`, if one does all's work."""
+        known = self._ranks[in_one_process]
+        if path not in known:
+            file = self.file(path)
+            speaks = file.speaks_of_ranks if in_one_process else file.speaks_of_processes
+            known[path] = file.facts.ranks if speaks and file.facts is not None else None
+        return known[path]
 
     def distributes(self, path: Path) -> bool:
         return self.file(path).distributes

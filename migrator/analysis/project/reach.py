@@ -9,18 +9,16 @@ Types are ignored: a name refers to all functions and methods of that name.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.defaults import Defaults, Values
-from migrator.analysis.project.name_index import NameIndex, unit
 from migrator.analysis.project.places import Place, Places
 from migrator.analysis.syntax.names import DEFINITIONS
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.syntax.once import once_in
 
 _LARGEST, _DEEPEST = 4000, 120  # of lookups: beyond, everything is reached
 # Bases outside of a project that call no method on their own, or only these.
@@ -42,8 +40,6 @@ _DECORATORS = ("torch.", "functools.", "contextlib.", "abc.", "typing.", "typing
 _REGISTRIES = ("torch.library.", "functools.singledispatch", "torch.overrides.", "torch.fx.wrap")
 _BUILT_IN = ("property", "staticmethod", "classmethod")
 _ACCESSORS = ("setter", "getter", "deleter")
-
-_TESTS = re.compile(rb"\bdef test|\bpytest\b|\bunittest\b")
 
 Key = tuple[Any, ...]
 Site = tuple[Place, ast.AST | None]
@@ -145,13 +141,14 @@ class Reach:
 
     def is_live(self, place: Place, node: ast.AST) -> bool:
         """Whether the program reaches a node, as far as is known."""
-        if node not in place.parents:  # from a text derived from the file's
+        way = place.way(node)
+        if way is None:  # from a text derived from the file's
             return True
-        if not self.ask("unit", place, unit(place.index, node)):
+        within, questions = way
+        if not self.ask("unit", place, within):
             return False
         return self._with_options or all(
-            self.defaults.may_be(place, test, answer)
-            for test, answer in _questions(place.index, node)
+            self.defaults.may_be(place, test, answer) for test, answer in questions
         )
 
     def with_word(self, name: str) -> list[Place]:
@@ -173,15 +170,10 @@ class Reach:
     def _used(self, name: str, depth: int = 0) -> Iterator[Site]:
         others: set[str] = set()
         for place in self.with_word(name):
-            there = place.file.name_index
-            if there is None:
-                yield place, None
-                continue
-            for node in (*there.mentions.get(name, ()), *there.texts.get(name, ())):
-                if not _is_asked_for(there, node):
-                    yield place, node
-            others |= there.aliases.get(name, set()) - {name}
-        for other in sorted(others) if depth < 3 else ():
+            for node in place.uses(name):
+                yield place, node
+            others.update(place.index.aliases.get(name, ()))
+        for other in sorted(others - {name}) if depth < 3 else ():
             yield from self._used(other, depth + 1)
 
     def definitions(self, name: str) -> Sequence[tuple[Place, ast.AST]]:
@@ -204,11 +196,15 @@ class Reach:
 
     def _is_foreign(self, place: Place, node: ast.AST) -> bool:
         """Whether a name belongs to another library, judging by the file's imports."""
-        facts = place.file.facts if isinstance(node, ast.Name | ast.Attribute) else None
-        meaning = facts.names.qualified(node) if facts is not None else None
-        if meaning is None or meaning.startswith("."):
-            return False
-        return "." in meaning and not self._holds(place.path, meaning)
+        known = place.foreign.get(node)
+        if known is None:
+            facts = place.file.facts if isinstance(node, ast.Name | ast.Attribute) else None
+            meaning = facts.names.qualified(node) if facts is not None else None
+            known = place.foreign[node] = (
+                meaning is not None and "." in meaning and not meaning.startswith(".")
+                and not self._holds(place.path, meaning)
+            )  # fmt: skip
+        return known
 
     def _is_reached(self, place: Place, node: ast.AST) -> bool:
         there = place.file.name_index
@@ -231,10 +227,9 @@ class Reach:
 
     def is_entry(self, place: Place) -> bool:
         """Whether functions of a file are called from outside: by pytest, a command, torch.hub."""
-        path = place.path
         if place not in self._entries:
-            is_called = is_test(path, place.file.content) or path.stem == "hubconf"
-            self._entries[place] = is_called or self._is_started(path)
+            is_called = self._places.is_test(place.path) or place.path.stem == "hubconf"
+            self._entries[place] = is_called or self._is_started(place.path)
         return self._entries[place]
 
     def passes_on(self, place: Place, decorator: ast.expr) -> bool:
@@ -286,64 +281,17 @@ class Reach:
 
     def _is_given_away(self, place: Place, name: str) -> bool:
         """Whether a named module is used as a value: its user may read any name."""
-        holders = {place}
-        holders.update(p for p in self.with_word(name) if name in p.index.brought)
-        holders.update(p for p in self._starred if p.folder in place.above)
-        return any(self.ask("module", module) for module in {p.module for p in holders})
+        brings = (p for p in self.with_word(name) if name in p.index.brought)
+        stars = (p for p in self._starred if p.folder in place.above)
+        modules = dict.fromkeys(p.module for p in chain([place], brings, stars))
+        return any(self.ask("module", module) for module in modules)
 
     def _is_value(self, module: str) -> bool:
         """Whether a module is used as a value, other than for reading its names."""
-        for place, node in self.sites(module):
-            if not isinstance(node, ast.Name | ast.Attribute):
-                continue
-            match place.parents.get(node):
-                case ast.Attribute():
-                    continue
-                case ast.Call(func=func) if func is node:
-                    continue
-                case ast.Call(
-                    func=ast.Name(id="getattr" | "hasattr"), args=[_, ast.Constant(), *_]
-                ):
-                    continue
-            facts = place.file.facts
-            meaning = facts.names.qualified(node) if facts is not None else module
-            if meaning is not None and not meaning.startswith("torch."):
-                if self.is_live(place, node):
-                    return True
-        return False
-
-
-def is_test(path: Path, content: bytes) -> bool:
-    """Whether a file contains pytest tests; `test_net.py` may well be a program."""
-    name = path.stem
-    named = name.startswith("test_") or name.endswith("_test") or name == "conftest"
-    return named and _TESTS.search(content) is not None
-
-
-@once_in
-def _questions(there: NameIndex, node: ast.AST) -> list[tuple[ast.expr, bool]]:
-    """The conditions in a unit that lead to a node, with the required outcomes."""
-    return [*_asked_before(there, node)]
-
-
-def _asked_before(there: NameIndex, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    below, within = node, unit(there, node)
-    while below is not within and (parent := there.parents.get(below)) is not None:
-        match parent:
-            case ast.If(test=test) | ast.While(test=test) if below is not test:
-                yield test, below in parent.body
-            case ast.IfExp(test=test) if below is not test:
-                yield test, below is parent.body
-            case ast.BoolOp(op=op, values=values):
-                place = next(i for i, value in enumerate(values) if value is below)
-                yield from ((value, isinstance(op, ast.And)) for value in values[:place])
-        for block in ("body", "orelse", "finalbody"):
-            listed = getattr(parent, block, None)
-            if isinstance(listed, list) and below in listed:
-                for earlier in listed[: listed.index(below)]:
-                    if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier):
-                        yield earlier.test, False
-        below = parent
+        return any(
+            node is not None and place.is_value(node) and self.is_live(place, node)
+            for place, node in self.sites(module)
+        )
 
 
 def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AST]:
@@ -358,22 +306,3 @@ def around(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> Sequence[ast.AS
             return (below,)
         below = parent
     return (node,)
-
-
-@once_in
-def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
-    """`isinstance(x, Tool)` creates no Tool, and `name == "work"` doesn't call work."""
-    parents = there.parents
-    parent = parents.get(node)
-    if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):
-        return True
-    if isinstance(parent, ast.Tuple):
-        node, parent = parent, parents.get(parent)
-    match parent:
-        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
-            return kinds is node
-    return False
-
-
-def _leaves(branch: ast.If) -> bool:
-    return isinstance(branch.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)

@@ -47,6 +47,12 @@ class StartingPoints(ImportGraph):
 
     def is_started(self) -> bool:
         """True if `python -m package` starts it, or a command that the project installs."""
+        known = self.cache.started.get(self.path)
+        if known is None:
+            known = self.cache.started[self.path] = self._is_started()
+        return known
+
+    def _is_started(self) -> bool:
         if self.path.name == "__main__.py":
             return True
         if self.path.name == "__init__.py":
