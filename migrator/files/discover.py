@@ -264,11 +264,12 @@ class Disk:
         return self._files[path]
 
     def list(self, folder: Path) -> frozenset[str]:
-        if folder not in self._folders:
+        known = self._folders.get(folder)  # asked often, and hashes of paths are slow
+        if known is None:
             try:
                 found = self.names(folder)
             except OSError:
                 found = []
             given = [path.name for path in self._given if path.parent == folder]
-            self._folders[folder] = frozenset([*found, *given])
-        return self._folders[folder]
+            known = self._folders[folder] = frozenset([*found, *given])
+        return known

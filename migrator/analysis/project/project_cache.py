@@ -59,19 +59,24 @@ class ProjectCache:
 
     def file(self, path: Path) -> File:
         """A file as read; one that can't be read is empty."""
-        if path not in self._files:
+        known = self._files.get(path)
+        if known is None:
             content = self.reader.read(path) or b""
-            if path not in self._read or self._read[path].content != content:
-                self._read[path] = File(content)
-            self._files[path] = self._read[path]
-        return self._files[path]
+            known = self._read.get(path)
+            if known is None or known.content != content:
+                known = self._read[path] = File(content)
+            self._files[path] = known
+        return known
 
     def inside(self, folder: Path, name: str) -> Path:
         """`folder / name`, always the same object: to make and to compare paths is slow."""
-        known = self._inside.setdefault(folder, {})
-        if name not in known:
-            known[name] = folder / name
-        return known[name]
+        folders = self._inside.get(folder)
+        if folders is None:
+            folders = self._inside[folder] = {}
+        known = folders.get(name)
+        if known is None:
+            known = folders[name] = folder / name
+        return known
 
     def facts(self, path: Path) -> FileFacts | None:
         return self.file(path).facts

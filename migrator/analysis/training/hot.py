@@ -98,8 +98,8 @@ class Hot(Tensors):
             for loop in self.names.all(ast.For)
             if not (backward and trains(loop))
             and _around(self.names, loop) not in steps
-            and self._calls_model(loop)
             and may_bring_batches(self.flow, loop.iter)
+            and self._calls_model(loop)
         ]
 
     def _calls_model(self, loop: ast.For) -> bool:
