@@ -21,6 +21,7 @@ from math import inf
 from pathlib import Path
 from textwrap import indent
 
+from migrator.cli import COLLECTING
 from migrator.config import Config
 from migrator.diagnostics import Severity
 from migrator.options import Options
@@ -348,6 +349,7 @@ def main() -> int:
         "--plot", type=Path, metavar="FILE", help="draw the curves of docs/speed.md"
     )
     arguments = parser.parse_args()
+    gc.set_threshold(*COLLECTING)  # as the command does
     seconds("import torch\nx = x.cuda()\n", arguments.target)  # what is loaded once
     if arguments.plot:
         plot(arguments.plot, arguments.target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,10 @@ class Place:
 
     path: Path
     file: File
+    foreign: dict[ast.AST, bool] = field(default_factory=dict)  # names of other libraries, if asked
+    _uses: dict[str, Sequence[ast.expr | None]] = field(default_factory=dict)
+    _ways: dict[ast.AST, Way] = field(default_factory=dict)
+    _values: dict[ast.AST, bool] = field(default_factory=dict)
 
     @cached_property
     def folder(self) -> Path:
@@ -58,22 +62,17 @@ class Place:
     def parents(self) -> Mapping[ast.AST, ast.AST]:
         return self.index.parents
 
-    @cached_property
-    def _uses(self) -> dict[str, Sequence[ast.expr | None]]:
-        return {}
-
     def uses(self, name: str) -> Sequence[ast.expr | None]:
         """Where it uses a name that it contains; None stands for a file that isn't Python."""
         known = self._uses.get(name)
         if known is None:
             there = self.file.name_index
-            known = (None,) if there is None else [*_used(there, name)]
+            known = [None]
+            if there is not None:
+                nodes = (*there.mentions.get(name, ()), *there.texts.get(name, ()))
+                known = [node for node in nodes if not _is_asked_for(there, node)]
             self._uses[name] = known
         return known
-
-    @cached_property
-    def _ways(self) -> dict[ast.AST, Way | None]:
-        return {}
 
     def way(self, node: ast.AST) -> Way | None:
         """The unit of a node, and the conditions in it that lead to the node, with the required
@@ -84,14 +83,8 @@ class Place:
             known = self._ways[node] = within, [*_asked_before(self.index, node, within)]
         return known
 
-    @cached_property
-    def _values(self) -> dict[ast.AST, bool]:
-        return {}
-
-    def is_value(self, node: ast.AST | None) -> bool:
+    def is_value(self, node: ast.AST) -> bool:
         """Whether a name is used as a value, other than for reading what a module holds."""
-        if node is None:
-            return False
         known = self._values.get(node)
         if known is None:
             known = self._values[node] = self._is_value(node)
@@ -112,11 +105,6 @@ class Place:
             return True
         meaning = facts.names.qualified(node)
         return meaning is not None and not meaning.startswith("torch.")
-
-    @cached_property
-    def foreign(self) -> dict[ast.AST, bool]:
-        """Which names belong to other libraries, as far as was asked."""
-        return {}
 
 
 class Places:
@@ -152,12 +140,6 @@ class Places:
             known = named and _TESTS.search(self._file(path).content) is not None
             self._tests[path] = known
         return known
-
-
-def _used(there: NameIndex, name: str) -> Iterator[ast.expr]:
-    for node in (*there.mentions.get(name, ()), *there.texts.get(name, ())):
-        if not _is_asked_for(there, node):
-            yield node
 
 
 def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
