@@ -123,7 +123,7 @@ def cli() -> None:
 
 
 # Trees are many objects that stay: to look at them every 700 objects takes a quarter of all time,
-# every 100,000 a twentieth. Up to half a gigabyte of what could be freed waits for this many.
+# every 100,000 a twentieth. In each process, up to half a gigabyte waits for so many.
 COLLECTING = (5_000_000, 20, 50)
 
 

@@ -318,3 +318,24 @@ def test_a_second_run_over_a_project_changes_nothing(tmp_path: Path, target: str
     again = migrate_paths([tmp_path], target, write=True, allow_dirty=True)
     assert not again.changed and not again.companions
     assert read_tree(tmp_path, runtime=True) == first
+
+
+@pytest.mark.parametrize("main", ["a.py", "z.py"])
+def test_what_starts_a_file_depends_on_its_root_not_on_the_order(tmp_path: Path, main: str) -> None:
+    """A repository in another one: only the outer one's packaging installs the command."""
+    files: Files = {
+        ".git/HEAD": "",
+        "sub/.git/HEAD": "",
+        "sub/__init__.py": "",
+        "setup.py": "from setuptools import setup\n"
+        'setup(entry_points={"console_scripts": ["x = sub.m:never"]})\n',
+        "sub/m.py": "import torch\nimport torch.distributed as dist\n\n\n"
+        'def never():\n    dist.TCPStore("h", 1)\n\n\n'
+        'def build():\n    dist.init_process_group("nccl")\n'
+        "    return torch.nn.Linear(2, 2).cuda()\n",
+        main: "import torch.distributed as dist\nfrom sub.m import build\n\n"
+        "build().cuda(dist.get_rank())\n",
+    }
+    out = migrate(tmp_path, files, "torch_xla")
+    assert out[main] == files[main]
+    assert out["sub/m.py"] == files["sub/m.py"]

@@ -34,7 +34,7 @@ class ProjectCache:
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.bases: dict[Path, list[Path]] = {}
         self.usual_bases: dict[Path, list[Path]] = {}  # by folder
-        self.started: dict[Path, bool] = {}
+        self.started: dict[tuple[Path, Path], bool] = {}  # and its project's root
         self.installed: dict[Path, Set[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}

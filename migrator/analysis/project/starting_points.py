@@ -47,9 +47,10 @@ class StartingPoints(ImportGraph):
 
     def is_started(self) -> bool:
         """True if `python -m package` starts it, or a command that the project installs."""
-        known = self.cache.started.get(self.path)
+        key = self.path, self.root
+        known = self.cache.started.get(key)
         if known is None:
-            known = self.cache.started[self.path] = self._is_started()
+            known = self.cache.started[key] = self._is_started()
         return known
 
     def _is_started(self) -> bool:
