@@ -105,17 +105,18 @@ class Defaults:
         if any(b.kind != "param" and (b.kind != "assign" or b.value is None) for b in bindings):
             yield None
         for binding in bindings:
-            if binding.value is not None and binding.kind == "assign":
-                if self.reach.is_live(place, binding.value):
-                    yield self._values(place, binding.value)
-                continue
-            function = place.parents.get(binding.node)
-            while isinstance(function, ast.arguments):
-                function = place.parents.get(function)
-            if isinstance(function, Function) and isinstance(binding.node, ast.arg):
-                yield self._asked("parameter", place, function, binding.node)
-            else:
-                yield None
+            if binding.kind == "param":
+                yield self._of_parameter(place, binding.node)
+            elif binding.value is not None and self.reach.is_live(place, binding.value):
+                yield self._values(place, binding.value)
+
+    def _of_parameter(self, place: Place, parameter: ast.AST) -> Values:
+        function = place.parents.get(parameter)
+        while isinstance(function, ast.arguments):
+            function = place.parents.get(function)
+        if not isinstance(function, Function) or not isinstance(parameter, ast.arg):
+            return None
+        return self._asked("parameter", place, function, parameter)
 
     # ---- attributes and options -----------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import DEFINITIONS, children
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.syntax.once import once_in
 
 _ASKS = ("getattr", "hasattr", "setattr", "delattr", "add_argument", "add_option")
 
@@ -130,7 +129,6 @@ def option(call: ast.Call) -> str:
     return long[0].lstrip("-").replace("-", "_") if long else ""
 
 
-@once_in
 def unit(there: NameIndex, node: ast.AST) -> ast.AST:
     """The unit of reachability: a function, a method, or the rest of a class or of the module.
 

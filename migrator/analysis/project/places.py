@@ -70,7 +70,7 @@ class Place:
             known = [None]
             if there is not None:
                 nodes = (*there.mentions.get(name, ()), *there.texts.get(name, ()))
-                known = [node for node in nodes if not _is_asked_for(there, node)]
+                known = [node for node in nodes if not _is_asked_for(self.parents, node)]
             self._uses[name] = known
         return known
 
@@ -80,7 +80,7 @@ class Place:
         known = self._ways.get(node)
         if known is None and node in self.parents:
             within = unit(self.index, node)
-            known = self._ways[node] = within, [*_asked_before(self.index, node, within)]
+            known = self._ways[node] = within, [*_asked_before(self.parents, node, within)]
         return known
 
     def is_value(self, node: ast.AST) -> bool:
@@ -142,9 +142,8 @@ class Places:
         return known
 
 
-def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
+def _is_asked_for(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
     """`isinstance(x, Tool)` creates no Tool, and `name == "work"` doesn't call work."""
-    parents = there.parents
     parent = parents.get(node)
     if isinstance(parent, ast.Compare) and isinstance(node, ast.Constant):
         return True
@@ -157,10 +156,10 @@ def _is_asked_for(there: NameIndex, node: ast.AST) -> bool:
 
 
 def _asked_before(
-    there: NameIndex, node: ast.AST, within: ast.AST
+    parents: Mapping[ast.AST, ast.AST], node: ast.AST, within: ast.AST
 ) -> Iterator[tuple[ast.expr, bool]]:
     below = node
-    while below is not within and (parent := there.parents.get(below)) is not None:
+    while below is not within and (parent := parents.get(below)) is not None:
         match parent:
             case ast.If(test=test) | ast.While(test=test) if below is not test:
                 yield test, below in parent.body

@@ -102,9 +102,6 @@ class ProjectCache:
     def takes_part(self, path: Path) -> bool:
         return self.file(path).takes_part
 
-    def speaks_of_processes(self, path: Path) -> bool:
-        return self.file(path).speaks_of_processes
-
     def speaks_of_ranks(self, path: Path) -> bool:
         return self.file(path).speaks_of_ranks
 
