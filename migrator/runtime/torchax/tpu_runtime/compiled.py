@@ -24,7 +24,6 @@ from .numbers import Varying
 from .programs import Program
 from .structures import Structure
 
-EAGER = "TPU_RUNTIME_EAGER"  # if set, nothing is compiled as a whole, for debugging
 MANY = 8  # sets of values of one step, after which a value that changes every time is suspected
 MOST = 32  # programs kept for one step
 UNUSED = 3  # programs that only ran once, after which values must occur twice to be compiled
@@ -41,11 +40,10 @@ class Compiled:
         name: str,
         *,
         differentiable: bool = False,
-        waits: bool = False,
-        begins: bool = False,
+        is_lazy: bool = False,
     ) -> None:
         self.name = name
-        self.memory = Memory(function, name, differentiable, waits, begins)
+        self.memory = Memory(function, name, differentiable, is_lazy)
         self.why_eager = ""
         self.compilations = 0
         self.record = report.record(self._place())

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .links import Array
+Array = Any  # a jax.Array, or a tracer of one
 
 # Views of complex numbers have other values than these: writing by position would lose a part.
 OF_PARTS: dict[Any, Callable[[Array, Array], Array]] = {

@@ -129,7 +129,7 @@ describe = _describe  # ranks do it differently (ranks.py)
 
 
 def before_waiting() -> None:
-    """Start pending work; replaced by holding.py."""
+    """Start pending work; replaced by lazy_operators.py."""
 
 
 def synchronize(device: DeviceLike = None) -> None:

@@ -5,14 +5,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from .links import Array
-from .views import identity, positions, watchers
+from .kernels import Array
+from .view_functions import IDENTITY, positions
+from .views import watchers
 
 
 def _elements(tensor: Any) -> Array:
     """Which elements of its base a view contains."""
     link = tensor.__dict__.get("_link")
-    return positions(tensor.jax()) if link is None else link.replay(_elements(link.parent))
+    if link is None:
+        return positions(tensor.jax())
+    return link.view.read(_elements(link.parent), *link.view.others)
 
 
 def overlap(tensor: Any, other: Any) -> bool:
@@ -28,7 +31,7 @@ def overlap(tensor: Any, other: Any) -> bool:
 def is_whole(tensor: Any) -> bool:
     """Whether it contains all elements of its base, in their order."""
     while (link := tensor.__dict__.get("_link")) is not None:
-        if link.replay is not identity:
+        if link.view is not IDENTITY:
             return False
         tensor = link.parent
     return True

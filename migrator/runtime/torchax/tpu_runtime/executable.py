@@ -1,4 +1,4 @@
-"""The programs of a trace: each runs alone, or is deferred to run together with others."""
+"""The programs of a trace: each runs alone, or is recorded to run together with others."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,21 +6,21 @@ from typing import Any
 
 import jax
 
-from . import held, lowering, together
-from .held import form
-from .together import Operation
+from . import lazy_graph, lowering
+from .lazy_arrays import computed, form
+from .lazy_graph import Operation
 
 
 class Executable:
-    """A program that is compiled when it first runs alone; its inputs may be held back."""
+    """A program that is compiled when it first runs alone; its inputs may be lazy."""
 
     def __init__(self, traced: Any, name: str, donated: int) -> None:
         self._traced, self._name, self._donated = traced, name, donated
         self._compiled: Any = None
         self._operation: Operation | None = None
 
-    def __call__(self, waits: bool, *given: Any) -> Any:
-        if not waits:
+    def __call__(self, is_lazy: bool, *given: Any) -> Any:
+        if not is_lazy:
             return self._now(*given)
         arrays, given_as = jax.tree.flatten(given)
         if self._operation is None:
@@ -30,7 +30,7 @@ class Executable:
                 return jax.tree.leaves(self._now(*jax.tree.unflatten(given_as, arrays)))
 
             self._operation = Operation(self._traced.jaxpr, now, self._donated)
-        return jax.tree.unflatten(self._tree, together.hold(self._operation, arrays))
+        return jax.tree.unflatten(self._tree, lazy_graph.hold(self._operation, arrays))
 
     def _now(self, *given: Any) -> Any:
         if self._compiled is None:
@@ -48,8 +48,8 @@ class Later:
 
     def __call__(self, asked: tuple[int, ...], *given: Any) -> Any:
         arrays, given_as = jax.tree.flatten(given)
-        if not held.is_any(arrays):
-            return self._jitted(asked, *jax.tree.map(held.settled, given))
+        if not lazy_graph.is_recording():
+            return self._jitted(asked, *jax.tree.map(computed, given))
         if asked not in self._operations:
 
             def now(*arrays: Any) -> Any:
@@ -57,5 +57,5 @@ class Later:
 
             traced = jax.make_jaxpr(partial(self._function, asked))(*jax.tree.map(form, given))
             self._operations[asked] = Operation(traced, now)
-        together.backward()
-        return together.hold(self._operations[asked], arrays)
+        lazy_graph.backward()
+        return lazy_graph.hold(self._operations[asked], arrays)

@@ -15,11 +15,10 @@ from torchax.tensor import Environment, Tensor
 from . import generation, lightning_ranks, lightning_tpu
 from .amp import autocast
 from .calls import natively
-from .compiled import EAGER
 from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel
 from .imported import when_imported
-from .inside import inside
+from .inside import inside, is_eager
 from .parts import hurried, is_outermost, of_model
 from .steady import apart, there
 
@@ -107,6 +106,6 @@ def install(env: Environment) -> None:
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
-    compiles = not os.environ.get(EAGER)
+    compiles = not is_eager()
     lightning_tpu.install(lambda: None, functools.partial(lightning_ranks.of_ranks, compiles))
     generation.install(_generation(env))

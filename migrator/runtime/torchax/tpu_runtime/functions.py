@@ -28,8 +28,7 @@ class Memory:
     function: Function
     name: str
     differentiable: bool = False  # its results have a graph
-    waits: bool = False  # in a framework's loop: held back if its inputs are
-    begins: bool = False  # and also if they aren't
+    is_lazy: bool = False  # recorded, to run together with others
     refused: str = ""  # why it is no longer compiled
     used: set[int] = field(default_factory=set)  # results that got gradients
     trainers: Trainers = field(default_factory=Trainers)

@@ -4,19 +4,20 @@ torchax 0.0.13 loses the gradient in both, accepts no CPU tensor and no list as 
 returns an object of its own that is no tensor for slices.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
-from . import modes
+from . import lazy_graph, modes
 from .calls import Function, is_device_tensor, native, needs_gradient, patch, register, replaces
 from .device import DEVICE_TYPE
-from .views import alias, array_of, count_write, layout_of
+from .kernels import Array
+from .views import array_of, count_write, link_part, peek
 
 NEEDED_BY = "<unusual>"
 
@@ -31,14 +32,6 @@ def _key(env: Environment, key: Any) -> Any:
         array = array_of(env, key)
         return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
     return key
-
-
-def _is_basic(key: Any) -> bool:
-    items = key if isinstance(key, tuple) else (key,)
-    return all(
-        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
-        for item in items
-    )
 
 
 def _tensors(env: Environment, key: Any) -> Any:
@@ -94,43 +87,17 @@ def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> An
         if is_device_tensor(tensor):
             return NotImplemented
         return native(function, (tensor, _on_cpu(key)), {})
-    is_basic, may_need = _is_basic(key), tensor.is_floating_point() or tensor.is_complex()
-    if needs_gradient(tensor) or (is_basic and may_need and not _is_whole(tensor)):
-        # Through ATen: torchax's own indexing drops the gradient.
-        with env._dispatch_mode:
-            return function(tensor, _tensors(env, key))
-    if not is_basic:
-        return Tensor(tensor._elem[_key(env, key)], env)
-    shape = native(function, (layout_of(tensor), key), {})
-    result = alias(
-        tensor,
-        tensor._elem[key],
-        shape,
-        replay=lambda base: base[key],
-        write=lambda base, value: base.at[key].set(value),
-    )
-    if not may_need:
-        return result
-    with _Gives(result):  # tell autograd: a tensor that needs a gradient may be written to it
-        return torch.as_strided(tensor, shape.size(), shape.stride(), shape.storage_offset())
+    with env._dispatch_mode:
+        if _is_number(key) and not needs_gradient(tensor):
+            return link_part(tensor, key)
+        return function(tensor, _tensors(env, key))  # torchax's own loses the gradient
 
 
-class _Gives(TorchDispatchMode):
-    """The next operator returns a known result."""
-
-    def __init__(self, result: Tensor) -> None:
-        super().__init__()
-        self._result = result
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._result
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    """Whether autograd's base of ``tensor`` has the memory layout of its gradient."""
-    with torch._C.DisableTorchFunction():
-        base = tensor._base if tensor._is_view() else tensor
-        return base.storage_offset() == 0 and base.is_contiguous()  # type: ignore[union-attr]
+def _is_number(key: Any) -> bool:
+    """Whether it is a device tensor without dimensions, whose value torch would read."""
+    if not is_device_tensor(key) or key.dim():
+        return False
+    return key.dtype not in (torch.bool, torch.uint8) and not key.is_floating_point()
 
 
 def _on_cpu(key: Any) -> Any:
@@ -152,24 +119,59 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         with env._dispatch_mode:
             torch.Tensor.__setitem__(self, _tensors(env, key), value)
         return
-    elem = self._elem
+    arrays: list[Array] = []
+    static = _taken_apart(env, key, tuple(self.shape), arrays)
     if isinstance(value, torch.Tensor):
-        array = array_of(env, value)
-    else:  # a number changes the dtype of a mask
-        array = bool(value) if elem.dtype == jnp.bool_ else value
-    place = _key(env, key)
+        given = peek(value) if isinstance(value, Tensor) else array_of(env, value)
+    else:
+        given = lazy_graph.number(value)
+
+    def write(elem: Array, given: Array, *arrays: Array) -> Array:
+        return _written(elem, _put_together(static, iter(arrays)), given)
+
+    self._elem = lazy_graph.call(("setitem", static), write, peek(self), given, *arrays)
+    count_write(self)
+
+
+def _taken_apart(env: Environment, key: Any, shape: Any, arrays: list[Array]) -> Any:
+    """What is fixed in a key, and its arrays. An int that changes is one, too."""
+    if isinstance(key, tuple):
+        return tuple([_taken_apart(env, item, (shape, n), arrays) for n, item in enumerate(key)])
+    if type(key) is int and lazy_graph.varies(("setitem", shape), key):
+        key = lazy_graph.number(key)
+    elif isinstance(key, (list, torch.Tensor)):
+        key = peek(key) if isinstance(key, Tensor) else _key(env, key)
+    else:
+        return ("slice", key.start, key.stop, key.step) if isinstance(key, slice) else key
+    arrays.append(key)
+    return _ARRAY
+
+
+_ARRAY = "array"
+
+
+def _put_together(static: Any, arrays: Iterator[Array]) -> Any:
+    if type(static) is tuple and static and static[0] == "slice":
+        return slice(*static[1:])
+    if isinstance(static, tuple):
+        return tuple([_put_together(item, arrays) for item in static])
+    if static != _ARRAY:
+        return static
+    array = next(arrays)
+    return array.astype(bool) if array.dtype == jnp.uint8 else array  # torch: uint8 is a mask
+
+
+def _written(elem: Array, place: Any, value: Array) -> Array:
+    """``elem`` after `elem[place] = value`."""
     if isinstance(place, tuple) and len(place) == 1:
         place = place[0]
-    if isinstance(array, jax.Array):
-        array = array.astype(elem.dtype)
-        while array.ndim and array.shape[0] == 1:  # JAX allows no extra dimensions
-            array = array[0]
+    value = value.astype(elem.dtype)
+    while value.ndim and value.shape[0] == 1:  # JAX allows no extra dimensions
+        value = value[0]
     if isinstance(place, jax.Array) and place.dtype == jnp.bool_:
-        made = jaten._shape_static_boolean_index_put(elem, place, array, is_sequential=False)
-        self._elem = made.astype(elem.dtype)  # `counts[mask] = 0.5` keeps the integer dtype
-    else:
-        self._elem = elem.at[place].set(array)
-    count_write(self)
+        made = jaten._shape_static_boolean_index_put(elem, place, value, is_sequential=False)
+        return made.astype(elem.dtype)  # `counts[mask] = 0.5` keeps the integer dtype
+    return elem.at[place].set(value)
 
 
 def install(env: Environment) -> None:

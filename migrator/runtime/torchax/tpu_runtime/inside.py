@@ -1,8 +1,11 @@
 """Whether a compiled function runs, and how its trace ends if it can't be compiled."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
+
+EAGER = "TPU_RUNTIME_EAGER"  # if set, each operator runs at once and alone, for debugging
 
 _inside = threading.local()  # .running: in a compiled function, or its trace
 
@@ -10,6 +13,11 @@ _inside = threading.local()  # .running: in a compiled function, or its trace
 def is_inside() -> bool:
     """Whether a compiled function runs or is being traced: everything in it is part of it."""
     return getattr(_inside, "running", False)
+
+
+def is_eager() -> bool:
+    """Whether each operator runs at once and alone."""
+    return bool(os.environ.get(EAGER))
 
 
 @contextlib.contextmanager

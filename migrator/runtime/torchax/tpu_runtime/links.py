@@ -5,12 +5,13 @@ tensor, with the old memory, as their base.
 """
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 from torchax.tensor import Tensor
+
+from .view_functions import ViewFunction
 
 Array = Any  # a jax.Array, or a tracer of one
 
@@ -26,8 +27,7 @@ class Link:
     """How an alias gets its values from its parent, and writes to it."""
 
     held: Tensor
-    replay: Callable[[Array], Array]  # the parent's array -> the alias's
-    write: Callable[[Array, Array], Array]  # parent's array, alias's array -> parent's new array
+    view: ViewFunction
     seen: Array  # the parent's array from which the alias's current one was computed
     counted: bool = True  # whether autograd is told of a write, so that it can detect late writes
     origin: Any = None  # weak reference to the tensor it aliases, if that isn't its parent

@@ -193,7 +193,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
         result: Any = Tensor(values, self._env, self.requires_grad)
     else:
         base = copy.deepcopy(link.parent, memo)
-        result = alias(base, values, layout_of(self), link.replay, link.write)
+        result = alias(base, values, layout_of(self), link.view)
         result.requires_grad_(self.requires_grad)
     memo[id(self)] = result
     if isinstance(self, torch.nn.Parameter):

@@ -64,18 +64,23 @@ def of_base(tensor: Any, *layout: Any) -> tuple[Any, ...]:
     return tensor, *layout
 
 
-def link(env: Environment, function: Any, args: Any, kwargs: Any, result: Any) -> Any:
+def link(env: Environment, function: Any, args: Any, kwargs: Any, compute: Function) -> Any:
     """The result of a view operator: replaced by views.py."""
-    return result
+    return compute()
 
 
 def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an operator that runs later: replaced by holding.py."""
+    """The result of an operator that is recorded: replaced by lazy_operators.py."""
+    return NotImplemented
+
+
+def hold_factory(mode: Any, function: Any, args: Any, kwargs: Any, stock: Function) -> Any:
+    """The same for a function that creates a device tensor."""
     return NotImplemented
 
 
 def is_divided(function: Any, args: Any, kwargs: Any) -> bool:
-    """Whether torch decomposes a call for `hold`: replaced by holding.py."""
+    """Whether torch decomposes a call for `hold`: replaced by lazy_operators.py."""
     return False
 
 
@@ -170,6 +175,10 @@ class FunctionMode(XLAFunctionMode):
                 array = Environment.t2j_copy(self.env, made.detach())
                 return Tensor(array, self.env, made.requires_grad)
             return move(self.env, made)
+        if wants_device and not on_device:
+            result = hold_factory(self, func, args, kwargs, super().__torch_function__)
+            if result is not NotImplemented:
+                return result
         if (
             watched
             or gradients.bypasses_autograd(func, args, kwargs)
@@ -201,20 +210,31 @@ class DispatchMode(XLADispatchMode):
             check(func, args)
             if func is not torch.ops.aten.copy_.default and isinstance(args[0], torch.Tensor):
                 _check_devices(args[0])
-        result = hold(self, func, types, args, kwargs)
-        if result is NotImplemented:
-            result = self.compute(func, types, args, kwargs)
-        if getattr(func, "is_view", False) and is_device_tensor(args[0]):
-            return link(self.env, func, args, kwargs, result)
-        return result
 
-    def compute(self, func: Any, types: object, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operator; views are not linked yet."""
+        def run() -> Any:
+            result = hold(self, func, types, args, kwargs)
+            return self.compute(func, types, args, kwargs) if result is NotImplemented else result
+
+        if getattr(func, "is_view", False) and is_device_tensor(args[0]):
+            return link(self.env, func, args, kwargs, run)
+        return run()
+
+    def compute(
+        self, func: Any, types: object, args: tuple[Any, ...], kwargs: Any,
+        as_arrays: Function | None = None,
+    ) -> Any:  # fmt: skip
+        """The result of an operator; views are not linked yet.
+
+        ``as_arrays``: what numbers that vary become, after torch has told the dtypes.
+        """
         if self.env.param.autocast_dtype is not None:
             args, kwargs = cast_arguments(self.env, func, args, kwargs)
         wanted = dtypes.of(func, args, kwargs)
         if wanted.inputs is not None:
             args = dtypes.promoted(func, args, wanted, self.env)
+        if as_arrays is not None:
+            args = as_arrays(args)
+            kwargs = {name: as_arrays(value) for name, value in kwargs.items()}
         result = super().__torch_dispatch__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         return dtypes.converted(result, wanted, self.env) if wanted.results else result
 

@@ -5,13 +5,12 @@ the second time on with the same shapes: by the machinery of train_step, so new 
 mode, statistics, random numbers and hooks take effect. Evaluation, sampling and generation call it
 without gradients; with gradients its backward pass is a second program (differentiation.py). The
 same holds for `optimizer.step()` and `clip_grad_norm_`. In a framework's loop those of a step are
-held back, and become one program (together.py). What can't be compiled runs as it is, with one
+held back, and become one program (lazy_graph.py). What can't be compiled runs as it is, with one
 warning for each class; the modules in it are then tried.
 """
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
@@ -23,14 +22,14 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
-from . import modes, scopes, steady, together
+from . import lazy_graph, modes, scopes, steady
 from .calls import holds_device_tensor, is_device_tensor, natively, patch
-from .compiled import EAGER, Compiled, warn
+from .compiled import Compiled, warn
 from .compiling import compile_program
 from .fresh_state import is_known
 from .functions import Call
 from .guards import KEPT
-from .inside import FirstTime, NotCompilable, is_inside
+from .inside import FirstTime, NotCompilable, is_eager, is_inside
 from .programs import Program
 from .watch import is_library
 
@@ -51,10 +50,7 @@ class Part(Compiled):
         self._manner = manner
         self._kind = type(owner), manner
         name, function = type(owner).__name__, MethodType(call, owner)
-        super().__init__(
-            function, name, differentiable=differentiable, begins=differentiable,
-            waits=differentiable or isinstance(owner, Optimizer),
-        )  # fmt: skip
+        super().__init__(function, name, differentiable=differentiable, is_lazy=True)
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
         """Record which of its results have gradients then, to compile a backward pass for those."""
@@ -159,7 +155,7 @@ def _is_free() -> bool:
     torch.utils.checkpoint, observes what is saved for the backward pass, or operators."""
     if (
         is_inside()
-        or os.environ.get(EAGER)
+        or is_eager()
         or modes.is_watched()
         or torch._C._functorch.peek_interpreter_stack() is not None
     ):
@@ -185,6 +181,8 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
         differentiable = torch.is_grad_enabled()
         manner = " with gradients" if differentiable else " without gradients"
         part = _part(self, stock, manner, differentiable=differentiable)
+        if not differentiable:
+            lazy_graph.evaluate(self)
         return part(part.memory.function, args, kwargs)
 
     return __call__
@@ -233,7 +231,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
             result = None if closure is None else closure()
             part = _part(self, hooked, ".step()", differentiable=False)
             part(part.memory.function, (), {})
-            together.run()
+            lazy_graph.run()
             return result
 
         return step
@@ -253,7 +251,7 @@ def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> t
 
 def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`clip_grad_norm_`: separate operations on all gradients take longer than the optimizer."""
-    compiled = Compiled(_clip, "clip_grad_norm_", waits=True, begins=True)
+    compiled = Compiled(_clip, "clip_grad_norm_", is_lazy=True)
 
     @functools.wraps(stock)
     def clip_grad_norm_(

@@ -18,12 +18,12 @@ import torch
 from torch.optim import Optimizer
 from torchax.tensor import Environment, Tensor
 
-from . import held, mesh, rates, together
+from . import lazy_graph, mesh, rates
 from .calls import is_device_tensor
 from .differentiation import Backward, attach
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
-from .held import computed, settled, stored
+from .lazy_arrays import computed, settled, stored
 from .inside import inside
 from .numbers import Comparison
 from .structures import Structure
@@ -158,16 +158,15 @@ class Program:
             env, self.memory, self.varying, list(map(stored, state[:n])), state[n:], learning,
             self.on_cpu, inputs, self.changing,
         )  # fmt: skip
-        waits = self._waits(given)
-        if not waits:
-            if held.is_on:
-                given = jax.tree.map(computed, given)
+        is_lazy = self._is_lazy()
+        if not is_lazy:
+            given = jax.tree.map(computed, given)
             # An array that has another owner, like an EMA or a copy, must outlive the step.
             written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in given[0]]
             given = written, *given[1:]
         if self.mesh is not None:
             given = mesh.as_before(given, self.shardings)
-        new, new_inputs, new_gradients, key, results, kept = self.compiled(waits, *given)
+        new, new_inputs, new_gradients, key, results, kept = self.compiled(is_lazy, *given)
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
         torch._C._increment_version([state[i] for i in self.counted])
@@ -193,13 +192,13 @@ class Program:
             put(holder, name, template.build(made, old, call.structure))
         return result
 
-    def _waits(self, given: Any) -> bool:
-        """Whether it is held back: the call of a model in training, and anything that follows."""
-        if not (held.is_on and self.memory.waits) or self.mesh is not None:
+    def _is_lazy(self) -> bool:
+        """Whether it is recorded, to run together with others."""
+        if not self.memory.is_lazy or self.mesh is not None:
             return False
         if self.backward is not None:
-            together.forward()
-        return self.memory.begins or held.is_any(jax.tree.leaves(given))
+            lazy_graph.forward()
+        return True
 
     def _run_again(
         self, env: Environment, call: Call, given: Any, inputs: list[torch.Tensor]

@@ -24,7 +24,7 @@ from .calls import natively
 from .differentiation import split
 from .executable import Executable, Later
 from .functions import sharing
-from .held import form, stored
+from .lazy_arrays import form, stored
 from .inside import FirstTime, NotCompilable, Suspect
 from .programs import Array, Program, given_arrays, has_graph
 from .silence import random_state_kept, silent

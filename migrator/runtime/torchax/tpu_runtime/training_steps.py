@@ -24,7 +24,6 @@ A method is a step of its object; the optimizer may be elsewhere, as with LBFGS.
 """
 
 import functools
-import os
 from collections import OrderedDict
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
@@ -34,10 +33,10 @@ import torch
 from torch.optim import Optimizer
 from torchax.tensor import Environment
 
-from .compiled import EAGER, Compiled
+from .compiled import Compiled
 from .functions import Call
 from .innocent import Inspection
-from .inside import FirstTime
+from .inside import FirstTime, is_eager
 from .new_steps import compile_new
 from .programs import Program
 from .variables import Scope
@@ -66,7 +65,7 @@ class TrainStep(Generic[P, R]):
     def __init__(self, function: Callable[P, R]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self._eager = bool(os.environ.get(EAGER))
+        self._eager = is_eager()
         self._compiled: Compiled | None = None
         self._methods: OrderedDict[int, TrainStep[Any, Any]] = OrderedDict()
 

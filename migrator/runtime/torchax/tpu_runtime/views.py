@@ -20,19 +20,19 @@ from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
-from . import modes
+from . import lazy_graph, modes, view_functions
 from .calls import Function, is_device_tensor, native, patch
-from .complex_parts import OF_PARTS
-from .held import Held, computed, settled, stored
+from .lazy_arrays import LazyArray, computed, settled, stored
 from .layouts import is_dense
 from .links import Array, Link, leave
 from .parameters import become
 from .storages import place, storage
+from .view_functions import IDENTITY, ViewFunction
 
 NEEDED_BY = "<unusual>"
 
 
-def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write: Any) -> Tensor:
+def alias(parent: Tensor, value: Array, layout: torch.Tensor, view: ViewFunction) -> Tensor:
     """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent.
 
     It has torchax's own class, because ``torch.nn.Parameter`` requires ``detach`` to keep it.
@@ -48,7 +48,7 @@ def alias(parent: Tensor, value: Array, layout: torch.Tensor, replay: Any, write
     )
     result._env = parent._env
     result.__dict__["_elem"] = value
-    result.__dict__["_link"] = Link(parent, replay, write, peek(parent))
+    result.__dict__["_link"] = Link(parent, view, peek(parent))
     return result  # type: ignore[no-any-return]
 
 
@@ -58,7 +58,7 @@ watchers: list[Callable[[Tensor], None]] = []
 
 def _get_elem(self: Tensor) -> Array:
     array = peek(self)
-    if type(array) is Held:
+    if type(array) is LazyArray:
         array = self.__dict__["_elem"] = computed(array)
     return array
 
@@ -69,7 +69,7 @@ def peek(self: Tensor) -> Array:
     link = state.get("_link")
     if (
         link is not None
-        and link.replay is identity
+        and link.view is IDENTITY
         and sys.getrefcount(link.parent) == 2
         and link.parent._use_count() == 1  # C++ may hold it, as a parameter's gradient
     ):
@@ -86,14 +86,12 @@ def peek(self: Tensor) -> Array:
             raise RuntimeError("the tensor that this one shares values with has left the device")
         base, link.seen = peek(link.parent), settled(link.seen)
         if base is not link.seen:
-            if link.replay is not identity:
-                base = computed(base)
             if base.shape != link.seen.shape or base.dtype != link.seen.dtype:
                 raise RuntimeError("the base of this view has changed its shape or type in place")
-            value = link.replay(base)
+            value = link.view.of(base)
             if isinstance(value, jax.core.Tracer) and not isinstance(base, jax.core.Tracer):
                 with jax.ensure_compile_time_eval():  # for a base that isn't part of the trace
-                    value = link.replay(base)
+                    value = link.view.of(base)
             state["_elem"], link.seen = value, base
     return stored(self)
 
@@ -116,12 +114,10 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
         if not is_dense(self):
             raise RuntimeError("in-place write to elements that are shared: clone() it first")
         like = hasattr(value, "dtype") and (value.shape, value.dtype) == (old.shape, old.dtype)
-        if link.write is not _overwrite or not like:
-            value = jnp.broadcast_to(computed(value), old.shape).astype(old.dtype)
+        if not like:
+            value = _like(value, old.shape, old.dtype)
         counted = counted and link.counted
-        base = peek(link.parent)
-        base = base if link.write is _overwrite else computed(base)
-        _replace(link.parent, link.write(base, value), counted=counted)
+        _replace(link.parent, link.view.written(peek(link.parent), value), counted=counted)
         if counted:
             count_write(link.parent)
             if (origin := link.origin and link.origin()) is not None:
@@ -131,6 +127,19 @@ def _replace(self: Tensor, value: Array, *, counted: bool) -> None:
         for watcher in watchers:
             watcher(self)
     state["_elem"] = value
+
+
+def _like(value: Any, shape: Any, dtype: Any) -> Array:
+    """A value to be written, with the form of what it replaces."""
+
+    def convert(array: Array) -> Array:
+        return jnp.broadcast_to(array, shape).astype(dtype)
+
+    return lazy_graph.call(("like", shape, dtype), convert, as_array(value))
+
+
+def as_array(value: Any) -> Array:
+    return value if type(value) is LazyArray else jnp.asarray(value)
 
 
 def count_write(tensor: Tensor) -> None:
@@ -149,36 +158,14 @@ def layout_of(tensor: torch.Tensor) -> torch.Tensor:
     return native(torch.as_strided, (memory, size, strides, offset), {})  # type: ignore[no-any-return]
 
 
-def _scatter(replay: Callable[[Array], Array]) -> Callable[[Array, Array], Array]:
-    """The write for any view: its elements are looked up in an array of the parent's positions."""
-
-    def write(base: Array, value: Array) -> Array:
-        places = replay(positions(base))
-        return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
-
-    return write
-
-
-def positions(base: Array) -> Array:
-    return jnp.arange(base.size).reshape(base.shape)
-
-
-def identity(base: Array) -> Array:
-    return base
-
-
-def _overwrite(base: Array, value: Array) -> Array:
-    return value
-
-
 def same(tensor: Tensor) -> Tensor:
     """An alias of the whole tensor, detached from autograd: the result of `detach` and `.data`."""
     layout, value = layout_of(tensor), peek(tensor)
     _cut_off(tensor)
     link = tensor.__dict__.get("_link")
     if link is None:
-        return alias(tensor, value, layout, identity, _overwrite)
-    result = alias(link.parent, value, layout, link.replay, link.write)
+        return alias(tensor, value, layout, IDENTITY)
+    result = alias(link.parent, value, layout, link.view)
     with torch._C.DisableTorchFunction():
         if not tensor.is_leaf:  # a module's parameters can't be moved while referenced
             result.__dict__["_link"].origin = weakref.ref(tensor)
@@ -194,7 +181,7 @@ def _cut_off(tensor: Tensor) -> None:
     with torch._C.DisableTorchFunction():
         if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
             base = Tensor(peek(tensor), tensor._env)
-            tensor.__dict__["_link"] = Link(base, identity, _overwrite, peek(base))
+            tensor.__dict__["_link"] = Link(base, IDENTITY, peek(base))
 
 
 def data(tensor: Tensor) -> Tensor:
@@ -205,60 +192,36 @@ def data(tensor: Tensor) -> Tensor:
 
 
 def link(
-    env: Environment, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-) -> Any:
-    """Make the result of the ATen view operator ``func`` share its values with ``args[0]``."""
+    env: Environment, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+    compute: Callable[[], Any],
+) -> Any:  # fmt: skip
+    """The result of the ATen view operator ``func``, which shares its values with ``args[0]``;
+    ``compute`` gives it where it is a copy in torch, too."""
     parent = args[0]
     if func is torch.ops.aten.detach.default and isinstance(parent, Tensor):
         return same(parent)
     layout = layout_of(parent)
     try:
-        shapes = native(func, (layout, *args[1:]), kwargs)
+        made = native(func, (layout, *args[1:]), kwargs)
     except (RuntimeError, NotImplementedError):  # what torchax supports and torch on meta doesn't
-        return result
-    if not isinstance(result, (list, tuple)):
-        return _link_one(env, func, args, kwargs, result, layout, shapes, None)
-    return type(result)(
-        _link_one(env, func, args, kwargs, out, layout, shape, number)
-        for number, (out, shape) in enumerate(zip(result, shapes, strict=True))
-    )
+        return compute()
+    shapes = [*made] if isinstance(made, (list, tuple)) else [made]
+    memory = layout.untyped_storage()._cdata
+    if not isinstance(parent, Tensor) or any(s.untyped_storage()._cdata != memory for s in shapes):
+        return compute()
+    functions = view_functions.of_operator(env, func, layout, args[1:], kwargs, shapes)
+    results = [
+        alias(parent, view.of(peek(parent)), shape, view)
+        for view, shape in zip(functions, shapes, strict=True)
+    ]
+    return type(made)(results) if isinstance(made, (list, tuple)) else results[0]
 
 
-def _link_one(
-    env: Environment,
-    func: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    out: Any,
-    layout: torch.Tensor,
-    shape: torch.Tensor,
-    number: int | None,
-) -> Any:
-    parent = args[0]
-    shared = shape.untyped_storage()._cdata == layout.untyped_storage()._cdata
-    if not shared or not isinstance(out, Tensor) or out is parent or shape.shape != out.shape:
-        return out
-
-    def replay(base: Array) -> Array:
-        again = env.dispatch(func, (), (Tensor(base, env), *args[1:]), dict(kwargs))
-        return (again if number is None else again[number])._elem
-
-    write = _scatter(replay)
-    if func.overloadpacket in OF_PARTS:
-        write = OF_PARTS[func.overloadpacket]
-    elif func is torch.ops.aten.view.dtype:
-        write = _refuse
-    elif peek(out).size == peek(parent).size and layout.is_contiguous() and shape.is_contiguous():
-        write = _reshape
-    return alias(parent, peek(out), shape, replay, write)
-
-
-def _reshape(base: Array, value: Array) -> Array:
-    return value.reshape(base.shape)
-
-
-def _refuse(base: Array, value: Array) -> Array:
-    raise RuntimeError("in-place write to a view of another dtype is not supported on this device")
+def link_part(tensor: Tensor, index: Tensor) -> Tensor:
+    """`tensor[index]` for a device tensor that holds an int: torch would read its value."""
+    layout = layout_of(tensor)
+    view = view_functions.part(layout, 0, peek(index))
+    return alias(tensor, view.of(peek(tensor)), native(layout.select, (0, 0), {}), view)
 
 
 def array_of(env: Environment, tensor: Any) -> Array:
@@ -299,7 +262,7 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
         for watcher in watchers:
             watcher(self)
         leave(self)
-        known = value.__dict__.get("_link") or Link(value, identity, _overwrite, array)
+        known = value.__dict__.get("_link") or Link(value, IDENTITY, array)
         self.__dict__["_link"] = replace(known, seen=known.parent._elem, counted=False, origin=None)
         self.__dict__["_elem"] = array
 
@@ -334,17 +297,13 @@ def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
         there, back = (lambda a: a.reshape(shape)), (lambda a: a.reshape(before))
     else:
         dims = args or ((0, 1) if old.ndim == 2 else (0, 0))
-        there = back = (lambda a: a.swapaxes(*dims)) if old.ndim else identity
+        there = back = lambda a: a.swapaxes(*dims) if a.ndim else a
     link, state = tensor.__dict__.get("_link"), tensor.__dict__
+    key = name, args, before
     if link is not None:
-        replay, write = link.replay, link.write
-        state["_link"] = replace(
-            link,
-            replay=lambda base: there(replay(base)),
-            write=lambda base, value: write(base, back(value)),
-        )
+        state["_link"] = replace(link, view=link.view.then(key, there, back))
     elif former is not None:
-        state["_link"] = Link(former, there, lambda base, value: back(value), old)
+        state["_link"] = Link(former, IDENTITY.then(key, there, back), old)
     state["_elem"] = there(old)
     return tensor
 

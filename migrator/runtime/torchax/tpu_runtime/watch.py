@@ -54,6 +54,13 @@ def line_of(error: BaseException) -> str:
     return ""
 
 
+def line_at(code: CodeType, instruction: int) -> str:
+    """The line of an instruction, by its offset in bytes."""
+    file, number = code.co_filename, [*code.co_positions()][instruction // 2][0]
+    line = linecache.getline(file, number or 0).strip()
+    return f"{Path(file).name}:{number}: {line}"
+
+
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
     """Stop Python's garbage collector: the code it calls isn't part of what runs."""

@@ -1,0 +1,369 @@
+"""How operators, random numbers, and reads of values work while operations are recorded.
+
+An operator is traced, once for each form of its arguments, and recorded (lazy_graph.py). A number
+among them that changes becomes an input. What can't be traced needs the values: they are computed
+then.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import torch
+from jax._src.interpreters.partial_eval import dce_jaxpr
+from jax.extend.core import ClosedJaxpr
+from torch.utils import _pytree as pytree
+from torchax.ops import mappings
+from torchax.tensor import Environment, RuntimeProperty, Tensor
+
+from . import device, gradients, lazy_graph, modes, views
+from .calls import natively, patch
+from .lazy_arrays import computed, form
+from .lazy_graph import Operation, Place
+from .silence import random_state_kept
+from .storages import root
+from .structures import SIMPLE
+
+_STATIC = (*SIMPLE, torch.memory_format, torch.layout)
+_MOST = 4096  # forms of operators that are known
+_PLACES = 64  # of which the numbers of one are known
+aten = torch.ops.aten
+# Where an int is a value like a float, and neither a dimension nor a size.
+_VALUES = {
+    getattr(getattr(aten, name), overload): place
+    for names, overload, place in (
+        ("mul mul_ add add_ sub sub_ div div_ floor_divide floor_divide_", "Tensor", 1),
+        ("remainder remainder_ fmod fmod_ rsub fill fill_ eq ne lt le gt ge", "Scalar", 1),
+        ("masked_fill masked_fill_", "Scalar", 2),
+    )
+    for name in names.split()
+    if overload in getattr(aten, name).overloads()
+}
+
+
+class _Refused(Exception):
+    """The operator can't be traced."""
+
+
+class Varying(float):
+    """A number that is an input of a program: a float for torch, an array for JAX."""
+
+    array: Any
+
+
+class VaryingInt(int):
+    """The same for an int."""
+
+    array: Any
+
+
+def _varying(number: Any, array: Any) -> Any:
+    made = Varying(number) if type(number) is float else VaryingInt(number)
+    made.array = array
+    return made
+
+
+def as_arrays(value: Any) -> Any:
+    """An argument with arrays in place of the numbers that vary."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(as_arrays, value))
+    return value.array if isinstance(value, (Varying, VaryingInt)) else value
+
+
+class _Arguments:
+    """The arguments of a call, taken apart; _Refused if it can't be traced."""
+
+    def __init__(self, env: Environment, function: Any, args: Any, kwargs: Any) -> None:
+        self._env, self._value = env, _VALUES.get(function)
+        self.args, self.kwargs = args, kwargs
+        self.tensors: list[Tensor] = []
+        self.numbers: list[Any] = []  # those that may vary
+        self._places: dict[int, int] = {}
+        given = [self._take(value, n == self._value) for n, value in enumerate(args)]
+        self.form = tuple(given), tuple([(name, self._take(v)) for name, v in kwargs.items()])
+
+    def _take(self, value: Any, is_value: bool = False) -> Any:
+        """What an operator's trace depends on in an argument."""
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if kind is float or (is_value and kind is int):
+            self.numbers.append(value)
+            return kind
+        if kind is tuple or kind is list:
+            return kind, tuple([self._take(item) for item in value])
+        if kind is complex:
+            return repr(value)  # -0.0 isn't the same number as 0.0
+        if isinstance(value, _STATIC):
+            return kind, value
+        raise _Refused
+
+    def _tensor(self, value: Any) -> Any:
+        place = self._places.setdefault(id(value), len(self.tensors))
+        if place < len(self.tensors):
+            return place
+        if not isinstance(value, Tensor):
+            if type(value) is not torch.Tensor or value.dim():
+                raise _Refused
+            value = Tensor(self._env.t2j_copy(value), self._env)  # a number on the CPU
+        self.tensors.append(value)
+        aval = views.peek(value).aval
+        return aval.shape, aval.dtype, aval.weak_type
+
+    def with_others(self, tensors: list[Any], numbers: list[Any]) -> tuple[Any, Any]:
+        """The arguments with other tensors and numbers in them."""
+        left = iter(numbers)
+        args = [self._with(v, tensors, left, n == self._value) for n, v in enumerate(self.args)]
+        kwargs = {name: self._with(v, tensors, left) for name, v in self.kwargs.items()}
+        return tuple(args), kwargs
+
+    def _with(
+        self, value: Any, tensors: list[Any], numbers: Iterator[Any], is_value: bool = False
+    ) -> Any:
+        if isinstance(value, torch.Tensor):
+            return tensors[self._places[id(value)]]
+        kind = type(value)
+        if kind is float or (is_value and kind is int):
+            return next(numbers)
+        if kind is tuple or kind is list:
+            return kind([self._with(item, tensors, numbers) for item in value])
+        return value
+
+
+class _Traced:
+    """An operator that has been traced, for arguments of one form."""
+
+    def __init__(
+        self, env: Environment, call: Callable[..., Any], given: _Arguments, numbers: list[Any]
+    ) -> None:
+        self._env, self._call, self._given, self._numbers = env, call, given, given.numbers
+        self._n = len(given.tensors)
+        state = env.param.__dict__
+        key = state["prng"]
+        arrays = [*map(views.peek, given.tensors), *numbers]
+        env.t2j_copy = _refuse  # type: ignore[method-assign]  # its values may be others next time
+        try:
+            with random_state_kept():
+                traced = jax.make_jaxpr(self._trace)(form(key), *map(form, arrays))
+        finally:
+            state["prng"] = key
+            del env.t2j_copy, self._call, self._given, self._numbers
+        outputs = [True] * (len(traced.out_avals) - 1) + [self._draws]
+        inputs = [self._draws, *[True] * len(arrays)]
+        jaxpr, _ = dce_jaxpr(traced.jaxpr, outputs, inputs)
+        self._operation = Operation(ClosedJaxpr(jaxpr, traced.consts))
+        self.avals = self._operation.avals
+
+    def _trace(self, key: Any, *arrays: Any) -> list[Any]:
+        state = self._env.param.__dict__
+        state["prng"] = key
+        tensors = [Tensor(array, self._env) for array in arrays[: self._n]]
+        numbers: list[Any] = self._numbers
+        if len(arrays) > self._n:
+            numbers = list(map(_varying, numbers, arrays[self._n :]))
+        places = {id(tensor): place for place, tensor in enumerate(tensors)}
+        called = self._call(*self._given.with_others(tensors, numbers), len(arrays) > self._n)
+        results, self._form = pytree.tree_flatten(called)
+        self._old = [places.get(id(result)) for result in results]  # results that are arguments
+        new = [result for result in results if id(result) not in places]
+        if any(type(x) is not Tensor or x.__dict__.get("_link") is not None for x in new):
+            raise _Refused
+        self._written = [n for n, x in enumerate(tensors) if x._elem is not arrays[n]]
+        if any(tensors[n]._elem.shape != arrays[n].shape for n in self._written):
+            raise _Refused
+        self._draws = state["prng"] is not key
+        return [*(x._elem for x in new), *(tensors[n]._elem for n in self._written), state["prng"]]
+
+    def record(self, tensors: list[Tensor], numbers: list[Any], place: Place | None) -> Any:
+        """The results for other arguments; writes are applied."""
+        state, arrays = self._env.param.__dict__, [*map(views.peek, tensors), *numbers]
+        if self._draws:
+            arrays.insert(0, state["prng"])
+        found = lazy_graph.hold(self._operation, arrays, place)
+        if self._draws:
+            state["prng"] = found[-1]
+        left = iter(found)
+        made = [Tensor(next(left), self._env) if n is None else tensors[n] for n in self._old]
+        for n in self._written:
+            tensors[n]._elem = next(left)
+        return pytree.tree_unflatten(made, self._form)
+
+
+def _refuse(*_: Any) -> Any:
+    raise _Refused
+
+
+class _Form:
+    """What is known of an operator for arguments of one form, whatever numbers are among them."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[Any, _Traced | None] = {}  # by the numbers
+        self._varying: _Traced | None = None
+        self._may_vary = True
+        self._last: dict[Place | None, Any] = {}  # the numbers of the last call at a place
+
+    def record(
+        self, env: Environment, call: Callable[..., Any], given: _Arguments, place: Place | None
+    ) -> Any:
+        """The results of a call; NotImplemented if it needs values."""
+        if not given.numbers:
+            traced = self._traced(env, call, given, ())
+        elif self._varying is not None:
+            return self._varying.record(given.tensors, _arrays(given.numbers), place)
+        else:
+            key = tuple(map(repr, given.numbers))  # -0.0 isn't the same number as 0.0
+            traced = self._traced(env, call, given, key)
+            if traced is not None and self._has_changed(key, place):
+                self._vary(env, call, given, traced)
+                return self.record(env, call, given, place)
+        return NotImplemented if traced is None else traced.record(given.tensors, [], place)
+
+    def _traced(self, env: Environment, call: Any, given: _Arguments, key: Any) -> _Traced | None:
+        if key not in self._fixed:
+            self._fixed[key] = _try(env, call, given, [])
+        return self._fixed[key]
+
+    def _has_changed(self, key: Any, place: Place | None) -> bool:
+        if len(self._last) > _PLACES:
+            self._last.clear()
+        return self._may_vary and self._last.setdefault(place, key) != key
+
+    def _vary(self, env: Environment, call: Any, given: _Arguments, fixed: _Traced) -> None:
+        """Let the numbers be inputs, if the results keep their shapes and dtypes."""
+        self._may_vary = False
+        traced = _try(env, call, given, _arrays(given.numbers))
+        if traced is not None and traced.avals == fixed.avals:
+            self._varying = traced
+
+
+def _try(
+    env: Environment, call: Callable[..., Any], given: _Arguments, numbers: list[Any]
+) -> _Traced | None:
+    try:
+        return _Traced(env, call, given, numbers)
+    except Exception:  # if it is the program's own, running it will raise it again
+        return None
+
+
+def _arrays(numbers: list[Any]) -> list[jax.Array]:
+    return list(map(lazy_graph.number, numbers))
+
+
+_forms: dict[Any, _Form] = {}
+
+
+def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
+    env = mode.env
+    try:
+        given = _Arguments(env, function, args, kwargs)
+    except _Refused:
+        return NotImplemented
+    if len(given.tensors) > 1 and function in _IN_TURN and _share(given.tensors):
+        return NotImplemented
+    if lazy_graph.is_back() and _begins_forward(given.tensors):
+        lazy_graph.forward()
+    key = (
+        function, given.form, env.param.autocast_dtype, torch.get_default_dtype(),
+        jax.config.jax_default_matmul_precision, jax.config.jax_enable_x64,
+    )  # fmt: skip
+    known = _forms.get(key)
+    if known is None:
+        if len(_forms) > _MOST:
+            _forms.clear()
+        known = _forms[key] = _Form()
+    return known.record(env, call, given, lazy_graph.caller())
+
+
+# Operators that write to several tensors, one after another.
+_IN_TURN = {
+    getattr(getattr(aten, name), overload)
+    for name in dir(aten)
+    if name.startswith(("_foreach_", "_fused_"))
+    for overload in getattr(aten, name).overloads()
+}
+
+
+def _share(tensors: list[Tensor]) -> bool:
+    return len(set(map(root, tensors))) < len(tensors)
+
+
+def _begins_forward(tensors: list[Tensor]) -> bool:
+    """Whether this is a forward pass, and not a backward pass or an update."""
+    if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
+        return False
+    with natively():
+        return any(tensor.requires_grad for tensor in tensors)
+
+
+_OF_RECORDED = {aten.new_empty_strided.default}  # computed by others that are recorded
+
+
+def _out_of_place(function: Any) -> Any:
+    """`add` for `add_`."""
+    packet = function.overloadpacket
+    if not packet.__name__.endswith("_"):
+        raise _Refused
+    other = getattr(aten, packet.__name__[:-1])
+    return getattr(other, function._overloadname)
+
+
+def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """The results of an operator that is recorded; NotImplemented if it needs values."""
+    if function in _OF_RECORDED or not lazy_graph.is_recording():
+        return NotImplemented
+
+    def call(args: Any, kwargs: Any, varies: bool) -> Any:
+        if not varies:
+            return mode.compute(function, types, args, kwargs)
+        if not function._schema.is_mutable:
+            return mode.compute(function, types, args, kwargs, as_arrays)
+        written = mode.compute(_out_of_place(function), types, args, kwargs, as_arrays)
+        args[0]._elem = written._elem.astype(args[0]._elem.dtype)
+        return args[0]
+
+    return _record(mode, function, args, kwargs, call)
+
+
+def _factory(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]) -> Any:
+    """The same for a function that creates a tensor on the device."""
+    if not lazy_graph.is_recording():
+        return NotImplemented
+    options = {name: value for name, value in kwargs.items() if name != "requires_grad"}
+
+    def call(args: Any, kwargs: Any, varies: bool) -> Any:
+        if varies:
+            raise _Refused
+        return stock(function, (), args, dict(kwargs))
+
+    made = _record(mode, function, args, options, call)
+    if made is not NotImplemented and kwargs.get("requires_grad"):
+        with natively():
+            torch._C.TensorBase.requires_grad_(made)
+    return made
+
+
+def _is_divided(function: Any, args: Any, kwargs: Any) -> bool:
+    """Whether torch splits a function into operators that torchax has in one piece."""
+    return gradients.is_shortcut(function) and lazy_graph.is_recording()
+
+
+def _key(param: RuntimeProperty) -> Any:
+    key = param.__dict__["prng"] = computed(param.__dict__["prng"])
+    return key
+
+
+def _set_key(param: RuntimeProperty, key: Any) -> None:
+    param.__dict__["prng"] = key
+
+
+def install(env: Environment) -> None:
+    """Record operators from here on."""
+    patch(modes, hold=_operator, hold_factory=_factory, is_divided=_is_divided)
+    patch(device, before_waiting=lazy_graph.run)
+    patch(RuntimeProperty, prng=property(_key, _set_key))
+    patch(
+        Tensor,
+        shape=property(lambda self: torch.Size(views.peek(self).shape)),
+        ndim=property(lambda self: views.peek(self).ndim),
+        dtype=property(lambda self: mappings.j2t_dtype(views.peek(self).dtype)),
+    )
