@@ -59,6 +59,16 @@ def needs_gradient(value: object) -> bool:
     return torch.is_grad_enabled() and _requires_grad(value)
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """`tensor.is_leaf`, without dispatch: torch makes a view that was written to a new graph when
+    it is asked. To be called under `natively`."""
+    if not tensor.requires_grad:
+        return True
+    if tensor._is_view() and tensor._base.requires_grad:  # type: ignore[union-attr]
+        return False
+    return tensor.is_leaf
+
+
 def _requires_grad(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return value.requires_grad

@@ -29,7 +29,9 @@ class Executable:
             def now(*arrays: Any) -> Any:
                 return jax.tree.leaves(self._now(*jax.tree.unflatten(given_as, arrays)))
 
-            self._operation = Operation(self._traced.jaxpr, now, self._donated)
+            # What was compiled for one placement of its inputs can't take another.
+            alone = None if lazy_graph.has_placements else now
+            self._operation = Operation(self._traced.jaxpr, alone, self._donated)
         return jax.tree.unflatten(self._tree, lazy_graph.hold(self._operation, arrays))
 
     def _now(self, *given: Any) -> Any:

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax._src.core import jaxpr_as_fun, jaxprs_in_params, trace_state_clean
 from jax.extend.core import ClosedJaxpr, Literal
 
-from . import mesh, report
+from . import report
 from .inside import is_eager, is_inside
 from .lazy_arrays import Array, LazyArray, computed, form, settled
 from .lowering import compiled as _compiled
@@ -41,15 +41,12 @@ UNUSED = 3  # programs that only ran once, after which new ones must occur twice
 MOVED = 2**30  # bytes moved to the device, after which their use doesn't wait longer
 KNOWN = 4096  # functions of arrays that are known
 
+has_placements = False  # whether arrays may be on several devices (mesh.py)
+
 
 def is_recording() -> bool:
     """Whether operations are recorded here: not in a compiled function, nor in a trace."""
-    return (
-        not is_inside()
-        and bool(trace_state_clean())
-        and not is_eager()
-        and mesh.in_use() is None
-    )
+    return not is_inside() and bool(trace_state_clean()) and not is_eager()
 
 
 class Operation:
@@ -160,6 +157,11 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
     """
     if not is_recording():
         return function(*map(computed, arrays))
+    return recorded(key, function, *arrays)
+
+
+def recorded(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
+    """The same, computed later in any case."""
     forms = tuple([(a.aval.shape, a.aval.dtype, a.aval.weak_type) for a in arrays])
     operation = _functions.get((key, forms))
     if operation is None:
@@ -291,7 +293,7 @@ def _run(nodes: list[_Node]) -> None:
     # An array that has another owner, like an EMA or a copy, must outlive the step.
     own = [p for p in sorted(donated) if sys.getrefcount(given[p]) == 2 + uses[p]]
     plan = tuple(steps)
-    program = _program(plan, tuple(own))
+    program = _program(plan, tuple(own), _placements(given))
     arrays = None
     if program is not None:
         try:
@@ -358,16 +360,24 @@ def _inputs(node: _Node, found: dict[Any, Array], last: dict[int, _Node]) -> lis
     return arrays
 
 
-def _program(plan: Plan, donated: tuple[int, ...]) -> "_Program | None":
+def _placements(arrays: list[Any]) -> Any:
+    """On which devices they are, if that can differ."""
+    if not has_placements:
+        return None
+    return tuple([getattr(array, "sharding", None) for array in arrays])
+
+
+def _program(plan: Plan, donated: tuple[int, ...], placements: Any) -> "_Program | None":
     """The program, if it has occurred before, or if few new ones have."""
     if len(plan) == 1:
         return None
-    program = _programs.get((plan, donated))
+    key = plan, donated, placements
+    program = _programs.get(key)
     if program is not None:
-        _programs.move_to_end((plan, donated))
+        _programs.move_to_end(key)
         return program
     unused = sum(known.calls < 2 for known in _programs.values())
-    program = _programs[plan, donated] = _Program(plan, donated)
+    program = _programs[key] = _Program(plan, donated)
     if len(_programs) > MOST:
         _programs.popitem(last=False)
     return program if unused < UNUSED else None

@@ -17,8 +17,11 @@ import torch
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from torchax.tensor import Tensor
 
+from . import lazy_graph
 from .calls import is_device_tensor
 from .device import device_count
+from .lazy_arrays import LazyArray, stored
+from .views import peek
 
 Array = Any
 DATA, MODEL = "data", "model"  # what an axis divides: batches, or weights
@@ -37,6 +40,8 @@ def start(axis: str) -> int:
     if _mesh is None and count > 1:
         # Explicit axes, JAX's default, put shardings into types, which torchax's operators lack.
         _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
+        lazy_graph.run()
+        lazy_graph.has_placements = True
     if _mesh is not None and not divides(axis) and axis != DATA:
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")
@@ -59,6 +64,8 @@ def say(what: str) -> None:
 
 
 def _is_placed(array: Array) -> bool:
+    if type(array) is LazyArray:  # XLA places it where it is computed
+        return True
     return isinstance(array.sharding, NamedSharding) and array.sharding.mesh is _mesh
 
 
@@ -71,11 +78,16 @@ def everywhere(array: Array) -> Array:
 
 def split(array: Array) -> Array:
     """A model's input: a part for each device if the first dimension can be divided."""
-    if _mesh is None or _is_placed(array):
+    is_lazy = type(array) is LazyArray
+    if _mesh is None or (not is_lazy and _is_placed(array)):
         return array
     if not divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
         return everywhere(array)
-    return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(DATA)))
+    parted = NamedSharding(_mesh, PartitionSpec(DATA))
+    if is_lazy:
+        place = functools.partial(jax.lax.with_sharding_constraint, shardings=parted)
+        return lazy_graph.recorded("split", place, array)
+    return jax.device_put(array, parted)
 
 
 def note_batch(tensor: torch.Tensor) -> None:
@@ -104,8 +116,8 @@ def shard(array: Array) -> Array:
 def place(tensors: Iterable[Any], how: Callable[[Array], Array] = everywhere) -> None:
     """Put tensors of a model onto the mesh."""
     for tensor in filter(is_device_tensor, tensors):
-        array = tensor._elem  # a parameter that was an alias stops being one
-        whole = tensor.__dict__.get("_link") is None
+        peek(tensor)  # a parameter that was an alias stops being one
+        whole, array = tensor.__dict__.get("_link") is None, stored(tensor)
         if whole and isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
             tensor.__dict__["_elem"] = how(array)
 
@@ -114,7 +126,7 @@ def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
     """Put optimizer state with a parameter's shape where the parameter is."""
     for optimizer in optimizers:
         for parameter, inner in optimizer.state.items():
-            array = parameter._elem if is_device_tensor(parameter) else None
+            array = stored(parameter) if is_device_tensor(parameter) else None
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
                 tensors = filter(is_device_tensor, inner.values())
                 alike = [tensor for tensor in tensors if tensor.shape == array.shape]
@@ -123,14 +135,14 @@ def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
 
 def shardings(given: Any) -> list[Any]:
     """The placement of the arrays among a program's inputs."""
-    return [getattr(x, "sharding", None) for x in jax.tree.leaves(given)]
+    return [getattr(x, "sharding", None) for x in jax.tree.leaves(given)]  # lazy arrays have none
 
 
 def as_before(given: Any, known: list[Any]) -> Any:
     """A program's inputs, placed as when it was compiled."""
     leaves, tree = jax.tree.flatten(given)
     moved = [
-        array if sharding is None or array.sharding == sharding
+        array if sharding is None or type(array) is LazyArray or array.sharding == sharding
         else jax.device_put(array, sharding)
         for array, sharding in zip(leaves, known, strict=True)
     ]  # fmt: skip
@@ -142,7 +154,7 @@ def gather(array: Array, sharding: Any) -> Array:
 
     Otherwise XLA may gather the batch instead, and split the model.
     """
-    if _mesh is None or not divides(DATA) or not any(sharding.spec):
+    if _mesh is None or not divides(DATA) or sharding is None or not any(sharding.spec):
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(_mesh, PartitionSpec()))
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torchax.tensor import Environment, Tensor
 
 from . import lazy_graph, mesh, rates
-from .calls import is_device_tensor
+from .calls import is_device_tensor, is_leaf
 from .differentiation import Backward, attach
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
@@ -194,7 +194,7 @@ class Program:
 
     def _is_lazy(self) -> bool:
         """Whether it is recorded, to run together with others."""
-        if not self.memory.is_lazy or self.mesh is not None:
+        if not self.memory.is_lazy:
             return False
         if self.backward is not None:
             lazy_graph.forward()
@@ -263,7 +263,7 @@ def given_arrays(
 
 
 def has_graph(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and not tensor.is_leaf
+    return tensor.requires_grad and not is_leaf(tensor)
 
 
 def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:

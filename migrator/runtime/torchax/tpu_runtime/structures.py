@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torchax.tensor import Tensor
 
-from .calls import is_device_tensor
+from .calls import is_device_tensor, is_leaf
 from .names import NONE, Names
 from .numbers import Number
 from .views import peek
@@ -82,7 +82,7 @@ def tensor_key(tensor: Any) -> Any:
     """The part of a key for a tensor: what a program depends on besides its values."""
     on_device = is_device_tensor(tensor)
     shape = peek(tensor).shape if isinstance(tensor, Tensor) else tuple(tensor.shape)
-    leaf = tensor.requires_grad and tensor.is_leaf
+    leaf = tensor.requires_grad and is_leaf(tensor)
     return shape, tensor.dtype, on_device, leaf, leaf and tensor.grad is None
 
 

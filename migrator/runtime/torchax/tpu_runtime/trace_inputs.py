@@ -6,7 +6,7 @@ import torch
 from torchax.tensor import Environment, Tensor
 
 from . import mesh
-from .calls import natively
+from .calls import is_leaf, natively
 from .differentiation import Backward
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
@@ -90,7 +90,7 @@ class Inputs:
         """Use what the previous trace has found, or what can be known without one."""
         inputs = {id(t): i for i, t in enumerate(self.inputs)}
         requiring: list[Any] = [
-            i for i, t in enumerate(self.inputs) if t.requires_grad and t.is_leaf
+            i for i, t in enumerate(self.inputs) if t.requires_grad and is_leaf(t)
         ]
         if before is None:
             written, read = self.trainers.state(self.training and not self.differentiable)
@@ -98,7 +98,7 @@ class Inputs:
             self.n_written = sum(id(t) not in inputs for t in written)
             self.on_cpu: list[torch.Tensor] = []
             self.moved_before: dict[Any, torch.Tensor] = {}
-            own = [t for t in self.state if t.requires_grad and t.is_leaf]
+            own = [t for t in self.state if t.requires_grad and is_leaf(t)]
             self.leaves: list[Any] = [*own, *requiring] if self.training else []
             return
         kept = {id(leaf): leaf for leaf in before.leaves if not isinstance(leaf, int)}

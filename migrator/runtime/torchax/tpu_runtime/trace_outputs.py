@@ -7,7 +7,7 @@ import torch
 from torchax.tensor import Tensor
 
 from . import mesh
-from .calls import is_device_tensor, natively
+from .calls import is_device_tensor, is_leaf, natively
 from .differentiation import Backward
 from .elements import is_whole, overlap
 from .functions import root
@@ -103,7 +103,7 @@ class Outputs(Inputs):
     def _check_graphs(self, wrappers: list[Tensor]) -> None:
         """Only the values that a module returns or stores may have a graph."""
         self.attached = [i for i, result in enumerate(self._results) if result.requires_grad]
-        if any(self._results[i].is_leaf for i in self.attached):
+        if any(is_leaf(self._results[i]) for i in self.attached):
             raise NotCompilable("it makes a tensor that requires a gradient")
         if any(has_graph(t) for t in (*self.state, *wrappers)):
             raise NotCompilable("it changes a tensor in place, with a graph")

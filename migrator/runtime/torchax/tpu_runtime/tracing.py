@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 from torchax.tensor import Tensor
 
 from . import mesh, rates, scopes, views
-from .calls import natively
+from .calls import is_leaf, natively
 from .differentiation import split
 from .executable import Executable, Later
 from .functions import sharing
@@ -243,7 +243,7 @@ class Trace(Outputs):
     def _wrap(self, arrays: list[Array]) -> list[Tensor]:
         """Separate tensors for the arguments: nothing of the trace stays in the caller's."""
         return [
-            Tensor(array, self.env, tensor.requires_grad and (self.training or tensor.is_leaf))
+            Tensor(array, self.env, tensor.requires_grad and (self.training or is_leaf(tensor)))
             for array, tensor in zip(arrays, self.inputs, strict=True)
         ]
 
@@ -286,7 +286,7 @@ class Trace(Outputs):
                 self.read.add(number)
                 return
             with natively():
-                if tensor.requires_grad and tensor.is_leaf and id(tensor) not in self.found:
+                if tensor.requires_grad and is_leaf(tensor) and id(tensor) not in self.found:
                     self.found[id(tensor)] = tensor
                     self._first_gradients.append((tensor, tensor.grad))
             if tensor.__dict__.get("_link") is not None:

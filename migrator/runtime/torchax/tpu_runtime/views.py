@@ -21,7 +21,7 @@ from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
 from . import lazy_graph, modes, view_functions
-from .calls import Function, is_device_tensor, native, patch
+from .calls import Function, is_device_tensor, is_leaf, native, patch
 from .lazy_arrays import LazyArray, computed, settled, stored
 from .layouts import is_dense
 from .links import Array, Link, leave
@@ -167,7 +167,7 @@ def same(tensor: Tensor) -> Tensor:
         return alias(tensor, value, layout, IDENTITY)
     result = alias(link.parent, value, layout, link.view)
     with torch._C.DisableTorchFunction():
-        if not tensor.is_leaf:  # a module's parameters can't be moved while referenced
+        if not is_leaf(tensor):  # a module's parameters can't be moved while referenced
             result.__dict__["_link"].origin = weakref.ref(tensor)
     return result
 

@@ -1,5 +1,6 @@
-"""Steps in the loops of frameworks: results that are held back, and computed together."""
+"""Steps in the loops of frameworks: results that are held back, and computed lazy_graph."""
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Iterable, Iterator
@@ -9,41 +10,42 @@ import torch
 import tpu_runtime as tpu
 from tiers import thorough_but
 from torch import Tensor, nn, optim
-from tpu_runtime import held, together
+from tpu_runtime import lazy_arrays, lazy_graph
 
-from tests.runtime.for_torchax import held_loops
-from tests.runtime.for_torchax.held_loops import LOOPS, Loop, agree, holding_back
+from tests.runtime.for_torchax import lazy_loops
+from tests.runtime.for_torchax.lazy_loops import LOOPS, Loop, agree, eager
 from tests.runtime.for_torchax.modules import GRADIENTS, STEP, compiled, mlp
 from tests.runtime.support import ROOT, batch, run
 
 
 @pytest.fixture(autouse=True)
-def holding() -> Iterator[None]:
-    together._programs.clear()
-    with holding_back():
-        yield
+def no_programs() -> Iterator[None]:
+    lazy_graph.run()
+    lazy_graph._programs.clear()
+    yield
+    lazy_graph.run()
 
 
 @pytest.mark.parametrize(
     "loop",
-    thorough_but([held_loops.clipping_and_a_schedule], LOOPS),
+    thorough_but([lazy_loops.clipping_and_a_schedule], LOOPS),
     ids=lambda loop: loop.__name__,
 )
-def test_the_numbers_are_those_of_parts(loop: Loop) -> None:
+def test_the_numbers_are_those_of_eager_operators(loop: Loop) -> None:
     agree(loop)
 
 
 @pytest.mark.thorough
 def test_in_bfloat16() -> None:
-    agree(held_loops.bfloat16, 3e-2)
+    agree(lazy_loops.bfloat16, 3e-2)
 
 
 def test_dropout_draws_what_it_drew() -> None:
     results = []
-    for is_on in (False, True):
+    for how in (eager, contextlib.nullcontext):
         torch.manual_seed(3)
-        with holding_back(is_on):
-            results.append([x.detach().cpu().double() for x in held_loops.dropout("jax")])
+        with how():
+            results.append([x.detach().cpu().double() for x in lazy_loops.dropout("jax")])
     for a, b in zip(*results, strict=True):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-7)
 
@@ -55,8 +57,8 @@ import sys
 sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
 import torch
 torch.set_default_dtype(torch.float64)
-from tests.runtime.for_torchax.held_at_random import at_random
-from tests.runtime.for_torchax.held_loops import LOOPS, agree
+from tests.runtime.for_torchax.loops_at_random import at_random
+from tests.runtime.for_torchax.lazy_loops import LOOPS, agree
 for loop in LOOPS:
     agree(loop, 1e-10)
 for seed in range(3):
@@ -72,26 +74,26 @@ def test_a_program_that_is_too_large_runs_in_parts(monkeypatch: pytest.MonkeyPat
         raise RuntimeError("RESOURCE_EXHAUSTED")
 
     model, optimizer = warm()
-    together._programs.clear()
-    calls = together.record.calls
+    lazy_graph._programs.clear()
+    calls = lazy_graph.record.calls
     with monkeypatch.context() as patched:
-        patched.setattr(together, "_compiled", refuse)
+        patched.setattr(lazy_graph, "_compiled", refuse)
         train(model, optimizer, range(4))
-    assert together.record.calls == calls and len(together._programs) == 1
+    assert lazy_graph.record.calls == calls and len(lazy_graph._programs) == 1
     found = [p.detach().cpu() for p in model.parameters()]
     torch.manual_seed(0)
     model, optimizer = warm()
     train(model, optimizer, range(4))
-    assert together.record.calls > calls
+    assert lazy_graph.record.calls > calls
     for a, b in zip(found, model.parameters(), strict=True):
         assert torch.allclose(a, b.detach().cpu(), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.thorough
 def test_many_calls_of_a_model_are_several_programs() -> None:
-    held_loops.a_cell_for_each_word("jax")
-    calls = [sum(o.is_program for o, *_ in p.plan) for p in together._programs.values()]
-    assert max(calls) == together.CALLS
+    lazy_loops.a_cell_for_each_word("jax")
+    calls = [sum(o.is_program for o, *_ in p.plan) for p in lazy_graph._programs.values()]
+    assert max(calls) == lazy_graph.CALLS
 
 
 def train(model: nn.Module, optimizer: optim.Optimizer, numbers: Iterable[int]) -> None:
@@ -112,16 +114,16 @@ def warm() -> tuple[nn.Module, optim.Optimizer]:
 
 def test_what_is_dropped_is_neither_run_nor_kept() -> None:
     model, _ = warm()
-    before = together.record.calls
+    before = lazy_graph.record.calls
     x = batch(0, 3, 4).to("jax")
     out = model(x).square()
-    inputs, results = weakref.ref(x.jax()), weakref.ref(held.stored(out))
-    assert isinstance(held.stored(out), held.Held)
+    inputs, results = weakref.ref(x.jax()), weakref.ref(lazy_arrays.stored(out))
+    assert isinstance(lazy_arrays.stored(out), lazy_arrays.LazyArray)
     del x, out
     gc.collect()
-    together.run()
+    lazy_graph.run()
     assert inputs() is None and results() is None
-    assert together.record.calls == before
+    assert lazy_graph.record.calls == before
 
 
 def test_steps_keep_nothing() -> None:
@@ -129,7 +131,7 @@ def test_steps_keep_nothing() -> None:
     kept = []
     for number in range(6):
         train(model, optimizer, [number])
-        kept.append(len([o for o in gc.get_objects() if isinstance(o, held.Held)]))
+        kept.append(len([o for o in gc.get_objects() if isinstance(o, lazy_arrays.LazyArray)]))
     assert kept[-1] == kept[2]
 
 
@@ -162,21 +164,21 @@ def test_errors_come_where_they_came() -> None:
 
 
 def test_a_number_that_changes_at_each_step_is_an_input() -> None:
-    programs, calls = together.record.programs, together.record.calls
-    agree(held_loops.weighted)
-    assert together.record.programs - programs <= 3
-    assert together.record.calls - calls >= 10
+    programs, calls = lazy_graph.record.programs, lazy_graph.record.calls
+    agree(lazy_loops.weighted)
+    assert lazy_graph.record.programs - programs <= 3
+    assert lazy_graph.record.calls - calls >= 10
 
 
 def test_values_that_change_at_each_step_compile_no_program_each() -> None:
     model, optimizer = warm()
-    before = together.record.programs
+    before = lazy_graph.record.programs
     for number in range(12):
         optimizer.zero_grad()
         loss = model(batch(number, 3, 4).to("jax")).square().mean() ** (1 + number / 7)
         loss.backward()
         optimizer.step()
-    assert together.record.programs - before <= together.UNUSED
+    assert lazy_graph.record.programs - before <= lazy_graph.UNUSED
 
 
 def test_everything_that_reads() -> None:
@@ -190,7 +192,7 @@ def test_everything_that_reads() -> None:
 
     def out() -> Tensor:
         result = model(x.to("jax"))
-        assert isinstance(held.settled(held.stored(result)), held.Held)
+        assert isinstance(lazy_arrays.settled(lazy_arrays.stored(result)), lazy_arrays.LazyArray)
         assert result.shape == (3, 2) and result.dtype == torch.float32 and result.ndim == 2
         assert result.device.type == "jax" and result.requires_grad
         return result
@@ -205,7 +207,7 @@ def test_everything_that_reads() -> None:
     assert bool((out() > 100).any()) is False
     waited_for = out()
     tpu.synchronize()
-    assert not isinstance(held.stored(waited_for), held.Held)
+    assert not isinstance(lazy_arrays.stored(waited_for), lazy_arrays.LazyArray)
     written = out().detach()
     written[0] = 0
     assert written.cpu()[0].tolist() == [0, 0]

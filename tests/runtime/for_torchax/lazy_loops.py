@@ -1,15 +1,16 @@
-"""Loops as frameworks run them, with results held back: the same numbers as in parts."""
+"""Loops as people and frameworks write them: recorded, they give the same numbers as eager."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
-from tpu_runtime import held, holding, together
+from tpu_runtime import lazy_graph
 
 from tests.runtime.for_torchax.modules import convnet, gradients, mlp, state
 from tests.runtime.support import batch as drawn
@@ -21,33 +22,28 @@ LOOPS: list[Loop] = []
 
 
 @contextlib.contextmanager
-def holding_back(is_on: bool = True) -> Iterator[None]:
-    before = held.is_on
-    holding.begin()
-    together.run()
-    held.is_on = is_on
-    try:
+def eager() -> Iterator[None]:
+    """Each operator runs at once and alone."""
+    lazy_graph.run()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TPU_RUNTIME_EAGER", "1")
         yield
-    finally:
-        together.run()
-        held.is_on = before
 
 
 def agree(loop: Loop, tolerance: float = 1e-5) -> None:
-    """On the CPU, in parts, and held back; all tensors that it gives are the same."""
+    """On the CPU, eager, and recorded; all tensors that it gives are the same."""
     torch.manual_seed(0)
     expected = loop("cpu")
-    with holding_back(False):
+    with eager():
         torch.manual_seed(0)
-        in_parts = loop("jax")
-    with holding_back():
-        together._programs.clear()  # of earlier loops, which are done
-        before = together.record.calls
-        torch.manual_seed(0)
-        found = loop("jax")
-        together.run()
-        assert together.record.calls > before
-    for a, b, c in zip(found, in_parts, expected, strict=True):
+        at_once = loop("jax")
+    lazy_graph._programs.clear()  # of earlier loops, which are done
+    before = lazy_graph.record.calls
+    torch.manual_seed(0)
+    found = loop("jax")
+    lazy_graph.run()
+    assert lazy_graph.record.calls > before
+    for a, b, c in zip(found, at_once, expected, strict=True):
         a, b, c = (x.detach().cpu().double() for x in (a, b, c))
         assert a.shape == b.shape == c.shape
         assert (a - b).abs().max() <= tolerance * (1e-3 + b.abs().max())

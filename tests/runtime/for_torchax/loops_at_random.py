@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from tests.runtime.for_torchax.held_loops import Loop, batch
+from tests.runtime.for_torchax.lazy_loops import Loop, batch
 from tests.runtime.for_torchax.modules import convnet, gradients, mlp, state
 
 SHAPES = {"mlp": (5, 6), "convnet": (5, 3, 8, 8)}
