@@ -151,17 +151,12 @@ _functions: dict[Any, Operation] = {}
 
 
 def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
-    """The result of a function of arrays, computed later where operations are recorded.
+    """The result of a function of arrays, computed later unless it is part of a trace.
 
     ``key`` tells it from others for arrays of the same shapes and dtypes.
     """
-    if not is_recording():
+    if is_eager() or not trace_state_clean():
         return function(*map(computed, arrays))
-    return recorded(key, function, *arrays)
-
-
-def recorded(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
-    """The same, computed later in any case."""
     forms = tuple([(a.aval.shape, a.aval.dtype, a.aval.weak_type) for a in arrays])
     operation = _functions.get((key, forms))
     if operation is None:

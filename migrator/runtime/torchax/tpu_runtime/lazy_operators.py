@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torchax.ops import mappings
 from torchax.tensor import Environment, RuntimeProperty, Tensor
 
-from . import device, gradients, lazy_graph, modes, views
+from . import device, lazy_graph, modes, views
 from .calls import natively, patch
 from .lazy_arrays import computed, form
 from .lazy_graph import Operation, Place
@@ -166,7 +166,7 @@ class _Traced:
         results, self._form = pytree.tree_flatten(called)
         self._old = [places.get(id(result)) for result in results]  # results that are arguments
         new = [result for result in results if id(result) not in places]
-        if any(type(x) is not Tensor or x.__dict__.get("_link") is not None for x in new):
+        if any(type(x) is not Tensor for x in new) or _share([*tensors, *new]):
             raise _Refused
         self._written = [n for n, x in enumerate(tensors) if x._elem is not arrays[n]]
         if any(tensors[n]._elem.shape != arrays[n].shape for n in self._written):
@@ -311,6 +311,9 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     """The results of an operator that is recorded; NotImplemented if it needs values."""
     if function in _OF_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
+    device = kwargs.get("device")
+    if device is not None and device.type == "cpu":
+        return NotImplemented
 
     def call(args: Any, kwargs: Any, varies: bool) -> Any:
         if not varies:
@@ -324,8 +327,8 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     return _record(mode, function, args, kwargs, call)
 
 
-def _factory(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]) -> Any:
-    """The same for a function that creates a tensor on the device."""
+def _function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]) -> Any:
+    """The same for a function that torchax computes in one piece, or that creates a tensor."""
     if not lazy_graph.is_recording():
         return NotImplemented
     options = {name: value for name, value in kwargs.items() if name != "requires_grad"}
@@ -342,11 +345,6 @@ def _factory(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[.
     return made
 
 
-def _is_divided(function: Any, args: Any, kwargs: Any) -> bool:
-    """Whether torch splits a function into operators that torchax has in one piece."""
-    return gradients.is_shortcut(function) and lazy_graph.is_recording()
-
-
 def _key(param: RuntimeProperty) -> Any:
     key = param.__dict__["prng"] = computed(param.__dict__["prng"])
     return key
@@ -358,7 +356,7 @@ def _set_key(param: RuntimeProperty, key: Any) -> None:
 
 def install(env: Environment) -> None:
     """Record operators from here on."""
-    patch(modes, hold=_operator, hold_factory=_factory, is_divided=_is_divided)
+    patch(modes, hold=_operator, hold_function=_function)
     patch(device, before_waiting=lazy_graph.run)
     patch(RuntimeProperty, prng=property(_key, _set_key))
     patch(

@@ -45,7 +45,7 @@ class Link:
 
 def leave(tensor: Tensor) -> Tensor | None:
     """Give a tensor's views, if any, another base with the tensor's present values."""
-    state, array = tensor.__dict__, tensor._elem
+    state, array = tensor.__dict__, tensor.__dict__["_elem"]
     place = state.get("_place")
     if place is None or sys.getrefcount(place) == 3 or isinstance(array, jax.core.Tracer):
         return None

@@ -86,7 +86,7 @@ def split(array: Array) -> Array:
     parted = NamedSharding(_mesh, PartitionSpec(DATA))
     if is_lazy:
         place = functools.partial(jax.lax.with_sharding_constraint, shardings=parted)
-        return lazy_graph.recorded("split", place, array)
+        return lazy_graph.call("split", place, array)
     return jax.device_put(array, parted)
 
 

@@ -26,7 +26,7 @@ from .indexing import of_base
 from .modes import FunctionMode
 from .parameters import OnCpu, attributes, on_cpu
 from .tensors import Args, Kwargs, check_limits, warn_of_class
-from .views import alias, layout_of
+from .views import alias, layout_of, peek
 
 NEEDED_BY = "<unusual>"
 
@@ -188,7 +188,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol: detach() the result first"
         )
-    values, link = self._elem, self.__dict__.get("_link")
+    values, link = peek(self), self.__dict__.get("_link")
     if link is None or not link.parent.is_leaf:
         result: Any = Tensor(values, self._env, self.requires_grad)
     else:

@@ -74,14 +74,9 @@ def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     return NotImplemented
 
 
-def hold_factory(mode: Any, function: Any, args: Any, kwargs: Any, stock: Function) -> Any:
-    """The same for a function that creates a device tensor."""
+def hold_function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Function) -> Any:
+    """The same for a torch function that torchax computes in one piece."""
     return NotImplemented
-
-
-def is_divided(function: Any, args: Any, kwargs: Any) -> bool:
-    """Whether torch decomposes a call for `hold`: replaced by lazy_operators.py."""
-    return False
 
 
 def is_watched() -> bool:
@@ -175,17 +170,14 @@ class FunctionMode(XLAFunctionMode):
                 array = Environment.t2j_copy(self.env, made.detach())
                 return Tensor(array, self.env, made.requires_grad)
             return move(self.env, made)
-        if wants_device and not on_device:
-            result = hold_factory(self, func, args, kwargs, super().__torch_function__)
+        if watched or gradients.bypasses_autograd(func, args, kwargs):
+            return func(*args, **kwargs)
+        stock = super().__torch_function__
+        if not on_device or gradients.is_shortcut(func):
+            result = hold_function(self, func, args, kwargs, stock)
             if result is not NotImplemented:
                 return result
-        if (
-            watched
-            or gradients.bypasses_autograd(func, args, kwargs)
-            or is_divided(func, args, kwargs)
-        ):
-            return func(*args, **kwargs)
-        return super().__torch_function__(func, types, args, kwargs)
+        return stock(func, types, args, kwargs)
 
 
 class DispatchMode(XLADispatchMode):

@@ -251,19 +251,19 @@ def _copy_(destination: Any, source: Any, non_blocking: bool = False) -> Any:
 
 def set_data(self: Tensor, value: torch.Tensor) -> None:
     """`self.data = value`: both share later writes to either."""
-    array: Any = value.jax() if is_device_tensor(value) else None  # type: ignore[attr-defined]
-    if array is None or (array.shape, array.dtype) != (self._elem.shape, self._elem.dtype):
+    old, array = peek(self), peek(value) if isinstance(value, Tensor) else None
+    if array is None or (array.shape, array.dtype) != (old.shape, old.dtype):
         # C++ keeps a tensor's shape and dtype, which can only change with new contents
         leave(self)
         become(self, value)
-    elif isinstance(array, jax.core.Tracer) or not isinstance(value, Tensor) or _rests(value, self):
+    elif isinstance(array, jax.core.Tracer) or _rests(value, self):
         self._elem = array
     else:
         for watcher in watchers:
             watcher(self)
         leave(self)
         known = value.__dict__.get("_link") or Link(value, IDENTITY, array)
-        self.__dict__["_link"] = replace(known, seen=known.parent._elem, counted=False, origin=None)
+        self.__dict__["_link"] = replace(known, seen=peek(known.parent), counted=False, origin=None)
         self.__dict__["_elem"] = array
 
 
@@ -287,7 +287,7 @@ def _reshape_in_place(name: str) -> Function:
 
 
 def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
-    old, former = tensor._elem, leave(tensor)
+    old, former = peek(tensor), leave(tensor)
     there: Callable[[Array], Array]
     back: Callable[[Array], Array]
     with torch._C.DisableTorchFunction():
@@ -304,7 +304,7 @@ def _change_shape(tensor: Any, name: str, args: tuple[int, ...]) -> Any:
         state["_link"] = replace(link, view=link.view.then(key, there, back))
     elif former is not None:
         state["_link"] = Link(former, IDENTITY.then(key, there, back), old)
-    state["_elem"] = there(old)
+    state["_elem"] = lazy_graph.call(("there", key), there, old)
     return tensor
 
 
