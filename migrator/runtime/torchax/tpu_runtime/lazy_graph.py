@@ -29,7 +29,7 @@ from jax._src.core import jaxpr_as_fun, jaxprs_in_params, trace_state_clean
 from jax.extend.core import ClosedJaxpr, Literal
 
 from . import report
-from .inside import is_eager, is_inside
+from .inside import is_eager
 from .lazy_arrays import Array, LazyArray, computed, form, settled
 from .lowering import compiled as _compiled
 from .watch import is_library, line_at
@@ -45,8 +45,8 @@ has_placements = False  # whether arrays may be on several devices (mesh.py)
 
 
 def is_recording() -> bool:
-    """Whether operations are recorded here: not in a compiled function, nor in a trace."""
-    return not is_inside() and bool(trace_state_clean()) and not is_eager()
+    """Whether operations are recorded here: what JAX traces is part of a program already."""
+    return bool(trace_state_clean()) and not is_eager()
 
 
 class Operation:
@@ -155,7 +155,7 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
 
     ``key`` tells it from others for arrays of the same shapes and dtypes.
     """
-    if is_eager() or not trace_state_clean():
+    if not is_recording():
         return function(*map(computed, arrays))
     forms = tuple([(a.aval.shape, a.aval.dtype, a.aval.weak_type) for a in arrays])
     operation = _functions.get((key, forms))

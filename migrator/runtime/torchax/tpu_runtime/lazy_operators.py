@@ -354,8 +354,20 @@ def _set_key(param: RuntimeProperty, key: Any) -> None:
     param.__dict__["prng"] = key
 
 
+def _counted(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Moving values to the device: recorded operations keep them there until they are computed."""
+
+    def t2j_copy(env: Environment, values: Any) -> Any:
+        array = stock(env, values)
+        lazy_graph.moved(getattr(array, "nbytes", 0))
+        return array
+
+    return t2j_copy
+
+
 def install(env: Environment) -> None:
     """Record operators from here on."""
+    patch(Environment, t2j_copy=_counted(Environment.t2j_copy))
     patch(modes, hold=_operator, hold_function=_function)
     patch(device, before_waiting=lazy_graph.run)
     patch(RuntimeProperty, prng=property(_key, _set_key))
