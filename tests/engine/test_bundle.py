@@ -144,8 +144,8 @@ def test_for_inference_it_is_less_than_2000_lines(target: str, tmp_path: Path) -
 def test_programs_get_what_they_need(tmp_path: Path) -> None:
     found = {name: of(tmp_path / name, source) for name, source in PROGRAMS.items()}
     once = found["once"]
-    assert {"tensors.py", "parameters.py", "seeds.py", "usual.py"} <= once
-    rare = {"operators.py", "views.py", "buffers.py", "generators.py", "indexing.py"}
+    assert {"tensors.py", "parameters.py", "seeds.py", "views.py"} <= once
+    rare = {"operators.py", "edges.py", "buffers.py", "generators.py", "arithmetic.py"}
     assert not once & rare
     once = found["writes"]
     assert rare <= once
@@ -308,7 +308,7 @@ def test_all_can_be_asked_for(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_more_than_a_call_of_usual_layers(tmp_path: Path, line: str, usual: bool) -> None:
     found = of(tmp_path, f"{ONCE}x = torch.ones(2, 4).cuda()\n{line}\n")
-    assert ("views.py" not in found) == usual
+    assert ("edges.py" not in found) == usual
 
 
 # ---- runs that follow ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
-from tpu_runtime import lazy_graph
+from tpu_runtime import lazy_graph, lazy_programs
 
 from tests.runtime.for_torchax.modules import convnet, gradients, mlp, state
 from tests.runtime.support import batch as drawn
@@ -37,12 +37,12 @@ def agree(loop: Loop, tolerance: float = 1e-5) -> None:
     with eager():
         torch.manual_seed(0)
         at_once = loop("jax")
-    lazy_graph._programs.clear()  # of earlier loops, which are done
-    before = lazy_graph.record.calls
+    lazy_programs._programs.clear()  # of earlier loops, which are done
+    before = lazy_programs.record.calls
     torch.manual_seed(0)
     found = loop("jax")
     lazy_graph.run()
-    assert lazy_graph.record.calls > before
+    assert lazy_programs.record.calls > before
     for a, b, c in zip(found, at_once, expected, strict=True):
         a, b, c = (x.detach().cpu().double() for x in (a, b, c))
         assert a.shape == b.shape == c.shape

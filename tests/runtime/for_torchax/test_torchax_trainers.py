@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from tiers import thorough_but
 from torch.utils.data import DataLoader, TensorDataset
-from tpu_runtime import lazy_graph
+from tpu_runtime import lazy_programs
 from tpu_runtime.guards import KEPT
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
@@ -110,9 +110,9 @@ def test_a_step_in_a_loop_is_one_program(
     """Two where the loss is read behind the backward pass; the optimizer's owns its weights."""
     tpu_runtime.setup()
     AcceleratorState._reset_state(reset_partial_state=True)
-    lazy_graph._programs.clear()
+    lazy_programs._programs.clear()
     train(tmp_path)
-    known = [program for program in lazy_graph._programs.values() if program.calls >= 3]
+    known = [program for program in lazy_programs._programs.values() if program.calls >= 3]
     assert [bool(program.donated) for program in known] == programs
 
 

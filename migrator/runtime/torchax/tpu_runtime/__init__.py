@@ -61,7 +61,6 @@ from . import (  # noqa: E402
     tensor_types,
     tensors,
     transformer_masks,
-    usual,
     views,
 )
 from .amp import autocast  # noqa: E402
@@ -207,7 +206,6 @@ _CONCERNS = (
     cache,
     ranks,
     modes,
-    usual,
     views,
     indexing,
     derived,

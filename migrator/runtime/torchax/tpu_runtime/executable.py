@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 
-from . import lazy_graph, lowering
+from . import lazy_graph, lazy_programs, lowering
 from .lazy_arrays import computed, form
-from .lazy_graph import Operation
+from .lazy_programs import Operation
 
 
 class Executable:
@@ -30,7 +30,7 @@ class Executable:
                 return jax.tree.leaves(self._now(*jax.tree.unflatten(given_as, arrays)))
 
             # What was compiled for one placement of its inputs can't take another.
-            alone = None if lazy_graph.has_placements else now
+            alone = None if lazy_programs.has_placements else now
             self._operation = Operation(self._traced.jaxpr, alone, self._donated)
         return jax.tree.unflatten(self._tree, lazy_graph.hold(self._operation, arrays))
 

@@ -19,8 +19,6 @@ from .device import DEVICE_TYPE
 from .kernels import Array
 from .views import array_of, count_write, link_part, peek
 
-NEEDED_BY = "<unusual>"
-
 
 def _key(env: Environment, key: Any) -> Any:
     """An index for JAX: device arrays instead of tensors and lists."""

@@ -19,12 +19,14 @@ from torchax.tensor import Environment, RuntimeProperty, Tensor
 from . import device, lazy_graph, modes, views
 from .calls import natively, patch
 from .lazy_arrays import computed, form
-from .lazy_graph import Operation, Place
+from .lazy_programs import Operation, Place
 from .silence import random_state_kept
 from .storages import root
-from .structures import SIMPLE
 
-_STATIC = (*SIMPLE, torch.memory_format, torch.layout)
+_STATIC = (
+    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
+    torch.memory_format, torch.layout,
+)  # fmt: skip
 _MOST = 4096  # forms of operators that are known
 _PLACES = 64  # of which the numbers of one are known
 aten = torch.ops.aten

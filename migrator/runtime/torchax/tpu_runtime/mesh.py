@@ -17,7 +17,7 @@ import torch
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from torchax.tensor import Tensor
 
-from . import lazy_graph
+from . import lazy_graph, lazy_programs
 from .calls import is_device_tensor
 from .device import device_count
 from .lazy_arrays import LazyArray, stored
@@ -41,7 +41,7 @@ def start(axis: str) -> int:
         # Explicit axes, JAX's default, put shardings into types, which torchax's operators lack.
         _mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
         lazy_graph.run()
-        lazy_graph.has_placements = True
+        lazy_programs.has_placements = True
     if _mesh is not None and not divides(axis) and axis != DATA:
         raise RuntimeError("a program divides its batches or its weights, not both")
     say(f"{count} device{'s' * (count > 1)} ({jax.devices()[0].device_kind})")

@@ -90,10 +90,6 @@ def of(env: Environment) -> Any:
     return contextlib.nullcontext() if is_watched() else env
 
 
-def check(function: Any, args: Any) -> None:
-    """Refuse what this copy of the runtime has no files for: replaced by usual.py."""
-
-
 def _check_devices(values: Any) -> None:
     """Raise torch's error if another tensor isn't on the device as well."""
     for value in pytree.tree_leaves(values):
@@ -142,7 +138,6 @@ class FunctionMode(XLAFunctionMode):
         if func is torch._C._nn._parse_to:  # module.to(device="jax") only parses its arguments
             return native(func, args, kwargs)
         if func in _NEVER_NATIVE:
-            check(func, args)
             return super().__torch_function__(func, types, args, kwargs)
         replacement = replacements.get(func)
         if replacement is not None:
@@ -199,7 +194,6 @@ class DispatchMode(XLADispatchMode):
         if func is torch.ops.aten.as_strided.default:
             args, kwargs = of_base(*args, **kwargs), {}
         if func._schema.is_mutable:
-            check(func, args)
             if func is not torch.ops.aten.copy_.default and isinstance(args[0], torch.Tensor):
                 _check_devices(args[0])
 

@@ -23,8 +23,8 @@ from .calls import is_device_tensor, is_leaf
 from .differentiation import Backward, attach
 from .functions import Call, Memory, root, sharing, unique
 from .guards import Guards
-from .lazy_arrays import computed, settled, stored
 from .inside import inside
+from .lazy_arrays import computed, settled, stored
 from .numbers import Comparison
 from .structures import Structure
 from .templates import Template

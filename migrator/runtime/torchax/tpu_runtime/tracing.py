@@ -24,8 +24,8 @@ from .calls import is_leaf, natively
 from .differentiation import split
 from .executable import Executable, Later
 from .functions import sharing
-from .lazy_arrays import form, stored
 from .inside import FirstTime, NotCompilable, Suspect
+from .lazy_arrays import form, stored
 from .programs import Array, Program, given_arrays, has_graph
 from .silence import random_state_kept, silent
 from .snapshots import leaked

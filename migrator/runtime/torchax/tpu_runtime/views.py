@@ -6,6 +6,7 @@ Here all of them are linked to their base. JAX arrays never change, so a base ho
 after a write, and an alias that finds a new array there recomputes its own value.
 """
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Callable
@@ -22,14 +23,12 @@ from torchax.view import View
 
 from . import lazy_graph, modes, view_functions
 from .calls import Function, is_device_tensor, is_leaf, native, patch
-from .lazy_arrays import LazyArray, computed, settled, stored
 from .layouts import is_dense
+from .lazy_arrays import LazyArray, computed, settled, stored
 from .links import Array, Link, leave
 from .parameters import become
 from .storages import place, storage
 from .view_functions import IDENTITY, ViewFunction
-
-NEEDED_BY = "<unusual>"
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, view: ViewFunction) -> Tensor:
@@ -201,10 +200,11 @@ def link(
     if func is torch.ops.aten.detach.default and isinstance(parent, Tensor):
         return same(parent)
     layout = layout_of(parent)
-    try:
-        made = native(func, (layout, *args[1:]), kwargs)
-    except (RuntimeError, NotImplementedError):  # what torchax supports and torch on meta doesn't
-        return compute()
+    made, refusal = _on_meta(func, (layout, *args[1:]), kwargs)
+    if refusal is not None:  # torchax may support it
+        with contextlib.suppress(Exception):
+            return compute()
+        raise refusal
     shapes = [*made] if isinstance(made, (list, tuple)) else [made]
     memory = layout.untyped_storage()._cdata
     if not isinstance(parent, Tensor) or any(s.untyped_storage()._cdata != memory for s in shapes):
@@ -215,6 +215,14 @@ def link(
         for view, shape in zip(functions, shapes, strict=True)
     ]
     return type(made)(results) if isinstance(made, (list, tuple)) else results[0]
+
+
+def _on_meta(func: Any, args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
+    """The result of an operator on tensors without values, or torch's error."""
+    try:
+        return native(func, args, kwargs), None
+    except (RuntimeError, NotImplementedError) as refusal:
+        return None, refusal.with_traceback(None)
 
 
 def link_part(tensor: Tensor, index: Tensor) -> Tensor:
