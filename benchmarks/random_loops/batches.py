@@ -55,6 +55,8 @@ def batches(shape: str, chance: random.Random) -> list[Batch]:
               f"for step, x, y in zip(range({ROUNDS}), inputs.split(6), answers.split(6)):"),
         Batch(f"x = {one}\ny = {classes}\n{move}\nstep += 1", "step = -1",
               f"while step < {ROUNDS - 1}:"),
+        Batch(f"x, y = data[(epoch + step) % 5]\n{move}", data,
+              "for epoch in range(2):\n    for step in range(5):"),
     ]  # fmt: skip
     if shape != TOKENS:
         numpy = f"x = torch.from_numpy(np.random.randn{shape}).to(device)"

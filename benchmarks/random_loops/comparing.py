@@ -11,6 +11,7 @@ import numpy as np
 
 State = dict[str, Any]
 TOLERANCE = 1e-9  # of float64, relative to a tensor's largest number, or to 1
+_ROUNDING = {"float32": 1e-6}  # of what a program computes in other types, like an accuracy
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?|-?inf|nan")
 
 
@@ -63,7 +64,7 @@ def _same(found: Any, expected: Any, tolerance: float) -> bool:
             return False
         if expected.dtype.kind != "f":
             return bool(np.array_equal(found, expected))
-        return _close(found, expected, tolerance)
+        return _close(found, expected, max(tolerance, _ROUNDING.get(expected.dtype.name, 0)))
     if isinstance(expected, float) and isinstance(found, float):
         return _close(np.asarray(found), np.asarray(expected), tolerance)
     return bool(type(found) is type(expected) and found == expected)

@@ -139,6 +139,7 @@ class Outline:
     kept: set[str]  # names that are set up: globals, or those of a function or an object around
     style: str  # script, function, or class
     given: set[str]  # names that each round begins with
+    last: set[str]  # names that are read behind the loop
     functions: list[ast.FunctionDef] = field(default_factory=list)
 
     def take(self, chance: random.Random, body: list[ast.stmt]) -> None:
@@ -150,10 +151,11 @@ class Outline:
         earlier = Names.of(body[:first])
         before = earlier.certain | self.given | self.kept
         around = Names.of([*body[:first], *body[end:]])
+        read = around.read | around.deleted | self.last
         kept = self.kept - {"step"} if self.style == "class" else set()
         changing = around.written | inside.written | self.given
         passed = inside.read & changing
-        results = {n for n in inside.written if n in self.kept or n in around.read} - kept
+        results = {n for n in inside.written if n in self.kept or n in read} - kept
         passed |= results - inside.certain
         unsure = (passed - before) & (earlier.written | (passed - inside.certain))
         if unsure:

@@ -40,6 +40,13 @@ LOSSES = [
     Loss("z = F.normalize(out, dim=1)\nsimilar = z @ z.t() / 0.5\nsimilar.fill_diagonal_(-10)\n"
          "loss = F.cross_entropy(similar, partners)", saves=True,
          setup="partners = torch.tensor([1, 0, 3, 2, 5, 4], device=device)"),
+    Loss("critic_optimizer.zero_grad()\n"
+         "critic_loss = F.softplus(critic(out.detach())).mean()\n"
+         "critic_loss = critic_loss + F.softplus(-critic(real)).mean()\n"
+         "critic_loss.backward()\ncritic_optimizer.step()\n"
+         "loss = F.softplus(-critic(out)).mean()", saves=True,
+         setup="real = torch.randn(6, 4).cuda()\ncritic = nn.Linear(4, 1).to(device)\n"
+               "critic_optimizer = torch.optim.Adam(critic.parameters(), lr=0.01)"),
     Loss('losses = {"ce": F.cross_entropy(out, y), "reg": 0.1 * out.square().mean()}',
          "loss = sum(losses.values())", parts="dict", saves=True),
     Loss('losses = {"ce": F.cross_entropy(out, y)}\nlosses["reg"] = 0.1 * out.abs().mean()',
@@ -107,6 +114,27 @@ STEPS = [
 ]
 
 HELPERS = {
+    "Average": """
+class Average:
+    def __init__(self, params):
+        self.values = [p.detach().clone() for p in params]
+
+    @torch.no_grad()
+    def update(self, params):
+        for value, p in zip(self.values, params):
+            value.copy_(0.9 * value + 0.1 * p)
+""",
+    "Warmup": """
+class Warmup:
+    def __init__(self, optimizer):
+        self.optimizer, self.count = optimizer, 0
+
+    def step(self):
+        self.count += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.05 * min(1.0, self.count / 5)
+        self.optimizer.step()
+""",
     "Meter": """
 class Meter:
     def __init__(self):

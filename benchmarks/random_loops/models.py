@@ -22,6 +22,7 @@ class Model:
     first: str = ""
     draws: bool = False  # random numbers on the device
     is_module: bool = True
+    any_size: bool = False  # of a batch
 
 
 # What a layer's output becomes on its way: in place, through views, or not. `h` is 6 × 8.
@@ -169,9 +170,10 @@ MODELS = {
         "",
         "model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4)).to(device)",
         FEATURES,
+        any_size=True,
     ),
-    "one_layer": Model("", "model = nn.Linear(5, 4).cuda()", FEATURES),
-    "images": Model(_IMAGES, "model = Net().to(device)", IMAGES),
+    "one_layer": Model("", "model = nn.Linear(5, 4).cuda()", FEATURES, any_size=True),
+    "images": Model(_IMAGES, "model = Net().to(device)", IMAGES, any_size=True),
     "tokens": Model(_TOKENS, "model = Net().cuda()", TOKENS),
     "lstm": Model(
         _RECURRENT.format(kind="LSTM"),
@@ -201,6 +203,7 @@ MODELS = {
         ("out = forward(weights, x)",),
         "list(weights.values())",
         is_module=False,
+        any_size=True,
     ),
     "dropout": Model(
         "",

@@ -164,6 +164,7 @@ OUT = [
     Piece("largest = max(largest, out.max().item())", 'largest = float("-inf")', "print(largest)"),
     Piece("spread.append(float(out.std()))", "spread = []", "print(len(spread))"),
     Piece("assert out.shape == (6, 4)"),
+    Piece("if out.requires_grad:\n    out.register_hook(lambda gradient: gradient * $f)"),
     Piece("if torch.isnan(out).any():\n    break"),
     Piece("first_row = out[0].tolist()\nprint(first_row[0] > 0)"),
     Piece("meter.update(out.detach().mean(), 6)", "meter = Meter()", "print(meter)"),
@@ -273,6 +274,11 @@ LOSS = [
     Piece("loss = loss - baseline\nbaseline = 0.9 * baseline + 0.1 * loss.item()",
           "baseline = 0.0"),
     Piece("lowest = torch.minimum(lowest, loss.detach())", 'lowest = torch.tensor(1e9).cuda()'),
+    Piece("again = CALL(x * 0.5)\nloss = loss + $s * (again - out.detach()).square().mean()",
+          floats=True),
+    Piece("near = x.detach().clone().requires_grad_()\n"
+          "slope, = torch.autograd.grad(CALL(near).sum(), near, create_graph=True)\n"
+          "loss = loss + $s * slope.square().mean()", floats=True),
     Piece("loss = loss * plan[step]", "plan = [1.0 - 0.05 * i for i in range(12)]"),
 ]  # fmt: skip
 
@@ -316,6 +322,8 @@ AFTER = [
           _AVERAGE),
     Piece("decay = min(0.9, (1 + step) / (10 + step))\nfor mean_p, p in zip(average, params):\n"
           "    mean_p.data.mul_(decay).add_((1 - decay) * p.data)", _AVERAGE),
+    Piece("mean_params.update(params)", "mean_params = Average(params)"),
+    Piece("with torch.set_grad_enabled($when):\n    outside = CALL(probe).mean()", "PROBE"),
     Piece("averaged.update_parameters(model)",
           "averaged = torch.optim.swa_utils.AveragedModel(model)", module=True),
     Piece("for name, value in model.state_dict().items():\n"

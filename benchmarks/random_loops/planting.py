@@ -34,30 +34,28 @@ def _head(loop: ast.For | ast.While) -> ast.AST:
 
 def in_runtime(fault: str) -> None:
     """Let the runtime of this process do something wrong now and then."""
-    from tpu_runtime import holding
+    from tpu_runtime import lazy_operators
 
     calls = 0
-    before = holding._Followed.hold
-    with_input = holding._with_input
+    traced, form = lazy_operators._Traced, lazy_operators._Form
+    before, has_changed = traced.record, form._has_changed
 
-    def hold(self: Any, given: list[Any]) -> Any:
+    def record(self: Any, tensors: list[Any], numbers: list[Any], place: Any) -> Any:
         nonlocal calls
         calls += 1
-        arrays = [tensor.__dict__.get("_elem") for tensor in given]
-        result = before(self, given)
+        arrays = [tensor.__dict__.get("_elem") for tensor in tensors]
+        result = before(self, tensors, numbers, place)
         if self._written and not calls % 3:
             for n in self._written:
-                given[n].__dict__["_elem"] = arrays[n]
+                tensors[n].__dict__["_elem"] = arrays[n]
         return result
 
+    def changed(self: Any, key: Any, place: Any) -> bool:
+        if has_changed(self, key, place):
+            self._fixed = dict.fromkeys([key, *self._fixed], next(iter(self._fixed.values())))
+        return False
+
     if fault == "write":  # is lost
-        holding._Followed.hold = hold
+        traced.record = record
     elif fault == "number":  # that changes keeps its first value
-        known: dict[Any, Any] = {}
-
-        def first(env: Any, function: Any, args: Any) -> Any:
-            if len(args) == 2 and type(args[1]) is float:
-                args = args[0], known.setdefault((function, args[0].shape), args[1])
-            return with_input(env, function, args)
-
-        holding._with_input = first
+        form._has_changed = changed

@@ -30,6 +30,8 @@ _CLOSURE = """def closure():
     return again
 
 loss = optimizer.step(closure)"""
+_PARTS_OF_BATCH = """for part, labels in zip(x.chunk(3), y.chunk(3)):
+    (0.1 * F.cross_entropy(CALL(part), labels)).backward()"""
 _UPDATE = ("gradients", "step", "end")  # what accumulation does in some rounds alone
 
 
@@ -65,7 +67,7 @@ class Draft:
             "r": lambda: str(chance.randrange(6)),
             "when": lambda: f"step % {chance.choice((2, 3))} == 1",
         }
-        text = re.sub(r"CALL\((\w+)\)", lambda found: self.call.format(found[1]), text)
+        text = re.sub(r"CALL\(([^()]*)\)", lambda found: self.call.format(found[1]), text)
         return re.sub(r"\$(\w+)", lambda found: values[found[1]](), text)
 
     def put(self, stage: str, piece: Piece | str) -> None:
@@ -194,6 +196,9 @@ def _add_ending(draft: Draft) -> None:
     elif chance.random() < 0.06:
         draft.set_up('scaler = torch.amp.GradScaler("cuda", enabled=False)')
         backward, step = "scaler.scale(loss).backward()", "scaler.step(optimizer)\nscaler.update()"
+    elif chance.random() < 0.08:
+        draft.set_up("warmup = Warmup(optimizer)")
+        step = "warmup.step()"
     if "velocity" in step:
         draft.set_up("velocity = [torch.zeros_like(p) for p in params]")
     if where == "end" and chance.random() < 0.4:
@@ -204,6 +209,8 @@ def _add_ending(draft: Draft) -> None:
         )
     draft.put(where, zero)
     draft.put("backward", backward)
+    if draft.model.any_size and chance.random() < 0.15:
+        draft.put("backward", _PARTS_OF_BATCH)
     draft.put("step", step)
     if chance.random() < 0.3:
         draft.set_up(f"scheduler = {chance.choice(SCHEDULES).format('optimizer')}")

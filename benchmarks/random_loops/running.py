@@ -21,7 +21,7 @@ from random_loops.comparing import Run
 from random_loops.observing import OBSERVE, observer, state_of, watched
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 240  # seconds for a program
+LIMIT = 120  # seconds of a processor for a program
 KINDS = ("original", "held", "eager")  # CPU torch; torchax; torchax, an operator at a time
 
 _folder: Any = None
@@ -47,8 +47,6 @@ def begin(kind: str) -> None:
         del sys.path[0]
     else:
         import_module("tpu_runtime").setup()
-        if kind == "held":
-            import_module("tpu_runtime.holding").begin()
         _count_compilations()
 
 
@@ -62,8 +60,8 @@ class Counters:
         self._last = self._now()
 
     def _now(self) -> tuple[int, int, int]:
-        together = sys.modules.get("tpu_runtime.together")
-        calls = together.record.calls if together else 0
+        programs = sys.modules.get("tpu_runtime.lazy_programs")
+        calls = programs.record.calls if programs else 0
         return calls, Counters.compilations, Counters.backward_passes
 
     def note(self, run: Run) -> None:
@@ -107,15 +105,15 @@ def _passes_counted() -> Iterator[None]:
 @contextlib.contextmanager
 def _limited() -> Iterator[None]:
     def stop(*_: object) -> None:
-        raise TimeoutError(f"longer than {LIMIT} s")
+        raise TimeoutError(f"it takes longer than {LIMIT} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def run(text: str, *, rounds: bool = True) -> Run:
@@ -152,17 +150,16 @@ def _as_before() -> Iterator[None]:
     """Nothing of a program is left to the next one."""
     import torch
 
-    together = sys.modules.get("tpu_runtime.together")
-    if together is not None:
-        together._programs.clear()
-        sys.modules["tpu_runtime.holding"]._numbers.clear()
+    graph = sys.modules.get("tpu_runtime.lazy_graph")
+    if graph is not None:
+        sys.modules["tpu_runtime.lazy_programs"]._programs.clear()
     try:
         yield
     finally:
         torch.set_grad_enabled(True)
-        if together is not None:
+        if graph is not None:
             with contextlib.suppress(Exception):
-                together.run()
+                graph.run()
 
 
 def _described(error: Exception, path: str) -> str:

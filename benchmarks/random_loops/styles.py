@@ -46,17 +46,18 @@ def text_of(chance: random.Random, seed: int, parts: Parts, first: int) -> str:
         leave_early(chance, body, first)
     if chance.random() < 0.12:
         let_fail(chance, body, first)
-    [loop] = parse(f"{parts.head}\n    pass")
-    assert isinstance(loop, ast.For | ast.While)
+    [outermost] = parse(f"{parts.head}\n        pass")
+    loop = next(n for n in reversed([*ast.walk(outermost)]) if isinstance(n, ast.For | ast.While))
     kept = Names.of(parse("\n".join(parts.setup))).written | {*SETUP}
-    outline = Outline(kept, style, Names.of([loop]).written | {"step"})
+    last = Names.of(parse("\n".join(parts.final))).read
+    outline = Outline(kept, style, Names.of([outermost]).written | {"step"}, last)
     for change, likely in ((wrap, 0.6), (outline.take, 0.6), (wrap, 0.3), (outline.take, 0.3)):
         if chance.random() < likely:
             change(chance, body)
     loop.body = body
-    used = _words([loop, *outline.functions])
+    used = _words([outermost, *outline.functions])
     setup = parse("\n".join([*parts.setup, *(t for name, t in SETUP.items() if name in used)]))
-    main = _STYLES[style](setup, outline.functions, loop, parse("\n".join(parts.final)))
+    main = _STYLES[style](setup, outline.functions, outermost, parse("\n".join(parts.final)))
     text = "\n".join(_unparsed(part) for part in main)
     helpers = [helper for name, helper in HELPERS.items() if re.search(rf"\b{name}\(", text)]
     blocks = [*(block.strip("\n") for block in (*helpers, *parts.definitions)), text]
