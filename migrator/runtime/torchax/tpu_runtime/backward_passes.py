@@ -6,7 +6,7 @@ of the pass run with it off, as they do in a forward pass.
 """
 
 import functools
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -45,7 +45,10 @@ def _outside(dispatch: Function) -> Function:
     def __torch_dispatch__(*args: Any) -> Any:
         if not isinstance(_get_current_function_mode(), _InBackward):
             return dispatch(*args)
-        with _pop_mode_temporarily():
+        with ExitStack() as popped:
+            # `torch.autograd.backward` itself is no torch function: the mode is still on there.
+            while isinstance(_get_current_function_mode(), FunctionMode):
+                popped.enter_context(_pop_mode_temporarily())
             return dispatch(*args)
 
     return __torch_dispatch__

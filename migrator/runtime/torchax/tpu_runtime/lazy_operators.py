@@ -264,8 +264,10 @@ def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[...
         return NotImplemented
     if lazy_graph.is_back() and _begins_forward(given.tensors):
         lazy_graph.forward()
+    state = env.param.__dict__
     key = (
-        function, given.form, env.param.autocast_dtype, torch.get_default_dtype(),
+        function, given.form, state["autocast_dtype"], state["prng"].dtype,
+        torch.get_default_dtype(),
         jax.config.jax_default_matmul_precision, jax.config.jax_enable_x64,
     )  # fmt: skip
     known = _forms.get(key)

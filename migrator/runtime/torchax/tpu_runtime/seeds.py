@@ -31,7 +31,7 @@ def manual_seed(seed: int) -> None:
 def _seed(state: Any) -> Any:
     # JAX keys take 63 bits; torch allows 64, and negative seeds.
     if _initial_seed is not None:
-        state.prng = jax.random.PRNGKey(_initial_seed % 2**63)
+        state.prng = jax.random.key(_initial_seed % 2**63)
     return state
 
 
@@ -75,7 +75,7 @@ def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
         words = jax.lax.bitcast_convert_type(new_state.jax().reshape(-1, 4), jnp.uint32)
     else:
         words = jnp.asarray(new_state.cpu().numpy().copy().view(np.uint32))
-    torchax.default_env().param.prng = words
+    torchax.default_env().param.prng = jax.random.wrap_key_data(words)
 
 
 class _Later:
