@@ -32,6 +32,15 @@ def _key(env: Environment, key: Any) -> Any:
     return key
 
 
+def _is_basic(key: Any) -> bool:
+    """Whether it chooses a view."""
+    items = key if isinstance(key, tuple) else (key,)
+    return all(
+        item is None or item is Ellipsis or isinstance(item, slice) or type(item) is int
+        for item in items
+    )
+
+
 def _tensors(env: Environment, key: Any) -> Any:
     """An index with all its tensors on the device, for torch's own indexing."""
     if isinstance(key, tuple):
@@ -113,12 +122,12 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
             value = Tensor(env.t2j_copy(value), env)
     elif not isinstance(value, (int, float, bool, complex)):
         value = Tensor(env.t2j_copy(native(torch.as_tensor, (value,), {})), env)
-    if needs_gradient((self, value)):
+    if _is_basic(key) or needs_gradient((self, value)):
         with env._dispatch_mode:
             torch.Tensor.__setitem__(self, _tensors(env, key), value)
         return
     arrays: list[Array] = []
-    static = _taken_apart(env, key, tuple(self.shape), arrays)
+    static = _taken_apart(env, key, arrays)
     if isinstance(value, torch.Tensor):
         given = peek(value) if isinstance(value, Tensor) else array_of(env, value)
     else:
@@ -131,18 +140,14 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     count_write(self)
 
 
-def _taken_apart(env: Environment, key: Any, shape: Any, arrays: list[Array]) -> Any:
-    """What is fixed in a key, and its arrays. An int that changes is one, too."""
+def _taken_apart(env: Environment, key: Any, arrays: list[Array]) -> Any:
+    """What is fixed in a key, and its arrays."""
     if isinstance(key, tuple):
-        return tuple([_taken_apart(env, item, (shape, n), arrays) for n, item in enumerate(key)])
-    if type(key) is int and lazy_graph.varies(("setitem", shape), key):
-        key = lazy_graph.number(key)
-    elif isinstance(key, (list, torch.Tensor)):
-        key = peek(key) if isinstance(key, Tensor) else _key(env, key)
-    else:
-        return ("slice", key.start, key.stop, key.step) if isinstance(key, slice) else key
-    arrays.append(key)
-    return _ARRAY
+        return tuple([_taken_apart(env, item, arrays) for item in key])
+    if isinstance(key, (list, torch.Tensor)):
+        arrays.append(peek(key) if isinstance(key, Tensor) else _key(env, key))
+        return _ARRAY
+    return ("slice", key.start, key.stop, key.step) if isinstance(key, slice) else key
 
 
 _ARRAY = "array"

@@ -132,6 +132,9 @@ class _Arguments:
         return value
 
 
+_NOTHING = -1  # in place of a number of an argument
+
+
 class _Traced:
     """An operator that has been traced, for arguments of one form."""
 
@@ -166,8 +169,9 @@ class _Traced:
         places = {id(tensor): place for place, tensor in enumerate(tensors)}
         called = self._call(*self._given.with_others(tensors, numbers), len(arrays) > self._n)
         results, self._form = pytree.tree_flatten(called)
-        self._old = [places.get(id(result)) for result in results]  # results that are arguments
-        new = [result for result in results if id(result) not in places]
+        # Results that are arguments, or None, which a gradient is that wasn't asked for.
+        self._old = [_NOTHING if x is None else places.get(id(x)) for x in results]
+        new = [x for x in results if x is not None and id(x) not in places]
         if any(type(x) is not Tensor for x in new) or _share([*tensors, *new]):
             raise _Refused
         self._written = [n for n, x in enumerate(tensors) if x._elem is not arrays[n]]
@@ -185,7 +189,8 @@ class _Traced:
         if self._draws:
             state["prng"] = found[-1]
         left = iter(found)
-        made = [Tensor(next(left), self._env) if n is None else tensors[n] for n in self._old]
+        given = [*tensors, None]
+        made = [Tensor(next(left), self._env) if n is None else given[n] for n in self._old]
         for n in self._written:
             tensors[n]._elem = next(left)
         return pytree.tree_unflatten(made, self._form)
@@ -302,6 +307,12 @@ def _begins_forward(tensors: list[Tensor]) -> bool:
 _OF_RECORDED = {aten.new_empty_strided.default}  # computed by others that are recorded
 
 
+_PARTS = {
+    aten.select_backward.default: aten.select.int,
+    aten.slice_backward.default: aten.slice.Tensor,
+}
+
+
 def _out_of_place(function: Any) -> Any:
     """`add` for `add_`."""
     packet = function.overloadpacket
@@ -318,6 +329,8 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     device = kwargs.get("device")
     if device is not None and device.type == "cpu":
         return NotImplemented
+    if (view := _PARTS.get(function)) is not None and isinstance(args[0], Tensor):
+        return views.part_backward(*args[:2], view, *args[2:])
 
     def call(args: Any, kwargs: Any, varies: bool) -> Any:
         if not varies:

@@ -18,7 +18,7 @@ from .lowering import compiled as _compiled
 from .watch import line_at
 
 MOST = 128  # programs kept
-UNUSED = 3  # programs that only ran once, after which new ones must occur twice
+UNUSED = 10  # programs that only ran once, after which new ones must occur twice
 
 has_placements = False  # whether arrays may be on several devices (mesh.py)
 

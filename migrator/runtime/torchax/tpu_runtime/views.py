@@ -232,6 +232,16 @@ def link_part(tensor: Tensor, index: Tensor) -> Tensor:
     return alias(tensor, view.of(peek(tensor)), native(layout.select, (0, 0), {}), view)
 
 
+def part_backward(gradient: Tensor, sizes: Any, function: Any, *args: Any) -> Tensor:
+    """The gradient of a view's base, from that of `base.select(…)` or `base.slice(…)`."""
+    shape = tuple(sizes)
+    layout = native(torch.empty, (shape,), {"device": "meta"})
+    [view] = view_functions.of_operator(gradient._env, function, layout, args, {}, [])
+    array = peek(gradient)
+    nothing = lazy_graph.call(("zeros", shape), lambda a: jnp.zeros(shape, a.dtype), array)
+    return Tensor(view.written(nothing, array), gradient._env)
+
+
 def array_of(env: Environment, tensor: Any) -> Array:
     """The values of a tensor on either device."""
     return tensor.jax() if is_device_tensor(tensor) else env.t2j_copy(tensor)
