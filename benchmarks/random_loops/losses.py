@@ -77,14 +77,15 @@ BACKWARDS = [
     "loss.backward(torch.tensor($f, device=device))",
 ]
 
+# A gradient that is 0 but for rounding, as of a bias before a batch norm, must not become a step.
 OPTIMIZERS = [
     "torch.optim.SGD({}, lr=0.1)",
     "torch.optim.SGD({}, lr=0.05, momentum=0.9)",
     "torch.optim.SGD({}, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)",
-    "torch.optim.Adam({}, lr=0.01)",
-    "torch.optim.AdamW({}, lr=0.01, betas=(0.8, 0.9))",
-    "torch.optim.RMSprop({}, lr=0.01)",
-    "torch.optim.Adagrad({}, lr=0.05)",
+    "torch.optim.Adam({}, lr=0.01, eps=1e-6)",
+    "torch.optim.AdamW({}, lr=0.01, betas=(0.8, 0.9), eps=1e-6)",
+    "torch.optim.RMSprop({}, lr=0.01, eps=1e-6)",
+    "torch.optim.Adagrad({}, lr=0.05, eps=1e-6)",
 ]
 
 SCHEDULES = [
