@@ -19,6 +19,7 @@ from migrator.analysis.ranks.obstacles import Cause
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.hot import Hot
+from migrator.analysis.training.iterations import Iterations
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.effects import Effects
 from migrator.analysis.values.evidence import Evidence
@@ -35,8 +36,8 @@ from migrator.options import Options
 from migrator.targets import RUNTIME, Target, Word, Words, filled, in_one_process
 
 if TYPE_CHECKING:
+    from migrator.analysis.training.computation import Computation
     from migrator.analysis.training.sharding import Table
-    from migrator.steps import Steps
 
 
 @dataclass
@@ -186,11 +187,11 @@ class Context:
         return self.names.parents.get(node)
 
     @cached_property
-    def steps(self) -> Steps:
-        """The training steps that can be compiled."""
-        from migrator.steps import Computation, Steps  # most files have none
+    def computation(self) -> Computation:
+        """What the code of this file computes."""
+        from migrator.analysis.training.computation import Computation  # few files ask
 
-        return Steps(Computation(self.names, self.flow, self.project))
+        return Computation(self.names, self.flow, self.project)
 
     @cached_property
     def package(self) -> str:
@@ -266,6 +267,11 @@ class Context:
     def hot(self) -> Hot:
         """The loops in which this file uses the device."""
         return Hot(self.names, self.flow)
+
+    @cached_property
+    def iterations(self) -> Iterations:
+        """The iterations in which this file trains."""
+        return Iterations(self.hot)
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:

@@ -108,33 +108,6 @@ class EditImport:
 
 
 @dataclass(frozen=True, eq=False)
-class Hoist:
-    """Move `statements` into a function defined before `anchor`, and call it instead."""
-
-    node: ast.stmt  # the one that the call replaces
-    statements: Sequence[ast.stmt]
-    anchor: ast.stmt
-    decorator: str
-    name: str
-    parameters: Sequence[str]
-    arguments: Sequence[str]
-    results: Sequence[str]
-    targets: Sequence[str]  # the names of the results outside
-    behind: Sequence[str]  # lines after the call
-    lifted: Sequence[ast.stmt]  # left out of a block that moves; also put after the call
-    blanks: int  # lines above the function
-    conditions: Mapping[ast.stmt, str]  # the flag under which a statement runs in it
-
-
-@dataclass(frozen=True, eq=False)
-class Decorate:
-    """Add a decorator above the others of a function."""
-
-    node: ast.FunctionDef
-    decorator: str
-
-
-@dataclass(frozen=True, eq=False)
 class AddParameter:
     """Add a last parameter, which is None where it is not given, to a function without `*` ones."""
 
@@ -154,7 +127,7 @@ class AddBranch:
 
 Edit = (
     Replace | SetString | Spread | EditCall | Delete | ReplaceStatement | Unwrap | Wrap | Insert
-    | EditImport | Hoist | Decorate | AddParameter | AddBranch
+    | EditImport | AddParameter | AddBranch
 )  # fmt: skip
 
 
@@ -173,8 +146,6 @@ def code(edit: Edit) -> str:
             return "\n".join(edit.lines)
         case AddBranch():
             return f"{edit.test} {edit.body}"
-        case Hoist() | Decorate():
-            return edit.decorator
         case AddParameter():
             return edit.name
     return ""
@@ -265,11 +236,6 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             yield _start(where) if edit.before else _end(where)
         case Wrap():
             yield _start(source.range(edit.node))
-        case Hoist():
-            yield _start(source.range(edit.anchor))
-            yield from map(source.range, (*edit.statements, *edit.lifted))
-        case Decorate():
-            yield _start(source.range(next(iter(edit.node.decorator_list), edit.node)))
         case AddParameter():
             yield _end(source.range(edit.node.args.args[-1]))
         case AddBranch():

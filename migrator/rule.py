@@ -94,7 +94,6 @@ class Rule:
     foreign: bool = False  # turns code for another target into GPU code
     framework: str = "torch"  # of the code that it handles; "" for any
     imports: Sequence[str] = ()  # more names whose import goes with their last use
-    for_steps: bool = False  # its advice is about training steps that are not compiled as a whole
     moves_to_device: bool = False  # its edits move a program to the device
     is_requirement: bool = False  # handles what is installed, not code
     # The engine itself decides about code written for the target, code that only a launcher's

@@ -333,5 +333,4 @@ def _optional(arguments: ast.arguments) -> str:
 
 def _new(ctx: Context, *names: str) -> str:
     """The first of these names that the file doesn't use."""
-    taken = ctx.steps.taken
-    return next((name for name in names if name not in taken), f"{names[-1]}_")
+    return next((name for name in names if name not in ctx.names.bound), f"{names[-1]}_")

@@ -144,7 +144,7 @@ def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
     if not known:
         moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
-        taken = {name for scope in ctx.names.scopes.values() for name in scope.bindings}
+        taken = {*ctx.names.bound}
         anchor, before = above_first_use(ctx.names, ctx.is_own)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"

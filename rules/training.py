@@ -1,8 +1,8 @@
 """Training loops on the device: where an iteration ends, and which step() is an optimizer's."""
 
 import ast
-import re
 
+from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
 from migrator.analysis.training.loops import (
     end_of_round,
     end_of_step,
@@ -11,10 +11,8 @@ from migrator.analysis.training.loops import (
 )
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.edits import Decorate, Hoist, Insert
-from migrator.frameworks.torch.library_classes import HELD, imports_any
+from migrator.edits import Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
-from migrator.steps import NotMovable, Settled, Step
 
 FAMILY = Family("TRN", "Training", 70)
 
@@ -177,7 +175,7 @@ def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
     loop = found.node
     assert isinstance(loop, ast.For)
     decision = _with_boundary(ctx, loop)
-    if isinstance(decision, Rewrite) and not ctx.steps.only_evaluates(loop):
+    if isinstance(decision, Rewrite) and not only_evaluates(ctx.computation, loop):
         return Keep("its values may get a backward pass")
     return decision
 
@@ -186,7 +184,9 @@ def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
 def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
     loop, word = found.node, ctx.words.step_boundary
     assert isinstance(loop, ast.For)
-    if word is None or loop not in ctx.hot.evaluations or ctx.steps.trains_in_calls(loop):
+    if word is None or loop not in ctx.hot.evaluations:
+        return None
+    if trains_in_calls(ctx.computation, loop):
         return None
     if isinstance(_with_boundary(ctx, loop), Keep):
         return None
@@ -210,135 +210,13 @@ def _with_boundary(ctx: Context, loop: ast.For | ast.While) -> Rewrite | Keep:
     return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
 
-COMPILED = Rule(
-    code="TRN005",
-    name="compiled-step",
-    summary="the statements of a training step become a function that is compiled as a whole",
-    why="""torchax runs each operator as a separate program, which is right but slow. If the forward
-pass, `loss.backward()` and `optimizer.step()` stand together in a loop, they move unchanged into a
-function above it. What they need is passed in; what is used later is returned. The numbers stay the
-same, and the compiled step finds its dependencies by itself. Prints, meters and values that are
-read stay in the loop. If the source doesn't show that the statements only compute, they stay, too;
-then each model and optimizer is compiled separately, and everything between runs operator by
-operator. What moves, what doesn't, and figures: docs/compiled-steps.md.""",
-    for_steps=True,
-    examples=(
-        Example(
-            """
-            import torch
-            opt = torch.optim.SGD(net.parameters(), lr=0.1)
-            for x, y in data:
-                x, y = x.cuda(), y.cuda()
-                opt.zero_grad()
-                loss = criterion(net(x), y)  # mean
-                loss.backward()
-                opt.step()
-                print(loss.item())
-            """,
-            after="""
-            import torch
-            import tpu_runtime
-            opt = torch.optim.SGD(net.parameters(), lr=0.1)
-
-
-            @tpu_runtime.train_step
-            def step(x, y):
-                opt.zero_grad()
-                loss = criterion(net(x), y)  # mean
-                loss.backward()
-                opt.step()
-                return loss
-
-
-            for x, y in data:
-                x, y = x.to("{device}"), y.to("{device}")
-                loss = step(x, y)
-                print(loss.item())
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                opt = torch.optim.SGD(net.parameters(), lr=0.1)
-                for x, y in data:
-                    x, y = x.to("{device}"), y.to("{device}")
-                    opt.zero_grad()
-                    loss = criterion(net(x), y)  # mean
-                    loss.backward()
-                    opt.step()
-                    torch_xla.sync()
-                    print(loss.item())
-                """
-            },
-        ),
-    ),
-)
-
-
-@COMPILED.on("method", "step")
-def compiled(ctx: Context, found: Construct) -> Decision:
-    call = ctx.names.call_of(found.node)
-    assert call is not None
-    word = ctx.words.train_step
-    if word is None or (ctx.is_entry and not ctx.uses_device):
-        return Keep("torch's own optimizer makes the step")
-    around = ctx.names.function(call)
-    if around is not None and word.code in map(ast.unparse, around.decorator_list):
-        return Keep("the step is compiled")
-    try:
-        step = ctx.steps.ending_with(call)
-    except Settled as why:
-        return Keep(str(why))
-    except NotMovable as why:
-        if imports_any(ctx.names, HELD):
-            return Keep("the runtime makes the framework's step one program")
-        return Keep(
-            f"not compiled as a whole: {why}",
-            advice=f"this step is not compiled as a whole, which is slower: {why}; {why.remedy}, "
-            f"or write a function with @{word.code}{_reads_in_passes(ctx, '; besides, ')}",
-        )
-    slow = _reads_in_passes(ctx, "this step can't be compiled as a whole: ")
-    if step.function is not None:
-        return Rewrite([Decorate(step.function, word.code)], word.requires, advice=slow)
-    block = getattr(ctx.parent(step.anchor), "body", [])
-    blanks = 0 if block[:1] == [step.anchor] else 1
-    if isinstance(ctx.parent(step.anchor), ast.Module):
-        blanks = 2
-    hoist = Hoist(
-        node=step.call, statements=step.statements, anchor=step.anchor, decorator=word.code,
-        name=_name(ctx, call, step), parameters=step.parameters, arguments=step.arguments,
-        results=step.results, targets=step.targets, behind=step.behind, lifted=step.lifted,
-        blanks=blanks, conditions=step.conditions,
-    )  # fmt: skip
-    return Rewrite([hoist, *step.edits], word.requires, advice=slow)
-
-
-def _reads_in_passes(ctx: Context, before: str) -> str:
-    """What is said of models from other files that wait for the device in a forward pass."""
-    lines = ctx.steps.reads_in_passes
-    if not lines:
-        return ""
-    return f"{before}a forward pass reads a value ({', '.join(lines)}): compute with the tensor"
-
-
-def _name(ctx: Context, call: ast.Call, step: Step) -> str:
-    """`step_G` for `optimizer_G` if there are several, otherwise `step`; new to the file."""
-    base = "step"
-    if not ctx.steps.is_alone(call) and _OPTIMIZER.search(step.receiver):
-        base = _OPTIMIZER.sub(lambda m: "step_" if m[1] else "step", step.receiver)
-    return ctx.steps.name(call, base)
-
-
-_OPTIMIZER = re.compile(r"(?:optimizers?|optim(?![a-z])|opt(?![a-z]))(?=([A-Z])?)")
-
-
 @STEP.on("method", "step")
-def step(ctx: Context, found: Construct) -> Decision | None:
+def step(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
     word = ctx.words.step_boundary
     if word is None:
-        return None
+        return Keep("nothing has to follow an optimizer's step")
     if ctx.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
@@ -350,8 +228,7 @@ def step(ctx: Context, found: Construct) -> Decision | None:
         return Keep("the step boundary is there")
     if _is_covered(ctx, call, end):
         return Keep("the boundary after the last step covers it")
-    slow = _reads_in_passes(ctx, "each iteration waits for the device: ")
-    return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires, advice=slow)
+    return Rewrite([Insert(ctx.names.tree, end, [word.code])], word.requires)
 
 
 def _ends_step(ctx: Context, node: ast.AST) -> bool:

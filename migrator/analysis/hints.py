@@ -117,7 +117,7 @@ def is_loss_name(name: str) -> bool:
 
 
 def speaks_of_loss(name: str) -> bool:
-    """`bce_weight`, `objective`: a call in a step of training may compute its loss."""
+    """`bce_weight`, `objective`: a call may compute a loss."""
     return _COMPUTED_LOSS.search(name) is not None
 
 

@@ -8,14 +8,12 @@ last name (`"nonzero()"`), for attributes by theirs (`".float64"`), for other no
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Keep, Rewrite
 from migrator.diagnostics import Diagnostic, Severity
-from migrator.edits import Hoist
 from migrator.pipeline.decide import excerpt
 from migrator.pipeline.plan import Plan
 from migrator.pipeline.suppress import Suppressions
@@ -23,7 +21,6 @@ from migrator.registry import Registry
 
 KIND = "advice"
 _FREQUENT = (ast.Constant, ast.arg, ast.keyword, ast.Expr, ast.Subscript, ast.Assign, ast.Tuple)
-_LINE = re.compile(r"\bline (\d+)\b(?! of)")
 
 
 def advise(
@@ -85,23 +82,9 @@ def _key(node: ast.AST) -> str:
 
 
 def _told_lines(plan: Plan) -> set[int]:
-    """Lines that other diagnostics cover: they have advice on a construct, are named as an
-    obstacle, or were left behind when the lines around them became a step."""
-    lines: set[int] = set()
-    for ruling in plan.rulings:
-        match ruling.decision:
-            case Keep(advice=advice) if advice:
-                lines.add(ruling.range.line)
-                lines.update(int(number) for number in _LINE.findall(advice))
-            case Rewrite(edits=edits):
-                for edit in edits:
-                    if isinstance(edit, Hoist):
-                        lines |= _left_behind(edit)
-    return lines
-
-
-def _left_behind(step: Hoist) -> set[int]:
-    """The lines between those of a step that did not move with them."""
-    own = {n for s in step.statements for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
-    lifted = {n for s in step.lifted for n in range(s.lineno, (s.end_lineno or s.lineno) + 1)}
-    return set(range(min(own), max(own))) - own | lifted
+    """Lines that have advice on a construct."""
+    return {
+        ruling.range.line
+        for ruling in plan.rulings
+        if isinstance(ruling.decision, Keep) and ruling.decision.advice
+    }

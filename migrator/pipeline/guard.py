@@ -13,12 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from migrator.edits import (
     AddBranch,
     AddParameter,
-    Decorate,
     Delete,
     Edit,
     EditCall,
     EditImport,
-    Hoist,
     Insert,
     Replace,
     ReplaceStatement,
@@ -66,14 +64,10 @@ class _Guard:
     ) -> None:
         (self.old, self.new), self.kept = texts, kept
         self.edits: dict[ast.AST, Edit] = {}
-        self.decorated: dict[ast.AST, str] = {}
         self.parameters: dict[ast.AST, ast.arg] = {}  # that are added
         self.added: Counter[str] = Counter()  # statements that may be anywhere, by their dumps
-        self.moved: dict[ast.AST, Hoist] = {}  # statements that move into a function
-        self.lifted: set[ast.AST] = set()  # statements that stay, below its call
         self.wrapped: dict[ast.AST, Wrap] = {}  # statements that get a block around them
         self.blocks: dict[ast.AST, Wrap] = {}
-        self.above: dict[ast.AST, list[Hoist]] = {}  # new functions, by the statement below them
         self.touched: set[ast.AST] = set()
         self.holes: dict[str, ast.expr] = {}
         self.why: Differs | None = None
@@ -89,14 +83,8 @@ class _Guard:
         match edit:
             case Insert():
                 self.added.update(_dumps(edit.lines))
-            case Hoist():
-                self.moved.update(dict.fromkeys(edit.statements, edit))
-                self.lifted.update(edit.lifted)
-                self.above.setdefault(edit.anchor, []).append(edit)
             case Wrap():
                 self.wrapped.update(dict.fromkeys(edit.statements, edit))
-            case Decorate():
-                self.decorated[edit.node] = edit.decorator
             case AddParameter():
                 said = _expression(edit.annotation) if edit.annotation else None
                 self.parameters[edit.node.args] = ast.arg(edit.name, said)
@@ -117,20 +105,10 @@ class _Guard:
             raise Differs(expected[at])
 
     def _expected(self, statement: ast.AST) -> list[ast.AST]:
-        """What a statement becomes in its block, including new functions above it."""
+        """What a statement becomes in its block."""
         if (wrap := self.wrapped.get(statement)) is not None:
             return [self._block(wrap)] if statement is wrap.node else []
-        functions: list[ast.AST] = [_Function(hoist) for hoist in self.above.get(statement, ())]
-        self.touched.update(functions)
-        hoist = self.moved.get(statement)
-        if hoist is None:
-            return [] if statement in self.lifted else [*functions, *self._left(statement)]
-        if statement is not hoist.node:
-            return functions
-        to = f"{', '.join(hoist.targets)} = " if hoist.targets else ""
-        call = _statements([f"{to}{hoist.name}({', '.join(hoist.arguments)})", *hoist.behind])
-        self.touched.update(call)
-        return [*functions, *call, *(part for s in hoist.lifted for part in self._left(s))]
+        return self._left(statement)
 
     def _block(self, edit: Wrap) -> ast.AST:
         """The block that is put around statements."""
@@ -159,44 +137,11 @@ class _Guard:
             return True
         added = self.added.copy()
         try:
-            if isinstance(old, _Function):
-                self._function(old.hoist, new)
-            else:
-                self.node(old, new)
+            self.node(old, new)
         except Differs as why:
             self.added, self.why = added, why
             return False
         return True
-
-    def _function(self, hoist: Hoist, new: ast.AST) -> None:
-        """Raise Differs if a function does anything other than the statements moved into it."""
-        body: list[ast.stmt] = []
-        under: dict[ast.stmt, str] = {}
-        for statement in hoist.statements:
-            condition = hoist.conditions.get(statement)
-            last = body[-1] if body else None
-            if condition is None:
-                body.append(statement)
-            elif isinstance(last, ast.If) and under.get(last) == condition:
-                last.body.append(statement)
-            else:
-                block = ast.If(ast.Name(condition, ast.Load()), [statement], [])
-                under[block] = condition
-                body.append(block)
-        parameters = ", ".join(hoist.parameters)
-        (made,) = _statements([f"@{hoist.decorator}\ndef {hoist.name}({parameters}): pass"])
-        assert isinstance(made, ast.FunctionDef)
-        results = [f"return {', '.join(hoist.results)}"] if hoist.results else []
-        made.body = [*body, *_statements(results)]
-        self.touched.update(made.body)
-        # inside the function, its statements are ordinary ones
-        moved, self.moved = self.moved, {s: h for s, h in self.moved.items() if h is not hoist}
-        above = self.above.pop(hoist.anchor)
-        self.above[hoist.anchor] = [other for other in above if other is not hoist]
-        try:
-            self.fields(made, new)
-        finally:
-            self.moved, self.above[hoist.anchor] = moved, above
 
     def _reads_the_same(self, old: ast.AST, new: ast.AST) -> bool:
         assert isinstance(old, ast.stmt) and isinstance(new, ast.stmt)
@@ -287,8 +232,6 @@ class _Guard:
             old = [item for item in old if item not in edit.items]
         if name == "decorator_list":
             old = [d for d in old if not isinstance(self.edits.get(d), Delete)]
-            if owner in self.decorated:
-                old = [_expression(self.decorated[owner]), *old]
         added = self.parameters.get(owner)
         if added is not None and name in ("args", "defaults"):
             old = [*old, added if name == "args" else ast.Constant(None)]
@@ -308,8 +251,8 @@ class _Guard:
             self.holes[f"_hole_{name}_{id(hole)}"] = hole
         expected = _expression(code)
         is_stored = isinstance(getattr(node, "ctx", None), ast.Store)
-        if is_stored and isinstance(expected, ast.Name | ast.Subscript):
-            expected.ctx = ast.Store()  # `self.loss = …` that becomes a local variable
+        if is_stored and isinstance(expected, ast.Subscript):
+            expected.ctx = ast.Store()  # `cache[:, start:end] = …` that is written elsewhere
         try:
             self.node(expected, new)
         except Differs:
@@ -366,20 +309,10 @@ class _Guard:
             raise Differs(edit.node)
 
 
-class _Function(ast.AST):
-    """A placeholder for the function that statements moved into."""
-
-    def __init__(self, hoist: Hoist) -> None:
-        super().__init__()
-        self.hoist = hoist
-
-
 def _changed(edit: Edit) -> Sequence[ast.AST]:
     """The nodes that an edit changes or moves."""
     if isinstance(edit, Wrap):
         return edit.statements
-    if isinstance(edit, Hoist):
-        return (edit.node, edit.anchor, *edit.statements, *edit.lifted)
     return (edit.node,) if edit.node is not None else ()
 
 

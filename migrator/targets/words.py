@@ -78,7 +78,7 @@ class Words:
     autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
     step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
-    train_step: Word | None = None  # the decorator of a step that is compiled as a whole
+    holds_steps: bool = False  # the runtime computes a step as one program, without a boundary
     device_loader: Word | None = None  # a loader that moves its batches
     calls: Mapping[str, Word] = field(default_factory=dict)
     renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
@@ -104,6 +104,11 @@ class Words:
     profiler: str = "its own profiler"  # the profiler of the device
     float64: str = "float64 is slow"  # how it behaves
     accelerate_off: str = ""  # the variable that always keeps accelerate from using it
+
+    @property
+    def records(self) -> bool:
+        """Whether operations are only recorded until a value is needed."""
+        return self.holds_steps or self.step_boundary is not None
 
     @property
     def launches(self) -> bool:

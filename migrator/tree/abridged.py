@@ -17,7 +17,6 @@ from migrator.edits import (
     AddBranch,
     Delete,
     Edit,
-    Hoist,
     Insert,
     Replace,
     ReplaceStatement,
@@ -105,9 +104,6 @@ def _touched(
             case Insert():
                 concerned += [edit.anchor] if edit.anchor is not None else tree.body[:1]
                 continue
-            case Hoist():
-                concerned.append(edit.anchor)
-                whole.update((edit.node, *edit.statements, *edit.lifted))
             case Delete() | Unwrap() | AddBranch():
                 whole.add(edit.node)
             case Replace() | ReplaceStatement():

@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrator.edits import AddBranch, AddParameter, Hoist, Insert
+from migrator.edits import AddBranch, AddParameter, Insert
 
 
 def leading(statement: Any) -> list[cst.EmptyLine]:
@@ -196,66 +196,3 @@ def add_parameter(edit: AddParameter, function: cst.FunctionDef) -> cst.Function
     comma = others[-1].comma if others else cst.Comma(whitespace_after=space)
     params = [*others, last.with_changes(comma=comma), added]
     return function.with_changes(params=function.params.with_changes(params=params))
-
-
-def call_of(edit: Hoist, moved: Sequence[Any]) -> list[Any]:
-    """The call that stands where the statements of a function stood, and the lines behind it."""
-    to = f"{', '.join(edit.targets)} = " if edit.targets else ""
-    text = _wrapped(f"{to}{edit.name}", edit.arguments)
-    blanks = blank_above(moved)
-    lines = [cst.parse_statement(line) for line in (text, *edit.behind)]
-    return [lines[0].with_changes(leading_lines=blanks), *lines[1:]]
-
-
-def under(condition: str | None, body: list[Any], parts: Sequence[Any]) -> None:
-    """Add statements to a body, in an `if` where they have a condition."""
-    last = body[-1] if body else None
-    if condition is None:
-        body.extend(parts)
-    elif isinstance(last, cst.If) and cst.Name(condition).deep_equals(last.test):
-        block = last.body.with_changes(body=[*last.body.body, *parts])
-        body[-1] = last.with_changes(body=block)
-    else:
-        body.append(cst.If(cst.Name(condition), cst.IndentedBlock(list(parts))))
-
-
-def _wrapped(head: str, items: Sequence[str], tail: str = "") -> str:
-    """`head(items)`, on more lines where one would be too long."""
-    line = f"{head}({', '.join(items)}){tail}"
-    return line if len(line) <= _LONG else f"{head}(\n    {', '.join(items)}\n){tail}"
-
-
-_LONG = 84  # with the indentation that usual loops have
-
-
-def blank_above(moved: Sequence[Any]) -> list[cst.EmptyLine]:
-    """One blank line, if there are some above what moves."""
-    return [line for line in _leading(moved[0]) if line.comment is None][:1]
-
-
-def _leading(part: Any) -> list[cst.EmptyLine]:
-    return list(part.lines) if isinstance(part, Leftover) else leading(part)
-
-
-def with_functions(functions: Sequence[tuple[Hoist, list[Any]]], statement: Any) -> Any:
-    """A statement with functions above it, blank lines around them."""
-    if not functions:
-        return statement
-    parts = list(statement) if isinstance(statement, cst.FlattenSentinel) else [statement]
-    made: list[Any] = []
-    for edit, body in functions:
-        header = _wrapped(f"def {edit.name}", edit.parameters, ":")
-        function: Any = cst.parse_statement(f"@{edit.decorator}\n{header}\n    pass\n")
-        if edit.results:
-            body = [*body, cst.parse_statement(f"return {', '.join(edit.results)}")]
-        block = settle(cst.IndentedBlock(body=body))
-        first, *rest = block.body
-        lines = _without_leading_blanks(leading(first))
-        block = block.with_changes(body=[first.with_changes(leading_lines=lines), *rest])
-        blanks = [cst.EmptyLine(indent=False)] * (edit.blanks if not made else max(edit.blanks, 1))
-        made.append(function.with_changes(body=block, leading_lines=blanks))
-    at = next(i for i, part in enumerate(parts) if not isinstance(part, Leftover))
-    own = _without_leading_blanks(leading(parts[at]))
-    gap = [cst.EmptyLine(indent=False)] * max(functions[0][0].blanks, 1)
-    parts[at] = parts[at].with_changes(leading_lines=[*gap, *own])
-    return cst.FlattenSentinel([*made, *parts])

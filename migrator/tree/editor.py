@@ -12,12 +12,10 @@ from migrator.diagnostics import SourceMap
 from migrator.edits import (
     AddBranch,
     AddParameter,
-    Decorate,
     Delete,
     Edit,
     EditCall,
     EditImport,
-    Hoist,
     Insert,
     Replace,
     ReplaceStatement,
@@ -30,8 +28,6 @@ from migrator.tree.blocks import (
     Leftover,
     add_branch,
     add_parameter,
-    blank_above,
-    call_of,
     comments,
     insert,
     leading,
@@ -39,8 +35,6 @@ from migrator.tree.blocks import (
     own_line_comments,
     settle,
     statements,
-    under,
-    with_functions,
     without_empty_else,
     wrapped,
 )
@@ -76,9 +70,6 @@ class _Editor(cst.CSTTransformer):
         self.kept: dict[int, cst.CSTNode] = {}  # id of an ast hole -> its edited LibCST node
         self.orphans: list[list[cst.EmptyLine]] = []  # comments of replaced code, by statement
         self.removed: set[int] = set()
-        self.bodies: dict[Hoist, list[Any]] = {}  # statements that move, edited
-        self.lifted: dict[Hoist, list[Any]] = {}  # statements that come behind the call, edited
-        self.calls: dict[Hoist, Any] = {}  # the calls that stand in their place
         self.made: set[Edit] = set()
         self.blocks: dict[Wrap, list[Any]] = {}  # statements of blocks that are added, edited
 
@@ -108,15 +99,7 @@ class _Editor(cst.CSTTransformer):
             block = self.places.wrapped.get(id(original))
             if block is not None:
                 return self._in_block(block, original, result)
-            lifted = self.places.lifted.get(id(original))
-            if lifted is not None:
-                self.lifted.setdefault(lifted, []).append(result)
-                return left_over([])
-            moving = self.places.hoisted.get(id(original))
-            if moving is not None:
-                result = self._moved(moving, original, result)
-            functions = [f for f in self.places.functions.get(id(original), ()) if f is not moving]
-            return with_functions([(f, self.bodies[f]) for f in functions], result)
+            return result
         if isinstance(original, cst.Decorator):
             comments = self.orphans.pop()
             if result.decorator is _REMOVED:
@@ -127,7 +110,7 @@ class _Editor(cst.CSTTransformer):
             inserts = self.places.inserts.get(0, [])
             return result.with_changes(body=[s for e in inserts for s in statements(e.lines)])
         if isinstance(original, cst.IndentedBlock | cst.Module):
-            return settle(self._around_calls(result))
+            return settle(result)
         if isinstance(original, cst.SimpleStatementSuite):
             body = self._remaining(original, result)
             return result.with_changes(body=body or [cst.Pass()])
@@ -179,14 +162,11 @@ class _Editor(cst.CSTTransformer):
                 result = self._unwrap(edit, updated)
             case EditImport():
                 result = edit_import(edit, updated)
-            case Decorate():
-                decorator = cst.Decorator(cst.parse_expression(edit.decorator))
-                result = updated.with_changes(decorators=[decorator, *updated.decorators])
             case AddParameter():
                 result = add_parameter(edit, updated)
             case AddBranch():
                 return add_branch(edit, updated)
-            case Insert() | Hoist() | Spread() | Wrap():
+            case Insert() | Spread() | Wrap():
                 raise AssertionError("these hang on statements")
         if isinstance(result, cst.CSTNode):
             self._keep_comments(original, result)
@@ -235,17 +215,6 @@ class _Editor(cst.CSTTransformer):
             return result.with_changes(leading_lines=[*leading(result), *comments])
         return result
 
-    def _moved(self, edit: Hoist, original: Any, result: Any) -> Any:
-        """Keep a statement for its function; one of them leaves the call in its place."""
-        parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
-        condition = self.places.conditions.get(id(original))
-        under(condition, self.bodies.setdefault(edit, []), parts)
-        if original is not self.places.call_of[edit]:
-            return left_over([] if edit in self.calls else blank_above(parts))
-        made = call_of(edit, parts)
-        self.calls[edit] = made[0]
-        return cst.FlattenSentinel(made)
-
     def _in_block(self, edit: Wrap, original: Any, result: Any) -> Any:
         """Keep a statement for its block; the last of them leaves the block in its place."""
         parts = list(result) if isinstance(result, cst.FlattenSentinel) else [result]
@@ -253,21 +222,6 @@ class _Editor(cst.CSTTransformer):
         if original is not self.places.last_in[edit]:
             return left_over([])
         return wrapped(edit.header, self.blocks[edit])
-
-    def _around_calls(self, block: Any) -> Any:
-        """What stands with a call in its block: its function, if that is there, and what is read.
-
-        All of it is known now, at the end of the block.
-        """
-        body = list(block.body)
-        for edit, call in self.calls.items():
-            if call not in body:
-                continue
-            at = body.index(call)
-            body[at + 1 + len(edit.behind) : at + 1 + len(edit.behind)] = self.lifted.get(edit, [])
-            if edit.anchor is edit.node:
-                body[at : at + 1] = list(with_functions([(edit, self.bodies[edit])], call))
-        return block.with_changes(body=body) if len(body) > len(block.body) else block
 
     def _remaining(self, original: Any, result: Any) -> list[Any]:
         """The small statements of a line that are not deleted."""

@@ -20,7 +20,6 @@ from migrator.diagnostics import SourceMap
 from migrator.edits import (
     Edit,
     EditCall,
-    Hoist,
     Insert,
     Replace,
     ReplaceStatement,
@@ -124,13 +123,8 @@ class Places:
                 self.line_starts.append(start)
         self.edits: dict[int, Edit] = {}
         self.inserts: dict[int, list[Insert]] = {}  # by id of the top-level LibCST statement
-        self.hoisted: dict[int, Hoist] = {}  # by id of each line that moves
-        self.lifted: dict[int, Hoist] = {}  # by id of each line that comes behind the call
         self.wrapped: dict[int, Wrap] = {}  # by id of each line in a block that is added
         self.last_in: dict[Wrap, cst.CSTNode] = {}
-        self.conditions: dict[int, str] = {}  # by id of a line: under which it moves
-        self.call_of: dict[Hoist, cst.CSTNode] = {}  # the line that its call takes the place of
-        self.functions: dict[int, list[Hoist]] = {}  # by id of the line that they stand above
         self.wanted: list[int] = []  # offsets that the pass must reach
         self.holes: dict[int, int] = {}  # id of a LibCST node that stays -> id of the ast node
 
@@ -150,8 +144,6 @@ class Places:
     def add(self, edit: Edit) -> bool:
         if isinstance(edit, Insert):
             return self._add_insert(edit)
-        if isinstance(edit, Hoist):
-            return self._add_hoist(edit)
         if isinstance(edit, Wrap):
             return self._add_wrap(edit)
         node = edit.node
@@ -192,25 +184,6 @@ class Places:
             start = self.span_of[id(line)][0]
             self.wanted.insert(bisect_left(self.wanted, start), start)
         self.inserts.setdefault(id(line) if line is not None else 0, []).append(edit)
-        return True
-
-    def _add_hoist(self, edit: Hoist) -> bool:
-        lines = [self._line(statement) for statement in edit.statements]
-        lifted = [self._line(statement) for statement in edit.lifted]
-        anchor = self._line(edit.anchor)
-        if len({id(line) for line in lines}) < len(lines):
-            return False
-        simple = [x for x in (*lines, *lifted) if isinstance(x, cst.SimpleStatementLine)]
-        if any(len(line.body) > 1 for line in simple):
-            return False
-        self.functions.setdefault(id(anchor), []).append(edit)
-        self.hoisted.update((id(line), edit) for line in lines)
-        self.call_of[edit] = self._line(edit.node)
-        self.conditions |= {id(self._line(s)): name for s, name in edit.conditions.items()}
-        self.lifted.update((id(line), edit) for line in lifted)
-        for line in (*lines, *lifted, anchor):
-            start = self.span_of[id(line)][0]
-            self.wanted.insert(bisect_left(self.wanted, start), start)
         return True
 
     def _add_wrap(self, edit: Wrap) -> bool:

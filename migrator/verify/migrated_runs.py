@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import migrate_paths
-from migrator.diagnostics import Severity
-from migrator.registry import registry
 from migrator.report.console import show_diff
 from migrator.runs.run_report import Report
 from migrator.targets import RUNTIME, Target
@@ -109,7 +107,6 @@ class MigratedRuns:
             seconds[run_name(1)] = self.to_round
         if self.compiles:
             compiling = _STARTING * self.beginning + _COMPILING * own
-            compiling = max(self.to_step, compiling) if self.is_in_parts else compiling
             seconds["compiled"] = None if own < _SHORT else compiling
         if not self.compiles or self.options.bisect:
             seconds["stepwise"] = self.to_step
@@ -127,17 +124,9 @@ class MigratedRuns:
         return _STARTING * self.beginning + _STEPPING * share * self.first.seconds
 
     @property
-    def is_in_parts(self) -> bool:
-        """Whether the migration reports a step that isn't compiled as a whole."""
-        of_steps = {code for code, rule in registry().rules.items() if rule.for_steps}
-        files = self.report.files if self.report is not None else ()
-        found = (d for file in files for d in file.result.diagnostics)
-        return any(d.severity is Severity.ADVICE and d.code in of_steps for d in found)
-
-    @property
     def compiles(self) -> bool:
         """Whether steps are compiled as a whole."""
-        return self.target.words.train_step is not None or not self.has_operators
+        return self.target.words.holds_steps or not self.has_operators
 
     @property
     def has_operators(self) -> bool:

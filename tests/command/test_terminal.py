@@ -215,8 +215,8 @@ def test_tables_fit_into_narrow_terminals(project: Path) -> None:
 
 @on_terminals
 def test_an_explanation_on_a_narrow_terminal(project: Path) -> None:
-    text = plain(shown(project, "explain", "TRN005", columns=40))
-    code = [line for e in registry().rules["TRN005"].examples for line in e.before.splitlines()]
+    text = plain(shown(project, "explain", "TRN001", columns=40))
+    code = [line for e in registry().rules["TRN001"].examples for line in e.before.splitlines()]
     longest = max(code, key=len)
     assert len(longest) > 38 and longest in text
     prose = text.partition("torch_tpu:")[0].splitlines()

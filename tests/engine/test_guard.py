@@ -12,9 +12,7 @@ from helpers import errors, outcomes, run
 import migrator.tree
 from migrator.diagnostics import SourceMap
 from migrator.edits import EditCall, joined
-from migrator.pipeline.engine import migrate
 from migrator.pipeline.result import Result
-from migrator.targets import targets
 from migrator.tree import Tree, UnplacedEdit, apply
 
 SOURCE = """\
@@ -80,60 +78,6 @@ def test_a_fault_of_the_editor_is_seen(fault: str, monkeypatch: pytest.MonkeyPat
     assert "send the maintainers this file" in errors(result)[0].message
 
 
-STEP = """\
-import torch
-
-net = torch.nn.Linear(2, 2).cuda()
-opt = torch.optim.SGD(net.parameters(), 0.1)
-for i, x in enumerate(xs):
-    x = x.cuda()
-    opt.zero_grad()
-    loss = net(x).mean()
-    (loss / 2).backward()
-    if i % 2 == 0:
-        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    opt.step()
-    print(loss.item())
-"""
-
-OF_A_STEP: dict[str, Callable[[str], str]] = {
-    "a statement of it is lost": lambda text: text.replace("    opt.zero_grad()\n", ""),
-    "a statement of it is doubled": lambda text: text.replace(
-        "    opt.step()\n", "    opt.step()\n" * 2
-    ),
-    "statements of it change places": lambda text: text.replace(
-        "    opt.zero_grad()\n", ""
-    ).replace("    opt.step()\n", "    opt.step()\n    opt.zero_grad()\n"),
-    "a number in it changes": lambda text: text.replace("(loss / 2)", "(loss / 3)"),
-    "its condition is lost": lambda text: text.replace("if update:", "if True:"),
-    "its condition is another": lambda text: text.replace("i % 2 == 0", "i % 3 == 0"),
-    "it is not compiled": lambda text: text.replace("@tpu_runtime.train_step\n", ""),
-    "it gives another value": lambda text: text.replace("return loss", "return x"),
-    "it gives nothing": lambda text: text.replace("    return loss\n", ""),
-    "its result is lost": lambda text: text.replace("loss = step(", "step("),
-    "it is given something else": lambda text: text.replace("= step(x", "= step(i"),
-    "it takes more": lambda text: text.replace("def step(x", "def step(y, x"),
-    "it is never called": lambda text: text.replace("    loss = step(", "    loss = net("),
-    "it is called twice": lambda text: text.replace(
-        "    loss = step(", "    step(x, update=True)\n    loss = step("
-    ),
-    "it is called at the end": lambda text: text.replace(
-        "    loss = step(x, update=i % 2 == 0)\n", ""
-    ) + "loss = step(x, update=i % 2 == 0)\n",
-    "a statement stays behind": lambda text: text.replace(
-        "    print(loss", "    opt.step()\n    print(loss"
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", OF_A_STEP)
-def test_a_fault_in_a_step_that_moves_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert b"@tpu_runtime.train_step" in run(STEP).source and not errors(run(STEP))
-    result = run_damaged(STEP, OF_A_STEP[fault], monkeypatch)
-    assert result.source == STEP.encode()
-    assert [d.code for d in errors(result)] == ["ERR003"]
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="f-strings nest any quotes")
 def test_an_edit_that_does_not_parse_is_withdrawn_alone() -> None:
     result = run("import torch\nx = x.cuda()\ny = f'{f\"{x.cuda()}\"}'\n")
@@ -154,37 +98,6 @@ def test_an_edit_that_does_not_parse_on_any_version_is_withdrawn_alone(
     assert not errors(result)
     assert [outcome for _, outcome, _ in outcomes(result)] == ["rewritten", "reported"]
     assert result.source == b'import torch\nx = x.to("jax")\ny = y.cuda()\n'
-
-
-def test_a_step_may_stand_in_front_of_a_statement_that_moves_into_it() -> None:
-    source = b"""
-import torch
-
-
-def train(model, optimizer, criterion, input, target, mask):
-    model.train()
-    optimizer.zero_grad()
-    output = model(*input)
-    loss = criterion(output[mask], target[mask])
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-
-def main():
-    model = torch.nn.Linear(2, 2).cuda()
-    optimizer = torch.optim.Adam(model.parameters())
-    criterion = torch.nn.NLLLoss()
-    for _ in range(3):
-        train(model, optimizer, criterion, (torch.ones(2).cuda(),), torch.ones(2).cuda(), 0)
-
-
-if __name__ == "__main__":
-    main()
-"""
-    result = migrate(source, targets()["torchax"])
-    assert not result.failed, result.diagnostics
-    assert b"train_step" in result.source
 
 
 def test_edits_of_one_call_are_made_together() -> None:

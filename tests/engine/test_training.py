@@ -199,6 +199,17 @@ WITH_GRADIENTS = {
     "for x in test_loader:\n    learn(model(x))\n": "nothing",
     "for x in test_loader:\n    train_model(x)\n": "nothing",
     "for x in data:\n    y = model(x)\n": "nothing",  # no batches
+    **{
+        "for x in test_loader:\n    y = model(x)\nfor x in train_loader:\n"
+        f"{given}\n    (head(x) - y).mean().backward()\n    opt.step()\n": gets
+        for given, gets in {
+            "    with torch.no_grad():\n        y = model(x)": "a sync",
+            "    if x.dim() > 1:\n        y = model(x)\n    else:\n        y = head(x)": "a sync",
+            "    if x.dim() > 1:\n        y = model(x)": "advice",
+            "    with guard():\n        y = model(x)": "advice",  # may go on for an error
+            "    for x in x:\n        y = model(x)": "advice",
+        }.items()
+    },
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from migrator import migrate_paths
 from migrator.config import Config
-from migrator.diagnostics import Outcome, Severity
+from migrator.diagnostics import Outcome
 from migrator.formats import notebook
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
@@ -283,16 +283,10 @@ def test_what_no_file_can_hold_is_left_to_its_cell() -> None:
 
 
 def test_messages_name_lines_of_cells() -> None:
-    step = (
-        "opt = torch.optim.SGD(net.parameters(), lr=.1)\nfor x in data:\n    opt.zero_grad()\n"
-        "    loss = net(x).sum()\n    !echo\n    loss.backward()\n    opt.step()"
-    )
-    (advice,) = [
-        d.message
-        for d in run("import torch\nnet.cuda()", step).diagnostics
-        if d.severity is Severity.ADVICE
-    ]
-    assert "cell 2, line 5 calls a command, which" in advice
+    copies = "import torch\nmodel = torch.nn.DataParallel(net)"
+    result = run(copies, "!nvidia-smi\nbatch = 8 // torch.cuda.device_count()")
+    said = [d.message for d in result.diagnostics if d.code == "DST002"]
+    assert len(said) == 1 and said[0].startswith("cell 2, line 2 computes with the number of GPUs")
 
 
 # ---- programs that run on a GPU, too -------------------------------------------------------------

@@ -63,27 +63,6 @@ loader = DataLoader(
     assert by_line[("    pin_memory=True,",)] == ["MOV004"]
 
 
-def test_a_step_that_moves_is_one_change_in_several_places() -> None:
-    source = """import torch
-
-model = torch.nn.Linear(4, 2).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for x, y in loader:
-    x, y = x.cuda(), y.cuda()
-    optimizer.zero_grad()
-    loss = torch.nn.functional.mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-"""
-    result = run(source, entry=True)
-    assert_whole(".py", result)
-    found = hunks(".py", result)
-    step = next(d for d in result.diagnostics if d.code == "TRN005" and d.touched)
-    needed = together(found, step)
-    assert len([h for h in needed if "TRN005" in h.codes]) > 1
-    assert any(h.label == "imports" for h in needed)  # the decorator's
-
-
 def test_the_set_up_goes_with_every_edit_of_its_program() -> None:
     """Also where it stands behind a blank line, and the edit of another rule below it."""
     source = """import torch

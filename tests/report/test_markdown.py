@@ -132,11 +132,14 @@ def test_what_is_not_written_stands_where_it_stood(tmp_path: Path) -> None:
 
 
 def test_lines_in_messages_are_those_of_the_written_file(tmp_path: Path) -> None:
-    source = STEP.replace("    loss.backward()", "    log.append(loss)\n    loss.backward()")
+    source = "import torch\nmodel = torch.nn.DataParallel(net)\n"
+    source += "copies(torch.cuda.device_count() * 2)\n"
     root = committed(tmp_path, {"a.py": source})
     before, after = (
         cli(".", *TO, *how, cwd=root).stdout.decode() for how in (["--check", "-v"], ["-v"])
     )
     told = [[int(n) for n in re.findall(r"\bline (\d+)", said)] for said in (before, after)]
     old, new = source.splitlines(), (root / "a.py").read_text().splitlines()
-    assert told[0] and [old[n - 1] for n in told[0]] == [new[n - 1] for n in told[1]]
+    assert told[0] != told[1]
+    assert all(old[n - 1].startswith("copies(") for n in told[0])
+    assert all(new[n - 1].startswith("copies(") for n in told[1])

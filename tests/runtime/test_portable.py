@@ -90,8 +90,6 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         [folder / "gpu"], TARGET, config=Config(portable=True), output=folder / "any"
     )
     assert report.exit_code == 0
-    compiled = "@tpu_runtime.train_step" in (folder / "any" / "train.py").read_text()
-    assert compiled == (TARGET == "torchax")
     return folder / "gpu" / "train.py", folder / "any" / "train.py"
 
 

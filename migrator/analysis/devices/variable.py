@@ -35,7 +35,7 @@ class DeviceVariable:
     def new(self) -> str:
         """A name for a variable that the file does not use yet."""
         used = {*self._names.by_id, *(n.arg for n in self._names.order if isinstance(n, ast.arg))}
-        used |= {name for scope in self._names.scopes.values() for name in scope.bindings}
+        used |= self._names.bound
         free = [name for name in self._candidates if name not in used]
         return free[0] if free else f"{self._candidates[-1]}_"
 

@@ -65,6 +65,10 @@ class ProjectFacts(ProgramFacts):
             known[path] = any(MENTIONED.search(self.reader.read(f) or b"") for f in files)
         return known[path]
 
+    def uses_device(self) -> bool:
+        """Whether this file itself uses a device."""
+        return self.cache.uses_device(self.path)
+
     def taken_names(self) -> frozenset[str]:
         """Names in this file that other files of the project import."""
         taken: set[str] = set()

@@ -77,6 +77,11 @@ class Names(Scopes):
                         yield module or ".", last
 
     @cached_property
+    def bound(self) -> Set[str]:
+        """All names that the file binds."""
+        return frozenset(name for scope in self.scopes.values() for name in scope.bindings)
+
+    @cached_property
     def words(self) -> Set[str]:
         """Words without which nothing in the file has a qualified name that ends with them."""
         found = {*self.by_id, *self.by_attribute}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
+
+from migrator.analysis.syntax.once import once
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -75,6 +77,20 @@ def taken_by(statement: ast.ImportFrom, alias: ast.alias) -> str:
     """What an import takes from a module, by its full name: `..ops.f` if that is relative."""
     module = "." * statement.level + (statement.module or "")
     return f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
+
+
+def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that some code gives a value."""
+    return set().union(*map(_stored, nodes))
+
+
+@once
+def _stored(top: ast.AST) -> Set[str]:
+    return frozenset(
+        node.id
+        for node in ast.walk(top)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
 
 
 def statements(tree: ast.Module) -> Iterator[ast.stmt]:

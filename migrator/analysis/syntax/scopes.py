@@ -68,7 +68,6 @@ class Scopes:
         self.class_attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
         self.dotted_assignments: dict[str, list[ast.expr]] = {}
         self.by_id: dict[str, list[ast.Name]] = {}
-        self.given: dict[ast.stmt, set[str]] = {}  # names that have a value after a statement
         self._scope_of: dict[ast.AST, Scope] = {}
         for statement in tree.body:
             self._visit(statement, tree, self.top)

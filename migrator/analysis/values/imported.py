@@ -28,6 +28,9 @@ class Imported(Protocol):
     def path(self) -> Path:
         """That file."""
 
+    def uses_device(self) -> bool:
+        """Whether that file itself uses a device."""
+
     def definition(
         self, qualname: str
     ) -> tuple[Defining, Self, ast.FunctionDef | ast.ClassDef] | None:

@@ -168,6 +168,8 @@ class Tensors:
                     return True
                 if attribute in _NO_TENSOR or self.names.qualified(node):
                     return False
+                if attribute == "grad":
+                    return True
                 if isinstance(owner, ast.Name) and self._is_registered(owner, attribute):
                     return True
                 return bool(self.flow.kind(node) & Kind.TENSOR)

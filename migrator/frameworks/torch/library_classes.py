@@ -21,8 +21,6 @@ LIBRARIES = frozenset({
     "accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "sentence_transformers",
     "transformers", "trl",
 })  # fmt: skip
-# If one of these is imported, the runtime of torchax compiles a step into one program by itself.
-HELD = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
 _KINDS = {
     # Classes that take the device when they are created.
     "accelerator": r"accelerate\.(?:\w+\.)*(?:Accelerator|PartialState|AcceleratorState)",

@@ -5,7 +5,7 @@ from migrator.targets.words import RUNTIME, Devices, Word, Words
 WORDS = Words(
     device="jax",
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
-    train_step=Word(f"{RUNTIME}.train_step", (RUNTIME,)),
+    holds_steps=True,
     device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     devices=Devices(
         group="jax",

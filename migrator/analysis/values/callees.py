@@ -1,4 +1,4 @@
-"""Callees: the functions of a project that a call in a step may reach."""
+"""Callees: the functions of a project that a call may reach."""
 
 from __future__ import annotations
 
@@ -21,15 +21,6 @@ class Callees:
     names: Names
     flow: Flow
     project: Imported | None = None
-
-    @property
-    def file(self) -> str:
-        """The name of the file."""
-        return self.project.path.name if self.project is not None else "this file"
-
-    def calls_own_function(self, node: ast.expr) -> bool:
-        """Whether it is a call whose code is in the project."""
-        return isinstance(node, ast.Call) and bool(self.called(node))
 
     def called(self, call: ast.Call) -> list[ast.FunctionDef]:
         """The functions of the project that a call may reach."""

@@ -1,4 +1,4 @@
-"""Where a value of a step is read outside of it, before another one takes its place."""
+"""Where a value is read later, before another one takes its place."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import stored_names
 from migrator.analysis.syntax.scopes import Scope
 from migrator.analysis.training.loops import is_backward
-from migrator.steps.values import position, stored_names, surely_known
 
 _Block = int  # the identity of a list of statements
 _NONE: _Block = 0
@@ -27,7 +27,7 @@ class _InOrder:
 
     def add(self, node: ast.Name) -> None:
         self.nodes.append(node)
-        self.places.append(position(node))
+        self.places.append(_position(node))
 
     def between(self, first: _Place, last: _Place) -> list[ast.Name]:
         """Those at `first`, and up to `last`."""
@@ -42,12 +42,11 @@ class _Reads:
     has its value from elsewhere is not what it sees.
     """
 
-    all: _InOrder
     below: dict[_Block, _InOrder]
     givers: dict[_Block, list[ast.stmt]]
 
 
-class Reads:
+class LaterReads:
     """The reads of all names of one file; each name is looked at once."""
 
     def __init__(self, names: Names) -> None:
@@ -55,23 +54,17 @@ class Reads:
         self._of: dict[tuple[str, Scope], _Reads] = {}
         self._given: dict[ast.stmt, set[str]] = {}
 
-    def later(
-        self, name: str, call: ast.stmt, loop: ast.stmt | None, moved: Sequence[ast.stmt]
-    ) -> list[ast.Name]:
-        """Where a value that `moved` statements make is read by others.
-
-        Args:
-            call: what takes their place, in this loop.
-        """
-        scope = self._names.scope_of(call)
+    def later(self, name: str, statement: ast.stmt) -> list[ast.Name]:
+        """Where the value that a name has behind a statement is read by others."""
+        scope = self._names.scope_of(statement)
         reads = self._of.get((name, scope))
         if reads is None:
             reads = self._of[name, scope] = self._sorted(name, scope)
-        inside = {id(node) for statement in moved for node in ast.walk(statement)}
-        found = [*self._ahead(name, reads, call, loop, moved), *self._behind(reads, call, moved)]
+        inside = {id(node) for node in ast.walk(statement)}
+        found = [*self._ahead(name, reads, statement), *self._behind(reads, statement)]
         return [
             use for use in found
-            if id(use) not in inside and not _is_of_other_loop(self._names, use, call)
+            if id(use) not in inside and not _is_of_other_loop(self._names, use, statement)
         ]  # fmt: skip
 
     def backward(self, scope: Scope) -> Set[ast.AST]:
@@ -95,61 +88,52 @@ class Reads:
                     if name not in self._gives(statement):
                         break
                     found.setdefault(id(block), {})[statement] = None
-        givers = {block: sorted(given, key=position) for block, given in found.items()}
-        reads = _Reads(_InOrder(), {}, givers)
-        for use in sorted([*names.uses(name, scope), *_added_to(names, name)], key=position):
-            reads.all.add(use)
+        givers = {block: sorted(given, key=_position) for block, given in found.items()}
+        reads = _Reads({}, givers)
+        for use in sorted([*names.uses(name, scope), *_added_to(names, name)], key=_position):
             reads.below.setdefault(self._given_in(use, givers), _InOrder()).add(use)
         return reads
 
     def _given_in(self, use: ast.Name, givers: dict[_Block, list[ast.stmt]]) -> _Block:
         for block, statement in self._around(use):
             first = givers.get(id(block), [statement])[0]
-            if position(first) < position(statement):
+            if _position(first) < _position(statement):
                 return id(block)
         return _NONE
 
-    def _ahead(
-        self, name: str, reads: _Reads, call: ast.stmt, loop: ast.stmt | None,
-        moved: Sequence[ast.stmt],
-    ) -> list[ast.Name]:  # fmt: skip
-        """Reads in the next round, in front of the call."""
+    def _ahead(self, name: str, reads: _Reads, statement: ast.stmt) -> list[ast.Name]:
+        """Reads in the next iteration, in front of the statement."""
+        loop = _loop_around(self._names, statement)
         if loop is None or (isinstance(loop, ast.For) and name in stored_names([loop.target])):
             return []
-        first = position(call)
+        first = _position(statement)
         outside = [_NONE, *(id(block) for block, _ in self._around(loop))]
-        found = {
-            use: None
+        return [
+            use
             for block in outside if block in reads.below
-            for use in reads.below[block].between(position(loop), first)
-        }  # fmt: skip
-        found |= dict.fromkeys(reads.all.between(min(map(position, moved)), first))
-        known = {
-            use: surely_known(self._names, self._names.statement(use) or call, moved, loop)
-            for use in found
+            for use in reads.below[block].between(_position(loop), first)
             if loop in self._names.ancestors(use)
-        }
-        return [use for use, given in known.items() if name not in given]
+        ]  # fmt: skip
 
-    def _behind(self, reads: _Reads, call: ast.stmt, moved: Sequence[ast.stmt]) -> list[ast.Name]:
-        """Reads behind the call, up to where the name has another value whatever happens."""
-        last = max(map(_end, moved))
-        around = list(self._around(call))
+    def _behind(self, reads: _Reads, statement: ast.stmt) -> list[ast.Name]:
+        """Reads behind the statement, up to where the name surely has another value."""
+        last = _end(statement)
+        around = list(self._around(statement))
         end = min((_end(s) for s in self._next_givers(reads, around, last)), default=(1 << 60, 0))
-        first = (call.lineno, call.col_offset + 1)
-        found = dict.fromkeys(reads.all.between(first, (last[0] + 1, -1)))
+        first = (statement.lineno, statement.col_offset + 1)
+        found: dict[ast.Name, None] = {}
         for block in (_NONE, *(id(block) for block, _ in around)):
             if block in reads.below:
                 found |= dict.fromkeys(reads.below[block].between(first, end))
-        return sorted((use for use in found if position(use) <= end), key=position)
+        return sorted((use for use in found if _position(use) <= end), key=_position)
 
     def _next_givers(
         self, reads: _Reads, around: Sequence[tuple[list[ast.stmt], ast.stmt]], last: _Place
     ) -> Iterator[ast.stmt]:
-        """In each block around a call, what gives the name a value next, if that is reached."""
+        """In each block around a statement, what gives the name a value next, if reached."""
         for block, at in around:
             givers = reads.givers.get(id(block), [])
-            number = bisect_right(givers, last, key=position)
+            number = bisect_right(givers, last, key=_position)
             for giver in givers[number : number + 1]:
                 between = block[block.index(at) + 1 : block.index(giver) + 1]
                 if not any(isinstance(n, ast.Break | ast.Continue)
@@ -192,6 +176,10 @@ class Reads:
         return {name for statement in block for name in self._gives(statement)}
 
 
+def _position(node: ast.expr | ast.stmt) -> _Place:
+    return node.lineno, node.col_offset
+
+
 def _end(node: ast.stmt) -> _Place:
     return node.end_lineno or node.lineno, node.end_col_offset or 0
 
@@ -203,12 +191,22 @@ def _added_to(names: Names, name: str) -> list[ast.Name]:
             and isinstance(n.ctx, ast.Store)]  # fmt: skip
 
 
-def _is_of_other_loop(names: Names, use: ast.Name, call: ast.stmt) -> bool:
-    """True in a loop over the name itself, which gives it a value in each of its rounds."""
+def _is_of_other_loop(names: Names, use: ast.Name, statement: ast.stmt) -> bool:
+    """True in a loop over the name itself, which gives it a value in each of its iterations."""
     at: ast.AST = use
     for above in names.ancestors(use):
         if isinstance(above, ast.For) and at in above.body:
-            if use.id in stored_names([above.target]) and above not in names.ancestors(call):
+            if use.id in stored_names([above.target]) and above not in names.ancestors(statement):
                 return True
         at = above
     return False
+
+
+def _loop_around(names: Names, at: ast.AST) -> ast.stmt | None:
+    """The innermost loop of the same function around a statement."""
+    for above in names.ancestors(at):
+        if isinstance(above, ast.For | ast.While):
+            return above
+        if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return None
+    return None

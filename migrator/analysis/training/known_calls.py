@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import re
-
 PURE = frozenset({
     "len", "range", "enumerate", "zip", "list", "tuple", "sum", "reversed", "min", "max",
     "isinstance", "getattr", "hasattr", "abs", "dict", "super", "round", "sorted", "set", "slice",
     "filter", "map", "any", "all", "ord", "chr", "divmod", "issubclass", "callable", "frozenset",
 })  # fmt: skip
-# Methods of tensors, and of what takes part in a step, that do nothing else.
+# Methods of tensors, and of what takes part in training, that do nothing else.
 METHODS = frozenset({
     "to", "cuda", "float", "half", "bfloat16", "double", "long", "int", "short", "bool", "detach",
     "clone", "contiguous", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose",
@@ -34,17 +31,5 @@ METHODS = frozenset({
     "index_fill_", "index_copy_", "index_add_",
 })  # fmt: skip
 CHANGING = frozenset({"append", "extend", "insert", "setdefault", "update", "pop"})
-# What makes no graph of what it is given: moves and shapes of data.
-DATA = frozenset({
-    "to", "cuda", "float", "half", "bfloat16", "double", "long", "view", "reshape", "squeeze",
-    "unsqueeze", "transpose", "permute", "t", "contiguous", "size", "flatten", "type", "detach",
-    "clone", "requires_grad_", "pop", "get", "fill_", "int", "bool", "numpy", "cpu", "items",
-    "values", "keys",
-})  # fmt: skip
-CREATION = re.compile(
-    r"torch\.(?:tensor|as_tensor|from_numpy|zeros|ones|full|empty|eye|arange|linspace|stack|cat"
-    r"|rand\w*|normal|bernoulli|multinomial|(?:zeros|ones|full|empty|rand|randn|randint)_like)\Z"
-)
-COMPUTED = (ast.Constant, ast.BinOp, ast.Compare, ast.BoolOp)
 DRAWS = ("torch.rand", "torch.normal", "torch.bernoulli", "torch.multinomial", "numpy.random.",
           "random.")  # fmt: skip
