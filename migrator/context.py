@@ -273,6 +273,10 @@ class Context:
         """The iterations in which this file trains."""
         return Iterations(self.hot)
 
+    def is_of_step(self, node: ast.AST) -> bool:
+        """Whether the target records what an iteration does around a node, up to its step."""
+        return self.words.records and self.iterations.hold(node)
+
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:
         """How each model that moves to the device is divided; None if unknown."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +80,6 @@ for epoch in range(5):
     loss.backward()
     optimizer.step()
 """
-
-
-def test_lines_that_move_are_told_from_new_ones(tmp_path: Path, opened: Any) -> None:
-    """They stand beside nothing, and what changed in them is marked against where they were."""
-    write_tree(tmp_path, {"a.py": STEP})
-    cli("a.py", *TO, "--report", "r.html", "-q", cwd=tmp_path)
-    page = opened(tmp_path / "r.html")
-    texts = page.locator(".gone.moved").all_inner_texts()
-    assert texts == ["for epoch in range(5):", "    inputs, targets = x.cuda(), y.cuda()"]
-    came = page.locator(".come.moved")
-    assert came.all_inner_texts() == [
-        "for epoch in range(5):", '    inputs, targets = x.to("jax"), y.to("jax")',
-    ]  # fmt: skip
-    assert came.nth(0).locator(".word").count() == 0 < came.nth(1).locator(".word").count()
-    row = page.locator("tr", has=page.locator(".come", has_text="def step("))
-    assert row.locator(".gone").count() == 0
-    old, new = re.findall(
-        r"Moved: lines (\d+–\d+), now lines (\d+–\d+)\.", page.locator("#changes").inner_text()
-    )[0]
-    assert f"Moved: lines {new}, before lines {old}." in page.locator("#changes").inner_text()
 
 
 def test_the_overview_says_what_the_target_and_the_runtime_are(tmp_path: Path, opened: Any) -> None:

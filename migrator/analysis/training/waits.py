@@ -1,0 +1,67 @@
+"""Waiting: code that needs the value of a tensor, so that Python waits for the device."""
+
+from __future__ import annotations
+
+import ast
+
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.training.hot import Hot
+
+_READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
+
+
+def prints_tensor(hot: Hot, call: ast.Call) -> bool:
+    """Whether `print(…)` gets the value of a tensor, maybe in an f-string."""
+    texts = [a for a in call.args if isinstance(a, ast.JoinedStr)]
+    values = [v.value for t in texts for v in t.values if isinstance(v, ast.FormattedValue)]
+    return any(map(hot.is_tensor, [*call.args, *values]))
+
+
+def is_asked(names: Names, node: ast.AST) -> bool:
+    """Whether a branch tests a value, and so is what waits."""
+    below = node
+    for above in names.ancestors(node):
+        if getattr(above, "test", None) is below:
+            return True
+        if isinstance(above, ast.stmt):
+            break
+        below = above
+    return False
+
+
+def asks(hot: Hot, test: ast.expr) -> bool:
+    """Whether a condition is the value of a tensor."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values) if any(_is_of_half(hot, v) for v in values):
+            return False  # `x.dtype == torch.float16 and torch.isinf(x).any()`
+        case ast.BoolOp(values=values):
+            return any(asks(hot, value) for value in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return asks(hot, operand)
+        case ast.Compare(left=left, comparators=others, ops=ops):
+            if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
+                return False
+            return any(hot.is_tensor(v) or _is_read(hot, v) for v in (left, *others))
+        case ast.Call():
+            return hot.is_tensor(test) or _is_read(hot, test)
+    return False
+
+
+def _is_of_half(hot: Hot, node: ast.expr) -> bool:
+    match node:
+        case ast.Compare(comparators=[ast.expr() as dtype]):
+            return hot.names.qualified(dtype) in ("torch.float16", "torch.half")
+    return False
+
+
+def _is_read(hot: Hot, node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="item", value=owner)):
+            return hot.is_tensor(owner)
+        case ast.Call(func=ast.Name(id="bool" | "float" | "int"), args=[value]):
+            return hot.is_tensor(value)
+        case ast.Call(func=function) if hot.names.qualified(function) in _READS:
+            first = argument(node, 0, "input")
+            return first is not None and hot.may_be_tensor(first)
+    return False

@@ -1,0 +1,183 @@
+"""Advice on training steps: what divides the program of a step."""
+
+import ast
+
+from migrator.analysis.training.loops import READING_METHODS, is_optimizer_step
+from migrator.analysis.training.passes import reads_in_passes
+from migrator.analysis.training.waits import asks, is_asked, prints_tensor
+from migrator.construct import Construct
+from migrator.diagnostics import Safety
+from migrator.rule import Context, Decision, Example, Rule, advice
+
+STEP = Rule(
+    code="TRN005",
+    name="divided-step",
+    summary="a value that is read in the middle of a training step divides its program in two",
+    safety=Safety.DISPLAY_ONLY,
+    why="""torchax and torch_xla record the operations of a step, and compute them as one program:
+forward pass, loss, backward pass, clipping, and the optimizer's step. A value that Python reads
+before the step is over (`.item()`, `.cpu()`, `float()`, `print`, `if loss > 5:`) is computed at
+once, so the step becomes two programs, and more is kept in memory between them. After
+`optimizer.step()` a read divides nothing, and gets no advice. So read losses and scores there; a
+condition becomes `torch.where`, or is checked every N iterations. Models from other files that
+read values in their forward pass are named here, too: docs/compiled-steps.md.""",
+    examples=(
+        Example(
+            """
+            import torch
+
+            model = Net().cuda()
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            total = 0.0
+            for x, y in batches:
+                opt.zero_grad()
+                loss = loss_fn(model(x), y)
+                total += loss.item()
+                loss.backward()
+                opt.step()
+            """,
+            after="""
+            import torch
+
+            model = Net().to("{device}")
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            total = 0.0
+            for x, y in batches:
+                opt.zero_grad()
+                loss = loss_fn(model(x), y)
+                total += loss.item()
+                loss.backward()
+                opt.step()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+
+                model = Net().to("{device}")
+                opt = torch.optim.SGD(model.parameters(), lr=0.1)
+                total = 0.0
+                for x, y in batches:
+                    opt.zero_grad()
+                    loss = loss_fn(model(x), y)
+                    total += loss.item()
+                    loss.backward()
+                    opt.step()
+                    torch_xla.sync()
+                """
+            },
+        ),
+        Example(
+            """
+            import torch
+
+            model = Net().cuda()
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            total = 0.0
+            for x, y in batches:
+                opt.zero_grad()
+                loss = loss_fn(model(x), y)
+                loss.backward()
+                opt.step()
+                total += loss.item()
+            """,
+            after="""
+            import torch
+
+            model = Net().to("{device}")
+            opt = torch.optim.SGD(model.parameters(), lr=0.1)
+            total = 0.0
+            for x, y in batches:
+                opt.zero_grad()
+                loss = loss_fn(model(x), y)
+                loss.backward()
+                opt.step()
+                total += loss.item()
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+
+                model = Net().to("{device}")
+                opt = torch.optim.SGD(model.parameters(), lr=0.1)
+                total = 0.0
+                for x, y in batches:
+                    opt.zero_grad()
+                    loss = loss_fn(model(x), y)
+                    loss.backward()
+                    opt.step()
+                    torch_xla.sync()
+                    total += loss.item()
+                """
+            },
+        ),
+    ),
+    references=("https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html",),
+)
+
+_IN_TWO = (
+    "needs a value between the forward pass and the optimizer's step, which divides the step into "
+    "two programs: "
+)
+_DIVIDES = advice(_IN_TWO + "read it after the step, or compute with the tensor")
+_DECIDES = advice(_IN_TWO + "use torch.where, or check every N iterations")
+
+
+@STEP.on("advice", "item()", "cpu()", "numpy()", "tolist()", "float()", "int()", "bool()",
+         "print()")  # fmt: skip
+def read_in_step(ctx: Context, found: Construct) -> Decision | None:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if not _reads_tensor(ctx, call) or ctx.hot.in_pass(call) or is_asked(ctx.names, call):
+        return None
+    return _DIVIDES if _divides(ctx, call) else None
+
+
+def _reads_tensor(ctx: Context, call: ast.Call) -> bool:
+    match call:
+        case ast.Call(func=ast.Attribute(attr=method, value=owner), args=[], keywords=[]):
+            return method in READING_METHODS and ctx.hot.is_tensor(owner)
+        case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
+            return ctx.hot.is_tensor(value)
+        case ast.Call(func=ast.Name(id="print")):
+            return prints_tensor(ctx.hot, call)
+    return False
+
+
+@STEP.on("advice", "If", "IfExp", "While", "Assert")
+def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
+    node = found.node
+    assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
+    if not asks(ctx.hot, node.test) or ctx.hot.in_pass(node):
+        return None
+    return _DECIDES if _divides(ctx, node.test) else None
+
+
+def _divides(ctx: Context, node: ast.expr) -> bool:
+    if not ctx.words.records:
+        return False
+    return ctx.iterations.are_divided_by(node, only_steps_end=not ctx.words.holds_steps)
+
+
+@STEP.on("advice", "step()")
+def model_that_reads(ctx: Context, found: Construct) -> Decision | None:
+    """Once in a file: at its first step."""
+    call = found.node
+    if not ctx.words.records or call is not _first_step(ctx):
+        return None
+    lines = reads_in_passes(ctx.computation)
+    if not lines:
+        return None
+    return advice(
+        f"the step is divided by a value that a forward pass reads ({', '.join(lines)}): "
+        "compute with the tensor there"
+    )
+
+
+def _first_step(ctx: Context) -> ast.Call | None:
+    for function in ctx.names.by_attribute.get("step", ()):
+        call = ctx.names.call_of(function)
+        if call is not None and is_optimizer_step(ctx.names, ctx.flow, call):
+            return call
+    return None
