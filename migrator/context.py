@@ -25,6 +25,7 @@ from migrator.analysis.values.effects import Effects
 from migrator.analysis.values.evidence import Evidence
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.statement_order import StatementOrder
 from migrator.construct import Construct
 from migrator.decision import Decision, Obstacle, Report, Rewrite
 from migrator.diagnostics import SourceMap
@@ -257,6 +258,11 @@ class Context:
         """The side effects of expressions."""
         known = {c.node for c in self.constructs if c.kind == "method" and c.key == "get_device"}
         return Effects(self.names, self.flow, self.project, known)
+
+    @cached_property
+    def order(self) -> StatementOrder:
+        """Which statements may change places."""
+        return StatementOrder(self.names, self.effects, self.evidence.is_tensor)
 
     @cached_property
     def evidence(self) -> Evidence:

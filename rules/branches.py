@@ -60,6 +60,10 @@ it can't be compiled as a whole. If the branch replaces a mask that hides nothin
     ),
 )
 
+_ADVICE = (
+    "waits for the device to read a value, so the model can't be compiled as a whole: use "
+    "torch.where"
+)
 _ALIKE = ("torch.zeros_like", "torch.ones_like")
 
 
@@ -76,15 +80,21 @@ def branch(ctx: Context, found: Construct) -> Decision:
             like = value.args[0]
             same = isinstance(like, ast.Name) and like.id == name and not value.keywords
             if same and isinstance(test, ast.Call) and _is_mask(ctx, node, name):
+                if not _may_be_a_copy(ctx, node, like):
+                    return Keep("right, and slow", advice=_ADVICE)
                 spelled, requires = ctx.module("torch")
                 chosen = f"{spelled}.where({{test}}, {ctx.source.code(value)}, {name})"
                 edit = Replace(value, chosen, {"test": test})
                 return Rewrite([edit, Unwrap(node)], requires)
-    return Keep(
-        "right, and slow",
-        advice="waits for the device to read a value, so the model can't be compiled as a whole: "
-        "use torch.where",
-    )
+    return Keep("right, and slow", advice=_ADVICE)
+
+
+def _may_be_a_copy(ctx: Context, branch: ast.If, mask: ast.expr) -> bool:
+    """Whether nobody can tell a mask from a copy of it, which torch.where always makes."""
+    function, order = ctx.names.function(branch), ctx.order
+    if isinstance(mask, ast.Name) and order.is_alone(mask):
+        return True
+    return function is not None and order.may_swap(order.contents(mask), function.body)
 
 
 def _is_mask(ctx: Context, branch: ast.If, name: str) -> bool:

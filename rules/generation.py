@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.nodes import argument, parameters
 from migrator.analysis.training.last_position import is_returned, last_positions
-from migrator.analysis.training.token_loops import TokenLoop, collecting_loop, token_loop
+from migrator.analysis.training.loops import is_model
+from migrator.analysis.training.token_loops import (
+    CollectingLoop,
+    TokenLoop,
+    collecting_loop,
+    token_loop,
+)
+from migrator.analysis.values.statement_order import StatementOrder
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
@@ -207,6 +214,8 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
     choice = _choice(ctx, loop) if loop.limit is not None or not _counts_places(ctx) else None
     if buffer is None or choice is None or ctx.is_without_device:
         return Keep("right as it stands")
+    if not _keeps_order(ctx, loop, header=True):
+        return Keep(_CHANGED)
     name = _new(ctx, "tokens", "token_buffer")
     tree, text = ctx.names.tree, loop.name
     limit = "{limit}" if loop.limit is not None else ""
@@ -228,6 +237,8 @@ def collected_tokens(ctx: Context, found: Construct) -> Decision:
     around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
     made = collecting_loop(ctx.names, ctx.flow, around)
     assert made is not None and isinstance(found.node, ast.Call)
+    if not _keeps_order(ctx, made, header=False):
+        return Keep(_CHANGED)
     tree, name = ctx.names.tree, _new(ctx, "collected", "collected_tokens")
     dim = argument(found.node, 1, "dim", "axis")
     assert dim is not None
@@ -238,6 +249,45 @@ def collected_tokens(ctx: Context, found: Construct) -> Decision:
         Insert(tree, made.loop, [f"{made.name} = {join}"]),
     ]
     return Rewrite(edits, note=_COLLECTED, works=True)
+
+
+_CHANGED = "the tokens may be changed by another name, before or after they are joined"
+
+
+def _keeps_order(ctx: Context, made: TokenLoop | CollectingLoop, header: bool) -> bool:
+    """Whether the tokens can be read when the loop is over (the text also before its header).
+
+    That the model reads and keeps them only for itself is what --unsafe is for.
+    """
+    loop, text = made.loop, made.joined.value.args[0].elts[0]  # type: ignore[attr-defined]
+    calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call) and is_model(ctx.flow, n.func)]
+    known = {n.id for n in (text, made.token) if isinstance(n, ast.Name)}
+
+    def is_tensor(node: ast.expr) -> bool:
+        return ctx.hot.is_tensor(node) or (isinstance(node, ast.Name) and node.id in known)
+
+    order = StatementOrder(ctx.names, ctx.effects, is_tensor, calls)
+    runs: list[ast.AST] = [s for s in loop.body if s is not made.joined]
+    if isinstance(loop, ast.While):
+        runs.append(loop.test)
+    elif header:
+        runs.append(loop.iter)
+    read = order.contents(text) if header else order.contents(text, made.token)
+    return order.may_swap(read, runs) and not _is_written_after(ctx, loop, made.name)
+
+
+def _is_written_after(ctx: Context, loop: ast.stmt, name: str) -> bool:
+    """Whether the text is changed in place below a loop: after no rounds, that is what was given,
+    and not a copy."""
+    function = ctx.names.function(loop)
+    for use in ctx.names.by_id.get(name, ()):
+        if ctx.names.function(use) is function and use.lineno > (loop.end_lineno or 0):
+            match ctx.parent(use):
+                case ast.Subscript(ctx=ast.Store()) | ast.AugAssign():
+                    return True
+                case ast.Attribute(attr=method) if method.endswith("_"):
+                    return True
+    return False
 
 
 def _counts_places(ctx: Context) -> bool:

@@ -36,11 +36,13 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     devices = argument(call, 0, "devices") if call is not None else None
     named = argument(call, None, "device_type") if call is not None else None
+    if isinstance(devices, ast.List) and not devices.elts:
+        return Keep("forks the CPU's generator")
     if ctx.words.generators and call is not None:
         if named is not None:
             return Keep("names the kind of device")
         return Rewrite([EditCall(call, put={"device_type": ctx.device_string(call)})])
-    if devices is None or (isinstance(devices, ast.List) and not devices.elts):
+    if devices is None:
         return Keep("forks the CPU's generator")
     return Report("forks CUDA's generators; seed again after the block instead")
 

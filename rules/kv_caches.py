@@ -236,7 +236,7 @@ def position(ctx: Context, found: Construct) -> Decision:
     (number,) = told.numbers
     torch, requires = ctx.torch()
     tokens, statement = dotted(found.node.value), ctx.names.statement(found.node)
-    if tokens is None or statement is None:
+    if tokens is None or statement is None or not ctx.order.may_come_first(number, statement):
         return Keep("works as it stands")
     name = free_name(ctx.names.function(found.node) or ctx.names.tree, "start", "position")
     line = f"{name} = {torch}.tensor({ast.unparse(number)}, device={tokens}.device)"

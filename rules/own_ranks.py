@@ -50,6 +50,8 @@ def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
     statement, name = ctx.names.statement(call), word.code.rpartition(".")[2]
     if name in ctx.names.by_attribute:
         return Keep("starts a process for each device")
+    if statement is None or not ctx.order.may_come_first(call, statement):
+        return Report(f"put it on a line of its own, and {word.code} above it")
     count = argument(call, 2, "nprocs")
     known = isinstance(count, ast.Name | ast.Constant)
     given = f"nproc_per_node={ctx.source.code(count)}" if known and count is not None else ""

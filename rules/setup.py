@@ -151,7 +151,8 @@ def flag(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _parser(ctx: Context) -> tuple[str, ast.stmt] | None:
-    """The name of an argparse parser, and the last statement that adds an option to it."""
+    """The name of an argparse parser, and the last statement that adds an option to it before
+    other code may read it."""
     for node in ctx.names.order:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
@@ -159,9 +160,13 @@ def _parser(ctx: Context) -> tuple[str, ast.stmt] | None:
             name = dotted(node.targets[0])
             if name is None or len(node.targets) > 1:
                 continue
-            block = [node, *following(ctx.names, node)]
-            options = [s for s in block if _adds_option(s, name)]
-            return name, options[-1] if options else node
+            last: ast.stmt = node
+            for statement in following(ctx.names, node):
+                if _adds_option(statement, name):
+                    last = statement
+                elif not ctx.order.may_swap(ctx.order.contents(node.targets[0]), statement):
+                    break
+            return name, last
     return None
 
 

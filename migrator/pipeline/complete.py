@@ -94,12 +94,44 @@ def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert |
     if not context.words.device_names or word is None:
         return None
     variable = context.device_variable
-    if not any(e.node not in gone and variable.is_named_in(code(e)) for e in plan.edits):
+    uses = [e for e in plan.edits if e.node not in gone and variable.is_named_in(code(e))]
+    if not uses:
         return None
-    anchor, before = above_first_use(context.names, context.is_own)
-    return Insert(
-        context.names.tree, anchor, ["", f"{variable.new} = {word.code}", ""], before=before
-    )
+    names, lines = context.names, [f"{variable.new} = {word.code}"]
+    anchor, before = above_first_use(names, context.is_own)
+    made = _import_below(context, 0 if anchor is None else anchor.lineno - before)
+    if made is not None:
+        first = min(edit.node.lineno for edit in uses if isinstance(edit.node, _LOCATED))
+        if first > made.lineno and not _calls_own(context, anchor, made):
+            anchor, before = made, False
+        else:
+            lines.insert(0, context.source.code(made))
+    return Insert(names.tree, anchor, ["", *lines, ""], before=before)
+
+
+_LOCATED = (ast.stmt, ast.expr)
+
+
+def _import_below(context: Context, line: int) -> ast.stmt | None:
+    """The import of the framework, if a file has it only further below."""
+    spelled = context.module(context.framework.module)[0].partition(".")[0]
+    bound = context.names.top.bindings.get(spelled, ())
+    found = [b.node for b in bound if b.kind == "import" and isinstance(b.node, ast.stmt)]
+    first = min(found, key=lambda statement: statement.lineno, default=None)
+    return first if first is not None and first.lineno > line else None
+
+
+def _calls_own(context: Context, above: ast.stmt | None, below: ast.stmt) -> bool:
+    """Whether code between two statements may call functions of this file, which use the device."""
+    names, first = context.names, 0 if above is None else above.lineno
+    return any(
+        isinstance(node, ast.Call)
+        and first < node.lineno < below.lineno
+        and names.function(node) is None
+        and any(b.kind in ("def", "class") for n in ast.walk(node) if isinstance(n, ast.Name)
+                for b in names.lookup(n))
+        for node in names.all(ast.Call)
+    )  # fmt: skip
 
 
 def _named(context: Context, edits: Sequence[Edit]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Effort, Range, Safety, shortened
-from migrator.edits import Delete, SetString, code, covered
+from migrator.edits import Delete, SetString, Wrap, code, covered
 from migrator.formats import embedded
 from migrator.frameworks.torch.embedded import next_in_line
 from migrator.pipeline import imports, unserved
@@ -274,6 +274,9 @@ def _lost(context: Context, construct: Construct, rewrite: Rewrite) -> ast.AST |
     holes = [hole for edit in edits for hole in getattr(edit, "holes", {}).values()]
     own.update(node for hole in holes for node in ast.walk(hole))
     dropped = [node for edit in edits for node in covered(edit)]
+    for edit in edits:  # a condition leaves them out, too
+        if isinstance(edit, Wrap) and edit.header.startswith("if "):
+            dropped += (node for statement in edit.statements for node in ast.walk(statement))
     for node in dropped:
         own.update(ast.walk(node.body) if isinstance(node, ast.Lambda) else ())  # runs later
     return context.effects.first(node for node in dropped if node not in own)

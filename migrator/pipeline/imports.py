@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import pairwise
 
@@ -82,15 +83,16 @@ def edits(
         groups: dict[tuple[int, bool], list[str]] = {}
         anchors: dict[int, ast.stmt | None] = {}
         for module in sorted(missing, key=_sort_key):
-            at, above = _sorted_place(names, anchor, before, module, _first_line(ahead))
+            lines = range(_first_line(ahead), _last_line(setup) + 1)
+            at, above = _sorted_place(names, anchor, before, module, lines)
             if ahead is not None and (at is None or at.lineno < _first_line(ahead)):
                 at, above = ahead.anchor, ahead.before
             anchors[id(at)] = at
             groups.setdefault((id(at), above), []).append(statement_for(module))
-        for (key, above), lines in groups.items():
+        for (key, above), added in groups.items():
             if _is_docstring(anchors[key]) or _is_future(anchors[key]):
-                lines.insert(0, "")
-            result.append(Insert(names.tree, anchors[key], lines, before=above))
+                added.insert(0, "")
+            result.append(Insert(names.tree, anchors[key], added, before=above))
     result.extend(unused)
     return result
 
@@ -118,10 +120,15 @@ def _first_line(ahead: Insert | None) -> int:
     return ahead.anchor.lineno + (not ahead.before)
 
 
+def _last_line(setup: Insert | None) -> int:
+    """The last source line above the insertion."""
+    if setup is None:
+        return sys.maxsize
+    return 0 if setup.anchor is None else setup.anchor.lineno - setup.before
+
+
 def _is_below(anchor: ast.stmt | None, setup: Insert) -> bool:
-    if anchor is None:
-        return False
-    return setup.anchor is None or anchor.lineno > setup.anchor.lineno
+    return anchor is not None and anchor.lineno > _last_line(setup)
 
 
 def _is_imported(names: Names, module: str) -> bool:
@@ -166,9 +173,10 @@ def _shares_line(names: Names, statement: ast.stmt) -> bool:
 
 
 def _sorted_place(
-    names: Names, anchor: ast.stmt | None, before: bool, module: str, line: int = 0
+    names: Names, anchor: ast.stmt | None, before: bool, module: str, lines: range
 ) -> tuple[ast.stmt | None, bool]:
-    """The place after the anchor and after imports of the same run that sort before `module`."""
+    """The place after the anchor and after imports of the same run that sort before `module`, if
+    they are on these lines."""
     body = names.tree.body
     if anchor is None or before or anchor not in body:
         return anchor, before
@@ -176,8 +184,10 @@ def _sorted_place(
     for statement in body[body.index(anchor) + 1 :]:
         if _import_name(statement) is None or statement.lineno != (run[-1].end_lineno or 0) + 1:
             break
+        if statement.lineno not in lines or _shares_line(names, statement):
+            break
         run.append(statement)
-    above = [statement for statement in _run_above(body, anchor) if statement.lineno >= line]
+    above = [statement for statement in _run_above(body, anchor) if statement.lineno in lines]
     if isinstance(anchor, ast.Import) and (_import_name(anchor) or "") > _sort_key(module):
         for statement in reversed(above):
             if (_import_name(statement) or "") <= _sort_key(module):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 
 from migrator.analysis import traces
-from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.names import DEFINITIONS, Binding, Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.imported import Imported
 from migrator.analysis.values.kinds import Kind
@@ -31,8 +33,14 @@ _PURE = frozenset({
     *(f"horovod.torch.{name}" for name in ("rank", "local_rank", "size", "local_size")),
     *(f"deepspeed.comm.{name}" for name in ("get_rank", "get_local_rank", "get_world_size")),
 })  # fmt: skip
+# Of these, the ones that take what they are given out of an iterator.
+_TAKING = frozenset({
+    "all", "any", "dict", "enumerate", "frozenset", "list", "map", "max", "min", "set", "sorted",
+    "sum", "tuple", "zip",
+})  # fmt: skip
 _PURE_MODULES = ("math.", "os.path.", "torch.cuda.", "torch.accelerator.", "torch.backends.",
                  "torch.xpu.", *traces.PARTS, "intel_extension_for_pytorch.")  # fmt: skip
+_ITERATORS = frozenset({"iter", "map", "zip", "filter", "enumerate", "reversed", "open"})
 _OF_TEXT = frozenset({
     "format", "join", "lower", "upper", "strip", "lstrip", "rstrip", "split", "replace",
     "startswith", "endswith", "removeprefix", "removesuffix",
@@ -68,13 +76,22 @@ class Effects:
         return all(self.first(_evaluated(node)) is None for node in nodes)
 
     def _acts(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Call):
-            return not self._is_pure(node)
+        match node:
+            case ast.Call():
+                return not self._is_pure(node)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                return any(self.may_run_out(part.iter) for part in node.generators)
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                return name in self._properties
+            case ast.Subscript(value=owner, ctx=ast.Load()):
+                return self._has_method(owner, "__getitem__")
         return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
     def _is_pure(self, call: ast.Call) -> bool:
         """Whether a call itself has no effect; its arguments are checked separately."""
         name = self.names.qualified(call.func)
+        if name in _TAKING:
+            return not any(map(self.may_run_out, call.args))
         if name is not None and (name in _PURE or name.startswith(_PURE_MODULES)):
             return True
         if call.func in self.known or self._steps_once(call):
@@ -83,6 +100,44 @@ class Effects:
             if self._is_pure_method(call.func):
                 return True
         return self._only_answers(call)
+
+    def may_run_out(self, source: ast.expr) -> bool:
+        """Whether going through a value may change it, because it may be an iterator: a variable
+        that holds what a call returned, other than that of a known type."""
+        match source:
+            case ast.Starred(value=inner):
+                return self.may_run_out(inner)
+            case ast.Name() if self.names.qualified(source) is None:
+                return any(self._binds_iterator(bound) for bound in self.names.lookup(source))
+        return False
+
+    def _binds_iterator(self, bound: Binding) -> bool:
+        match bound.value:
+            case ast.GeneratorExp():
+                return bound.kind == "assign"
+            case ast.Call(func=func):
+                name = self.names.qualified(func)
+                one = name in _ITERATORS or isinstance(self.flow.definition(func), DEFINITIONS)
+                return bound.kind in ("assign", "with") and one
+        return False
+
+    @cached_property
+    def _properties(self) -> set[str]:
+        """Properties of the file's classes that do more than compute a value by themselves."""
+        made = [
+            method
+            for method in self.names.all(ast.FunctionDef)
+            if any((dotted(d) or "").endswith("property") for d in method.decorator_list)
+        ]
+        self._properties = {method.name for method in made}
+        return {method.name for method in made if not self._is_quiet_inside(method)}
+
+    def _has_method(self, owner: ast.expr, name: str) -> bool:
+        """Whether it is an object of a class of this file with such a method."""
+        bound = self.names.lookup(owner) if isinstance(owner, ast.Name) else []
+        made = self.flow.made(bound) if bound else []
+        return any(isinstance(c, ast.ClassDef) and name in self.names.scopes[c].bindings
+                   for c in made)  # fmt: skip
 
     def _is_pure_method(self, method: ast.Attribute) -> bool:
         owner, kind = method.value, self.flow.kind(method.value)
@@ -131,8 +186,12 @@ class Effects:
                 there = Effects(facts.names, facts.flow, project, (), self.depth)
         if not isinstance(function, ast.FunctionDef) or self.depth > _DEPTH:
             return False
-        inner = Effects(there.names, there.flow, there.project, there.known, self.depth + 1)
-        return not function.decorator_list and all(map(inner._is_quiet, function.body))
+        return not function.decorator_list and there._is_quiet_inside(function)
+
+    def _is_quiet_inside(self, function: ast.FunctionDef) -> bool:
+        inner = Effects(self.names, self.flow, self.project, self.known, self.depth + 1)
+        inner._properties = self._properties
+        return self.depth <= _DEPTH and all(map(inner._is_quiet, function.body))
 
     def _is_quiet(self, statement: ast.stmt) -> bool:
         """Whether a statement of a function has no effect outside of it."""

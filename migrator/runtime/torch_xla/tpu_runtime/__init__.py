@@ -176,7 +176,6 @@ __all__ = [
 
 # The order of installation.
 _CONCERNS = (
-    logs,
     tensors,
     tensor_types,
     sparse_tensors,
@@ -213,6 +212,7 @@ _CONCERNS = (
     shared_elements,
 )
 _is_set_up = False
+logs.keep_own()
 
 
 def setup(

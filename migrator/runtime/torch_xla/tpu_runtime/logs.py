@@ -1,14 +1,15 @@
 """Keep the script's own logging configuration.
 
 torch_xla 2.9 calls ``logging.basicConfig()`` at import. The script's own call then does
-nothing, and everything that it logs below a warning is lost.
+nothing, and everything that it logs below a warning is lost. It may stand between its imports,
+above ``setup()``.
 """
 
 import logging
 import sys
 
 
-def install() -> None:
+def keep_own() -> None:
     """Remove the handler of a bare ``basicConfig()``; warnings still reach standard error."""
     root = logging.getLogger()
     for handler in root.handlers[:]:

@@ -269,6 +269,8 @@ def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
     if data is None or reduce is None:
         return Report("the source doesn't show its arguments")
+    if not ctx.order.may_swap(data, reduce):
+        return Report("what it is given and its function act on each other: name one of them above")
     function = "{reduce}" if dotted(reduce) else "({reduce})"
     return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
 

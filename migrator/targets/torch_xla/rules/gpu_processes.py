@@ -28,8 +28,11 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     requires = [*of_spawn, *of_devices]
     if not any(c.key == GROUP for c in ctx.constructs):
         name, of_group = of_torch(ctx.names, GROUP)
+        statement = ctx.names.statement(call)
+        if statement is None or not ctx.order.may_come_first(call, statement):
+            return Report(f"put it on a line of its own, and {name} above it")
         line = f"{name}({ctx.quoted('nccl')})"
-        edits.append(Insert(ctx.names.tree, ctx.names.statement(call), [line], before=True))
+        edits.append(Insert(ctx.names.tree, statement, [line], before=True))
         requires += of_group
     return Rewrite(edits, requires)
 
