@@ -40,7 +40,10 @@ keeps the last position is told that position. The model computes up to twice as
 cache of keys and values saves more.
 
 A loop whose model doesn't read the text, as with a cache, collects its tokens in a list and
-joins them once.""",
+joins them once.
+
+The model must not write to the text, or keep it. Whatever else the loop does must be shown not to
+change the text or the tokens, by any name; otherwise the loop stays.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
@@ -260,7 +263,8 @@ def _keeps_order(ctx: Context, made: TokenLoop | CollectingLoop, header: bool) -
     That the model reads and keeps them only for itself is what --unsafe is for.
     """
     loop, text = made.loop, made.joined.value.args[0].elts[0]  # type: ignore[attr-defined]
-    calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call) and is_model(ctx.flow, n.func)]
+    around = ctx.names.function(loop) or ctx.names.tree
+    calls = [n for n in ast.walk(around) if isinstance(n, ast.Call) and is_model(ctx.flow, n.func)]
     known = {n.id for n in (text, made.token) if isinstance(n, ast.Name)}
 
     def is_tensor(node: ast.expr) -> bool:

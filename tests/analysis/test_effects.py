@@ -105,3 +105,49 @@ def make(options, **kwargs):
 """
     assert 'torch.amp.GradScaler("cpu", enabled=False)' in migrated(source.format("kwargs"))
     assert 'options.get("fp16", False)' in migrated(source.format("options"))
+
+
+ITERATORS = """
+import torch
+numbers = iter([0, 1])
+lines = open("gpus")
+def walk():
+    yield 0
+steps = walk()
+class Things:
+    @property
+    def gpu(self):
+        self.asked = True
+        return 0
+    @property
+    def plain(self):
+        return self._plain
+    def __getitem__(self, key):
+        return self.queue.pop()
+things = Things()
+held = [0, 1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("index", "acts"),
+    [
+        ("min(numbers)", True),
+        ("list(steps)[0]", True),
+        ("[int(line) for line in lines][0]", True),
+        ("things.gpu", True),
+        ("things[0]", True),
+        ("things.plain", False),
+        ("max(held)", False),
+        ("[int(number) for number in held][0]", False),
+        ("list(range(3))[0]", False),
+    ],
+)
+def test_an_iterator_that_is_read_and_a_property_that_acts_stay(index: str, acts: bool) -> None:
+    assert (index in migrated(f"{ITERATORS}torch.cuda.set_device({index})\n")) is acts
+
+
+def test_what_a_new_condition_would_leave_out_stays() -> None:
+    source = "import torch\nfrom mine import pick\ntorch.cuda.set_device({})\n"
+    assert migrated(source.format("pick()"), "torch_tpu") == source.format("pick()")
+    assert "if torch.cuda.is_available():" in migrated(source.format("1"), "torch_tpu")

@@ -86,3 +86,36 @@ def test_a_second_run_still_asks_for_the_companion() -> None:
     once = run(SCRIPT, entry=None)
     touched = once.source + b"y = x.cuda()\n"
     assert run(touched, entry=None).companions == {"tpu_runtime"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("second", ["import numpy, torch; act()", "import a\nimport torch; act()"])
+def test_the_runtime_is_imported_above_the_set_up(second: str, target: str) -> None:
+    source = f"import torch\n{second}\nimport tqdm\nx = torch.ones(2).cuda()\n"
+    text = migrated(source, target, entry=True)
+    assert text.index("import tpu_runtime") < text.index("tpu_runtime.setup()")
+
+
+def test_the_device_is_chosen_below_the_import_of_torch() -> None:
+    below = "from helper import start\nstart()\nimport torch\n\ndef f(x):\n    return x.cuda()\n"
+    text = migrated(below, "torch_tpu")
+    assert text.index("start()") < text.index("import torch") < text.index("device = torch.")
+    guarded = "if True:\n    import torch\n\n    x = torch.ones(2).cuda()\n"
+    assert "    device = torch.accelerator" in migrated(guarded, "torch_tpu")
+    calls = "def f(x):\n    return x.cuda()\n\n\nf(3)\nimport torch\n"
+    text = migrated(calls, "torch_tpu")
+    assert text.index("import torch") < text.index("device = torch.") < text.index("f(3)")
+
+
+def test_the_flag_is_added_before_a_parser_may_read() -> None:
+    source = """\
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr")
+args = parser.parse_args()
+parser.add_argument("--late")
+x = torch.ones(2).cuda()
+"""
+    text = migrated(source, entry=True, portable=True)
+    assert text.index("--lr") < text.index("--use-tpu") < text.index("parse_args")

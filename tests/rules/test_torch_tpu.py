@@ -182,7 +182,18 @@ def test_a_question_that_only_gpus_are_behind_stays() -> None:
 def test_a_seed_beside_torchs_own_stays() -> None:
     both = "import torch\ntorch.manual_seed(3)\ntorch.cuda.manual_seed_all(3)\n"
     assert tpu(both) == both
-    assert "torch.manual_seed(4)" in tpu("import torch\ntorch.cuda.manual_seed_all(4)\n")
+    seeded = both.replace("torch.cuda", "np.random.seed(3)\ntorch.cuda")
+    far = f"import numpy as np\n{seeded}"
+    assert tpu(far) == far
+
+
+@pytest.mark.parametrize("between", ["", "torch.manual_seed(4)\n",
+                                     "torch.manual_seed(3)\nx = torch.rand(3)\n",
+                                     "torch.manual_seed(3)\ntrain()\n"])  # fmt: skip
+def test_a_seed_of_the_device_leaves_the_generator_of_the_cpu(between: str) -> None:
+    text = tpu(f"import torch\n{between}torch.cuda.manual_seed_all(3)\n")
+    seeded = "with torch.random.fork_rng(devices=[]):\n    torch.manual_seed(3)\n"
+    assert text == f"import torch\n{between}{seeded}"
 
 
 def test_generators_streams_and_events_are_of_any_accelerator() -> None:
