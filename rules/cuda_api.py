@@ -6,11 +6,12 @@ from migrator.analysis.devices.current import Role, roles
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap, Wrap
+from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME, Word
+from migrator.targets import MIRRORED, RUNTIME
 
 from .on_gpu import HOUSEKEEPING, behind_question, question_above
+from .seeds import is_seeded, seeded
 
 FAMILY = Family("CUD", "torch.cuda", 40)
 
@@ -221,45 +222,6 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     return counterpart(ctx, node, "current_device")
 
 
-def is_seeded(ctx: Context, call: ast.Call) -> bool:
-    """Whether torch.manual_seed, which also seeds a TPU, is called with the same number, and
-    nothing draws between the two."""
-    if not ctx.words.device_names or not ctx.is_statement(call):
-        return False
-    seed, at = [ast.unparse(a) for a in call.args], ctx.names.statement(call)
-    while at is not None:
-        block = ctx.names.block(at)
-        for number, other in enumerate(block):
-            if _seeds_all(ctx, other, seed):
-                first, last = sorted((number, block.index(at)))
-                return ctx.order.may_swap(ctx.order.draws(call), block[first + 1 : last])
-        above = ctx.parent(at)
-        alone = isinstance(above, ast.If) and above.body == [at] and not above.orelse
-        at = above if alone and isinstance(above, ast.If) else None
-    return False
-
-
-def _seeds_all(ctx: Context, statement: ast.stmt, seed: list[str]) -> bool:
-    match statement:
-        case ast.Expr(value=ast.Call(func=func, args=args)):
-            name = ctx.names.qualified(func)
-            return name == "torch.manual_seed" and [ast.unparse(a) for a in args] == seed
-    return False
-
-
-def _seeded(ctx: Context, node: ast.expr, renamed: Word) -> Decision:
-    """The function that seeds every device; the CPU's generator stays as it is."""
-    call, statement = ctx.names.call_of(node), ctx.names.statement(node)
-    if call is None or statement is None or not ctx.is_statement(call):
-        return Report(f"seeds the GPU only; {renamed.code} seeds the CPU, too")
-    header = f"with {renamed.code.rpartition('.')[0]}.random.fork_rng(devices=[]):"
-    edits: list[Edit] = [
-        Replace(node, renamed.code),
-        Wrap(statement, [statement], header),
-    ]
-    return Rewrite(edits, renamed.requires, note="the CPU's generator stays as it is")
-
-
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
     """The target's spelling of a function that torch.cuda calls `name`."""
     call = ctx.names.call_of(node)
@@ -267,7 +229,7 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
         return Keep("torch.manual_seed, beside it, seeds every device")
     renamed = ctx.words.renames.get(f"torch.cuda.{name}")
     if renamed is not None and name.startswith("manual_seed"):
-        return _seeded(ctx, node, renamed)
+        return seeded(ctx, node, renamed)
     if renamed is not None:
         asked = question_above(ctx, node, name)
         return Rewrite([Replace(node, renamed.code), *asked], renamed.requires)
