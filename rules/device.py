@@ -1,6 +1,7 @@
 """Device selection: strings, `torch.device`, availability, indices."""
 
 import ast
+from collections.abc import Sequence
 
 from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import (
@@ -15,7 +16,9 @@ from migrator.analysis.devices.device_strings import not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.devices.ladders import question
 from migrator.analysis.devices.own_moves import own_move
+from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.nodes import argument, dotted
+from migrator.analysis.training.storages import is_tag
 from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -280,6 +283,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
     whole = whole_string(ctx.names, node)
+    if any(is_tag(ProgramFile(ctx.names, ctx.flow, ctx.project), o) for o in _others(ctx, whole)):
+        return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:
         return Report(f"this string {reason}; if it names a device, write {ctx.words.device!r}")
@@ -311,6 +316,16 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])
+
+
+def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:
+    """What a name is compared with, also by its first letters."""
+    match ctx.parent(name):
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.Call(func=ast.Attribute(attr="startswith", value=other)):
+            return [other]
+    return ()
 
 
 def _takes_device(ctx: Context, name: ast.expr) -> bool:

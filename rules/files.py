@@ -8,6 +8,7 @@ from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.scripts import is_script
 from migrator.analysis.training.checkpoints import is_only_state
 from migrator.analysis.training.cpu_locations import is_always_cpu
+from migrator.analysis.training.storages import placing
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -208,8 +209,9 @@ def load(ctx: Context, found: Construct) -> Decision:
         return _loaded(ctx, node)
     if location is not None and is_always_cpu(_here(ctx), location):
         return Keep("loads to the CPU")
+    functions = [*placing(_here(ctx), location)] if location is not None else []
     if ctx.words.device_names and location is not None:
-        if not isinstance(location, ast.Lambda | ast.Dict):
+        if not functions and not isinstance(location, ast.Dict):
             return _to_chosen(ctx, location)
     if only_state(ctx, call):
         if location is not None and are_places_by_name(ctx.names, location):
@@ -224,6 +226,8 @@ def load(ctx: Context, found: Construct) -> Decision:
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and places_of_load(ctx.names, location) is not None:
         return _loaded(ctx, node, Replace(location, ctx.device_string(location)))
+    if functions and ctx.words.device_names:
+        return Keep("loads to where the program's own function says")
     return _loaded(ctx, node)
 
 

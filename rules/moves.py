@@ -4,8 +4,10 @@ import ast
 
 from migrator.analysis.devices.choices import method_caller
 from migrator.analysis.devices.own_moves import does_as_torch
+from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.loops import is_model
+from migrator.analysis.training.storages import is_storage
 from migrator.analysis.values.kinds import CUDA_STRING, Kind
 from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES
 from migrator.codes import Family
@@ -158,7 +160,7 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         return Report(
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
-    if _is_storage(ctx, node.value):
+    if is_storage(ProgramFile(ctx.names, ctx.flow, ctx.project), node.value):
         return Report(
             "moves a storage, which has no device there; load to the CPU and move tensors"
         )
@@ -205,19 +207,6 @@ def _takes(ctx: Context, call: ast.Call) -> bool:
     device = argument(call, 0, "device")
     text = device.value if isinstance(device, ast.Constant) else None
     return not isinstance(text, str) or CUDA_STRING.match(text) is not None
-
-
-def _is_storage(ctx: Context, receiver: ast.expr) -> bool:
-    """`torch.Storage(n).cuda()`, or the first parameter of `lambda storage, location: …`."""
-    if isinstance(receiver, ast.Call):
-        made = ctx.names.qualified(receiver.func) or ""
-        return made.startswith("torch.") and made.endswith("Storage")
-    if not isinstance(receiver, ast.Name):
-        return False
-    owner = ctx.names.scope_of(receiver).node
-    if not isinstance(owner, ast.Lambda) or len(owner.args.args) != 2:
-        return False
-    return owner.args.args[0].arg == receiver.id
 
 
 def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, cli, read_tree, run, write_tree
+from helpers import TARGETS, cli, constructs, read_tree, reported_codes, run, write_tree
+
+from migrator.diagnostics import Outcome
 
 CPU = 'torch.load(path, map_location="cpu")'
 TO_THE_CPU = {
@@ -234,3 +237,139 @@ def test_what_programs_in_a_folder_beside_do_counts(tmp_path: Path) -> None:
     found = read_tree(root)
     assert b"tpu_runtime.load(path, map_location=device)" in found["lib/tables.py"]
     assert b"return tpu_runtime.load(path)\n" in found["lib/state.py"]
+
+
+# ---- functions that place storages -----------------------------------------------------------
+
+# A storage has no method that moves it to a TPU: `storage.to(...)` fails as soon as a file is read.
+PLACING = {
+    "a function": """
+        def place(storage, loc):
+            return storage.cuda()
+        LOAD(place)
+    """,
+    "with a condition": """
+        def place(storage, location):
+            if location.startswith("cuda"):
+                return storage.cuda(0)
+            return storage
+        LOAD(place)
+    """,
+    "under other names": """
+        def onto(data, tag):
+            return data.cuda()
+        LOAD(onto)
+    """,
+    "a variable": """
+        place = lambda s, where: s.cuda(0)
+        LOAD(place)
+    """,
+    "a method": """
+        class Reader:
+            def place(self, s, where):
+                return s.cuda(self.gpu)
+            def read(self):
+                return LOAD(self.place)
+    """,
+    "a static method": """
+        class Reader:
+            @staticmethod
+            def place(s, where):
+                return s.cuda(0)
+            def read(self):
+                return LOAD(Reader.place)
+    """,
+    "a partial": """
+        import functools
+        def place(gpu, s, where):
+            return s.cuda(gpu)
+        LOAD(functools.partial(place, 0))
+    """,
+    "a partial by name": """
+        from functools import partial
+        def place(s, where, gpu):
+            return s.cuda(gpu)
+        onto_gpu = partial(place, gpu=0)
+        LOAD(onto_gpu)
+    """,
+    "made by a function": """
+        def on(gpu):
+            def place(s, where):
+                return s.cuda(gpu)
+            return place
+        LOAD(on(0))
+    """,
+    "the default of a parameter": """
+        def place(s, where):
+            return s.cuda()
+        def read(fn=place):
+            return LOAD(fn)
+    """,
+    "one of two": """
+        def place(s, where):
+            return s.cuda()
+        LOAD(place if on_gpu else None)
+    """,
+    "a function behind a function": """
+        def move(s):
+            return s.cuda()
+        def place(s, where):
+            return move(s)
+        LOAD(place)
+    """,
+    "an annotated storage": """
+        def move(s: torch.UntypedStorage):
+            return s.cuda()
+        LOAD(lambda s, where: move(s))
+    """,
+    "a tensor's storage": """
+        s = x.untyped_storage()
+        s.cuda()
+        x.storage().cuda()
+    """,
+}
+LOADS = {
+    "values": "print(torch.load(path, map_location={}).sum())",
+    "state": "net.load_state_dict(torch.load(path, map_location={}))",
+}
+
+
+def placing(kind: str, load: str) -> str:
+    before, _, after = LOADS[load].partition("{}")
+    text = textwrap.dedent(PLACING[kind])
+    text = re.sub(r"LOAD\(((?:[^()]|\([^()]*\))*)\)", lambda m: f"{before}{m[1]}{after}", text)
+    return f"import torch\n{text}"
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("kind", PLACING)
+def test_a_storage_is_not_moved_as_a_tensor_is(kind: str, load: str, target: str) -> None:
+    result = run(placing(kind, load), target)
+    after = result.source.decode()
+    assert ".to(" not in after
+    moves = [d for d in constructs(result) if d.construct.endswith(".cuda") and d.code == "MOV001"]
+    assert moves and all(d.outcome is not Outcome.REWRITTEN for d in moves)
+    if load == "state" and "torch.load" in after:
+        assert 'map_location="cpu"' in after
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+def test_the_device_in_a_file_stays_that_of_a_gpu(target: str) -> None:
+    test = "    if {}:\n        return storage\n"
+    for asked in ('device == "cuda:0"', 'device.startswith("cuda")', '"cuda:0" == device'):
+        place = f"def place(storage, device):\n{test.format(asked)}"
+        result = run(
+            f"import torch\n{place}print(torch.load(p, map_location=place).sum())\n", target
+        )
+        assert asked in result.source.decode()
+        assert "DEV002" not in reported_codes(result)
+
+
+def test_a_function_that_places_storages_in_another_file(tmp_path: Path) -> None:
+    main = "import torch\nfrom places import onto\n\nx = torch.load('x', map_location=onto) + 1\n"
+    places = "import torch\n\n\ndef onto(data, tag):\n    return data.cuda()\n"
+    write_tree(tmp_path / "p", {"places.py": places, "main.py": main})
+    done = cli("p", "--target", "torchax", "-o", "out", cwd=tmp_path)
+    assert b"places.py:5" in done.stdout
+    assert b"data.cuda()" in (tmp_path / "out/places.py").read_bytes()
