@@ -12,6 +12,7 @@ from migrator.analysis.devices.choices import (
     whole_string,
     with_older_torch,
 )
+from migrator.analysis.devices.device_keys import is_written_out, table_of
 from migrator.analysis.devices.device_strings import not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.devices.ladders import question
@@ -295,6 +296,10 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         )
     if (reads := _read_by(ctx, whole)) is not None:
         return reads
+    if ctx.words.device_names or ctx.target.portable:
+        table = table_of(ctx.names, whole)
+        if table is not None and is_written_out(ctx.names, table):
+            return Report(f"a key of a table by device; give it one for {ctx.words.device!r}, too")
     if isinstance(node, ast.Constant):
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):

@@ -8,6 +8,7 @@ from migrator.analysis import hints, traces
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import device_call, names_device
+from migrator.analysis.devices.device_keys import is_by_device, other_key, table_of
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import FUNCTIONS, Names
 from migrator.analysis.syntax.nodes import dotted, parameters
@@ -24,19 +25,23 @@ def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
     return _not_by_place(names, flow, node)
 
 
-def _not_by_place(names: Names, flow: Flow, node: ast.expr) -> str | None:
+def _not_by_place(names: Names, flow: Flow, node: ast.expr, depth: int = 0) -> str | None:
     at, parent = node, names.parents.get(node)
+    several: ast.expr | None = None
     while True:
+        if (table := table_of(names, at)) is not None:
+            return None if is_by_device(names, flow, table) else _AS_KEY
         match parent:
             case ast.IfExp() if at is not parent.test:
                 other = parent.orelse if at is parent.body else parent.body
                 if names_device(other) or flow.kind(other) & Kind.CPU:
                     return None
             case ast.Tuple() | ast.List() | ast.Set():
-                if any(names_device(e) for e in parent.elts):
-                    return None
                 if isinstance(names.parents.get(parent), ast.Subscript):
                     return "is part of a subscript"
+                several = parent
+            case ast.Call(func=ast.Name(id="list" | "tuple" | "set" | "sorted" | "reversed")):
+                pass
             case ast.BoolOp() | ast.Starred() | ast.FormattedValue():
                 pass
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element) if element is at:
@@ -44,14 +49,23 @@ def _not_by_place(names: Names, flow: Flow, node: ast.expr) -> str | None:
             case ast.BinOp(left=left, right=right) if ast.List in (type(left), type(right)):
                 pass  # ["cpu"] + ["cuda"]
             case ast.NamedExpr(target=target):
-                return None if _is_device_target(names, flow, target) else _unknown(target)
+                return None if _is_device_target(names, flow, target, depth) else _unknown(target)
             case ast.MatchValue():
                 return _pattern_role(names, flow, parent)
             case _:
                 break
         assert isinstance(parent, ast.expr)
         at, parent = parent, names.parents.get(parent)
-    return _role(names, flow, at, parent)
+    reason = _role(names, flow, at, parent, depth)
+    if reason is None and several is not None:
+        line = other_key(names, flow, several)
+        if line is not None:
+            return f"is a device here, and line {line} has it as a key"
+    return reason
+
+
+_AS_KEY = "is used as a key"
+_DEEPEST = 3  # names that are followed
 
 
 def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
@@ -89,7 +103,7 @@ def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
     return "is part of a pattern"
 
 
-def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str | None:
+def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None, depth: int) -> str | None:
     match parent:
         case ast.Compare():
             sides = [parent.left, *parent.comparators]
@@ -97,13 +111,13 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
                 return None
             return "is compared with something that is not known to be a device"
         case ast.Assign(targets=targets):
-            if any(_is_device_target(names, flow, t) for t in targets):
+            if any(_is_device_target(names, flow, t, depth) for t in targets):
                 return None
             return _unknown(targets[0])
         case ast.AnnAssign(target=target):
-            return None if _is_device_target(names, flow, target) else _unknown(target)
+            return None if _is_device_target(names, flow, target, depth) else _unknown(target)
         case ast.For(target=target) | ast.comprehension(target=target):
-            return None if _is_device_target(names, flow, target) else _unknown(target)
+            return None if _is_device_target(names, flow, target, depth) else _unknown(target)
         case ast.arguments():
             return _parameter_role(names, flow, at, parent)
         case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -126,22 +140,28 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None) -> str
             call = names.parents.get(parent)
             if name in ("default", "choices", "const") and isinstance(call, ast.Call):
                 if is_option(call):
-                    return _option_role(call)
+                    return _option_role(names, flow, call)
             if name in ("default", "default_factory") and isinstance(
                 call, ast.Call
             ):  # field(default=)
                 owner = names.parents.get(call)
                 if isinstance(owner, ast.AnnAssign):
-                    return _role(names, flow, call, owner)
+                    return _role(names, flow, call, owner, depth)
             if _named_device(name):
                 return None
             return f"is passed as {name}="
         case ast.Call():
-            return _argument_role(names, flow, at, parent)
+            return _argument_role(names, flow, at, parent, depth)
         case ast.Attribute(attr="startswith"):
             return "is asked what it starts with"
+        case ast.Attribute(attr="index" | "count") as method:  # KINDS.index(x.device.type)
+            call = names.call_of(method)
+            if call is not None and any(map(flow.is_device, call.args)):
+                return None
+        case ast.Subscript(value=value) as item if value is at:
+            return _not_by_place(names, flow, item, depth + 1) if depth < _DEEPEST else _AS_KEY
         case ast.Subscript():
-            return "is used as a key"
+            return _AS_KEY
     return "its use cannot be seen"
 
 
@@ -152,11 +172,22 @@ _PLACES = {
 }  # fmt: skip
 
 
-def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> str | None:
+_PAIRS = {"zip": 0, "enumerate": 1, "itertools.product": 0}  # the places of the first in a pair
+
+
+def _argument_role(
+    names: Names, flow: Flow, at: ast.expr, call: ast.Call, depth: int
+) -> str | None:
     if at not in call.args:
         return "its use cannot be seen"
     called = names.qualified(call.func) or ""
     position = call.args.index(at)
+    match names.parents.get(call):
+        case (
+            ast.For(target=ast.Tuple(elts=parts)) | ast.comprehension(target=ast.Tuple(elts=parts))
+        ) if called in _PAIRS and (n := _PAIRS[called] + position) < len(parts):
+            if _is_device_target(names, flow, parts[n], depth):
+                return None
     if (called, position) in _PLACES:
         return None
     if called == "operator.methodcaller" and position == 1 and _text(call.args[0]) == "to":
@@ -171,6 +202,9 @@ def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> st
             return None
         if method in _READERS and position == 1 and _named_device(_text(call.args[0])):
             return None
+        if method in ("append", "add", "insert") and isinstance(at, ast.Constant):
+            if _is_device_target(names, flow, call.func.value, depth):
+                return None
         if method == "parametrize" and _named_device(_text(call.args[0])):
             return None
     local = flow.called_definition(call)
@@ -189,9 +223,14 @@ def _argument_role(names: Names, flow: Flow, at: ast.expr, call: ast.Call) -> st
     return f"is passed to {dotted(call.func) or 'a call'}()"
 
 
-def _option_role(call: ast.Call) -> str | None:
+def _option_role(names: Names, flow: Flow, call: ast.Call) -> str | None:
     name = option_name(call)
-    return None if _named_device(name) else f"is a value of the option --{name}"
+    if _named_device(name):
+        return None
+    uses = (use for use in names.by_attribute.get(name, ()) if names.qualified(use) is None)
+    if any(flow.is_given_as_device(use) for use in uses):
+        return None
+    return f"is a value of the option --{name}"
 
 
 def _parameter_role(
@@ -209,7 +248,7 @@ def _parameter_role(
     return "its use cannot be seen"
 
 
-def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
+def _is_device_target(names: Names, flow: Flow, target: ast.expr, depth: int) -> bool:
     name = dotted(target)
     if isinstance(target, ast.Subscript):
         return _named_device(_text(target.slice))
@@ -217,10 +256,11 @@ def _is_device_target(names: Names, flow: Flow, target: ast.expr) -> bool:
         return False
     if _named_device(name.rpartition(".")[2]):
         return True
-    if isinstance(target, ast.Name):
-        scope = names.scope_of(target)
-        return flow.used_as_device(target.id, scope)
-    return False
+    if not isinstance(target, ast.Name) or depth >= _DEEPEST:
+        return False
+    if flow.used_as_device(target.id, names.scope_of(target)):
+        return True
+    return any(_not_by_place(names, flow, use, depth + 1) is None for use in names.loads(target))
 
 
 def _named_device(name: object) -> bool:

@@ -329,16 +329,17 @@ class Flow(Definitions):
 
     def used_as_device(self, name: str, scope: Scope) -> bool:
         """Whether a name's value is used where only devices are accepted."""
-        for use in self.names.uses(name, scope):
-            parent = self.names.parents.get(use)
-            if isinstance(parent, ast.keyword):
-                if parent.arg in ("device", "map_location", "device_type"):
-                    return True
-            elif isinstance(parent, ast.Call) and use in parent.args:
-                if self.names.qualified(parent.func) == "torch.device":
-                    return True
-                if isinstance(parent.func, ast.Attribute) and parent.func.attr == "to":
-                    return True
+        return any(map(self.is_given_as_device, self.names.uses(name, scope)))
+
+    def is_given_as_device(self, use: ast.expr) -> bool:
+        """Whether a value is given where only devices are accepted."""
+        parent = self.names.parents.get(use)
+        if isinstance(parent, ast.keyword):
+            return parent.arg in ("device", "map_location", "device_type")
+        if isinstance(parent, ast.Call) and use in parent.args:
+            if self.names.qualified(parent.func) == "torch.device":
+                return True
+            return isinstance(parent.func, ast.Attribute) and parent.func.attr == "to"
         return False
 
 
