@@ -1,12 +1,16 @@
 """nn.DataParallel: a model that is copied to each device."""
 
 import ast
+from collections.abc import Iterator
 
+from migrator.analysis.devices.questions import Questions
 from migrator.analysis.ranks.vocabulary import COPIES as COPYING
+from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL as CALL
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import Wrap
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.edits import Replace, Wrap
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .ranks import wrapped
 
@@ -18,7 +22,8 @@ COPIES = Rule(
 about.) Parameters are on all devices, each batch is split along its first dimension, and XLA
 sums over devices. The source also works with whole batches, so batch size and learning rate
 stay. The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the
-whole batch, where nn.DataParallel uses those of each part.""",
+whole batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one
+call alone, becomes the call of the model.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -30,6 +35,18 @@ whole batch, where nn.DataParallel uses those of each part.""",
             import torch.nn as nn
             import tpu_runtime
             model = tpu_runtime.DataParallel(model)
+            """,
+        ),
+        Example(
+            """
+            from torch import nn
+            if x.is_cuda and n > 1:
+                y = nn.parallel.data_parallel(model, x, range(n))
+            """,
+            after="""
+            from torch import nn
+            if x.device.type == "{device}" and n > 1:
+                y = model(x)
             """,
         ),
     ),
@@ -68,3 +85,60 @@ def _on_gpus(ctx: Context, found: Construct) -> Decision:
                 edit = Wrap(statement, [statement], f"if {asked.code}:")
                 return Rewrite([edit], asked.requires, "a process has one TPU")
     return Report("a process has one TPU: remove it, or start ranks by torchrun")
+
+
+@COPIES.on("name", CALL)
+def copies_for_a_call(ctx: Context, found: Construct) -> Decision:
+    """`data_parallel(net, x, ids)`: copies that only one call uses."""
+    call = ctx.names.call_of(found.node)
+    if ctx.words.device_names or ctx.target.portable:
+        if Questions(ctx.names, ctx.flow).is_guarded(found.node):
+            return Keep("only for several GPUs, and checks for one first")
+        return Report("is for several GPUs: on a TPU, call the model itself")
+    model = argument(call, 0, "module") if call is not None else None
+    inputs = argument(call, 1, "inputs") if call is not None else None
+    if call is None or model is None or inputs is None:
+        return Report("its arguments are not seen; call the model itself")
+    more = argument(call, 5, "module_kwargs")
+    if more is not None and not isinstance(more, ast.Dict):
+        return Report("its arguments are not seen; call the model itself")
+    parts = inputs.elts if isinstance(inputs, ast.Tuple) else [inputs]
+    if any(isinstance(part, ast.Starred) for part in parts) or not (
+        isinstance(inputs, ast.Tuple) or _is_tensor(ctx, inputs)
+    ):
+        return Report("what it is given may be a tuple; call the model itself")
+    holes: dict[str, ast.expr] = {"model": model}
+    given = []
+    for n, part in enumerate(parts):
+        holes[f"x{n}"] = part
+        moved = "" if _is_asked(ctx, part) else f".to({ctx.device(call)})"
+        given.append(f"{{x{n}}}{moved}")
+    for n, (key, value) in enumerate(zip(more.keys, more.values, strict=True) if more else ()):
+        name = str(key.value) if isinstance(key, ast.Constant) else ""
+        if not name.isidentifier():
+            return Report("its arguments are not seen; call the model itself")
+        holes[f"y{n}"] = value
+        given.append(f"{name}={{y{n}}}")
+    note = "one call for the whole batch: BatchNorm uses the statistics of all of it"
+    return Rewrite([Replace(call, f"{{model}}({', '.join(given)})", holes)], note=note)
+
+
+def _is_tensor(ctx: Context, node: ast.expr) -> bool:
+    return ctx.evidence.is_tensor(node) or any(_asked(ctx, node, "is_cuda", "data"))
+
+
+def _is_asked(ctx: Context, node: ast.expr) -> bool:
+    """Whether the program asks whether a tensor is on the device."""
+    return any(_asked(ctx, node, "is_cuda")) or any(
+        isinstance(above := ctx.parent(use), ast.Call) and dotted(above.func) == "isinstance"
+        for use in _asked(ctx, node, "data")
+    )
+
+
+def _asked(ctx: Context, node: ast.expr, *attributes: str) -> Iterator[ast.Attribute]:
+    """Where the function of a value uses an attribute of it."""
+    name, function = dotted(node), ctx.names.function(node)
+    for attribute in attributes if name is not None else ():
+        for use in ctx.names.by_attribute.get(attribute, ()):
+            if dotted(use.value) == name and ctx.names.function(use) is function:
+                yield use

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from migrator.analysis import traces
-from migrator.analysis.devices.guards import Guards
+from migrator.analysis.devices.guards import Guard, Guards
 from migrator.analysis.devices.kernels import Kernels
-from migrator.analysis.devices.questions import place
+from migrator.analysis.devices.questions import Place, place
 from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import UNKNOWN
@@ -103,7 +103,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
         return
     questions = {id(ruling) for ruling, _ in asked}
     works = sorted(
-        place(r.construct.node)
+        place(r.construct.node, "move" if _moves(rules, r) else "")
         for r in made
         if id(r) not in questions and not all(isinstance(e, Delete) for e in r.edits)
     )
@@ -116,13 +116,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
         and rules.rules[r.code].for_cuda
     )
     for ruling, guard in asked:
-        kernel = guard.first(guards.places, "kernel")
-        moved = guard.first(guards.places, "move")
-        alone = kernel
-        if moved is None:
-            alone = alone or guard.first(guards.places, "wrapper")
-            if guard.of_tensor or guard.first(works) is None:
-                alone = alone or guard.first(lost)
+        alone, moved = _alone(guard, guards.places, works, lost)
         if alone is None:
             continue
         behind = f"{alone.text} (line {alone.line})"
@@ -138,6 +132,28 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
             for other in plan.rulings:
                 if _is_for_overlap(rules, other) and guard.first([place(other.construct.node)]):
                     other.decision = Keep(f"does not run on a TPU, where line {line} is false")
+
+
+def _alone(
+    guard: Guard, places: Sequence[Place], works: Sequence[Place], lost: Sequence[Place]
+) -> tuple[Place | None, Place | None]:
+    """What only CUDA runs behind a question, and what moves to the device behind the same one.
+
+    `works` is rewritten, and `lost` reported: it fails where the answer is yes.
+    """
+    kernel, moved = guard.first(places, "kernel"), guard.first(places, "move")
+    missing = guard.first(lost)
+    reached = (first for first in (moved, guard.first(works)) if first is not None)
+    if kernel is None and missing and all(guard.reaches(missing, first) for first in reached):
+        return missing, moved or guard.first(works, "move")  # fails before anything works
+    if kernel is None and moved is None:
+        kernel = guard.first(places, "wrapper") or (missing if guard.of_tensor else None)
+    return kernel, moved
+
+
+def _moves(rules: Registry, ruling: Ruling) -> bool:
+    rule = rules.rules.get(ruling.code)
+    return rule is not None and rule.moves_to_device
 
 
 def _is_for_overlap(rules: Registry, ruling: Ruling) -> bool:

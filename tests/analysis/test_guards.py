@@ -271,3 +271,48 @@ def test_many_guards_are_asked_in_no_time() -> None:
 
     seconds(50)
     assert seconds(800) < 10 * seconds(200)
+
+
+# ---- in front of what is reported ----------------------------------------------------------------
+
+CAPABILITY = "torch.cuda.get_device_capability()"
+# What a TPU has no counterpart of, and what else stands behind the question `{}`.
+FALSE = [
+    "    if {q} and {c}[0] >= 8:\n        torch.backends.cuda.matmul.allow_tf32 = True\n"
+    "        return torch.bfloat16\n    return torch.float32\n",
+    "    if {q}:\n        if {c} >= (8, 0):\n            torch.cuda.manual_seed(1)\n    return x\n",
+    "    if {q}:\n        major, _ = {c}\n        torch.cuda.synchronize()\n    return x\n",
+    "    if not {q}:\n        return x\n    if {c}[0] < 8:\n        return x\n"
+    "    torch.cuda.manual_seed(1)\n    return x + 1\n",
+    "    torch.backends.cudnn.allow_tf32 = {q} and {c}[0] >= 8\n    return x\n",
+    "    half = {q} and {c}[0] >= 8\n    torch.cuda.manual_seed(1)\n    return x\n",
+]
+FOR_A_PERSON = [
+    "    if {q}:\n        if {c}[0] >= 8:\n            x = x.cuda()\n    return x\n",
+    "    if {q}:\n        print({c})\n        x = x.cuda()\n    return x\n",
+    "    return x.to('cuda' if {q} and {c}[0] >= 8 else 'cpu')\n",
+    "    fast = {q} and {c}[0] >= 8\n    return x.cuda() if fast else x\n",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("body", [*FALSE, *FOR_A_PERSON])
+def test_a_question_is_not_answered_with_yes_in_front_of_what_fails_then(
+    body: str, target: str
+) -> None:
+    source = "import torch\n\n\ndef total(x):\n" + body.format(
+        q="torch.cuda.is_available()", c=CAPABILITY
+    )
+    result = run(source, target)
+    assert "torch.cuda.is_available()" in result.source.decode()
+    (found,) = [d for d in constructs(result) if d.construct == "torch.cuda.is_available"]
+    assert found.outcome is (Outcome.KEPT if body in FALSE else Outcome.REPORTED)
+    assert CAPABILITY.removesuffix("()") in found.message
+
+
+def test_what_works_first_is_reached() -> None:
+    source = (
+        "import torch\n\nuse = torch.cuda.is_available()\nx = torch.ones(2)\n"
+        f"x = x.to('cuda' if use else 'cpu')\nif use:\n    print({CAPABILITY})\n"
+    )
+    assert "use = tpu_runtime.is_available()" in run(source).source.decode()

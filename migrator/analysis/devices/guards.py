@@ -32,6 +32,12 @@ class Guard:
                     return found
         return None
 
+    def reaches(self, one: Place, other: Place) -> bool:
+        """Whether it runs to `one` first; the test stands behind `x` in `x if a and b else y`."""
+        where = [next(n for n, span in enumerate(self.spans) if span[0] <= at < span[1])
+                 for at in (one, other)]  # fmt: skip
+        return (where[0], one) < (where[1], other)
+
 
 class Guards:
     """The guards of one file that protect kernels."""

@@ -14,6 +14,7 @@ from typing import Protocol, Self
 from migrator.analysis import hints
 from migrator.analysis.devices.questions import Questions, is_of_tensor
 from migrator.analysis.libraries import MODULES
+from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
@@ -29,10 +30,13 @@ _OPERATORS = frozenset({
     "loaded_libraries", "import_module",
 })  # fmt: skip
 _LOADERS = ("torch.utils.cpp_extension.load", "ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.")
-_KERNELS = (*_LOADERS, "torch._scaled_", "torch._C._jit_get_operation", "triton.", "numba.cuda.")
+_KERNELS = (
+    *_LOADERS, "torch._scaled_", "torch._C._jit_get_operation", "triton.", "numba.cuda.",
+    COPIES_FOR_A_CALL,
+)  # fmt: skip
 _COMPILERS = ("triton.", "numba.cuda.", "cupy.")
 MENTIONED = re.compile(
-    rb"cpp_extension|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
+    rb"cpp_extension|data_parallel|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
     + "|".join(sorted(MODULES)).encode()
 )
 

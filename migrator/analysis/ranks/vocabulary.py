@@ -14,6 +14,7 @@ WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 SHARDED = ("torch.distributed.fsdp.FullyShardedDataParallel",)
 SYNCHRONISED = "torch.nn.SyncBatchNorm"
 COPIES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+COPIES_FOR_A_CALL = "torch.nn.parallel.data_parallel"
 RPC = "torch.distributed.rpc.init_rpc"
 STARTS = (
     "torch.distributed.init_process_group", *SPAWNS, WRAPPER,

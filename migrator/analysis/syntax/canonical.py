@@ -28,6 +28,8 @@ _CANONICAL = {
     "apex.optimizers.fused_sgd": "apex.optimizers",
     "apex.normalization.fused_layer_norm": "apex.normalization",
 }
+# A function by the name of the module that defines it: the package has the function.
+_FUNCTIONS = {"torch.nn.parallel.data_parallel"}
 
 
 def canonical(name: str | None) -> str | None:
@@ -35,4 +37,6 @@ def canonical(name: str | None) -> str | None:
     if not name or "." not in name:
         return name
     head, _, last = name.rpartition(".")
-    return _CANONICAL.get(name) or f"{_CANONICAL.get(head, head)}.{last}"
+    return (
+        name not in _FUNCTIONS and _CANONICAL.get(name)
+    ) or f"{_CANONICAL.get(head, head)}.{last}"

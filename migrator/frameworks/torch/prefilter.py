@@ -75,7 +75,7 @@ _LAST_WORD = re.compile(rb"\w*\Z")
 DEVICES = Vocabulary(
     names=frozenset({
         "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-        "torch.set_default_device",
+        "torch.nn.parallel.data_parallel", "torch.set_default_device",
     }),
     prefixes=("torch.accelerator", "torch.amp", "torch.cuda"),
 )  # fmt: skip
@@ -146,7 +146,7 @@ _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "dev
 _DEVICE_NAMES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",
     "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-    "torch.set_default_device",
+    "torch.nn.parallel.data_parallel", "torch.set_default_device",
 )  # fmt: skip
 
 
