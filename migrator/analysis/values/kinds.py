@@ -10,6 +10,8 @@ from migrator.analysis import traces
 from migrator.targets import RUNTIME
 
 CUDA_STRING = re.compile(r"cuda(?::\d+)?\Z")
+# also a part of one: "cuda:", "cuda:%d"
+DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 TENSOR_TYPE = re.compile(r"torch\.cuda\.(?:sparse\.)?(\w*Tensor)\Z")
 TENSOR_TYPE_DTYPES = {
     "FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.ladders import ladders
+from migrator.analysis.devices.taken_apart import takes_name_apart
 from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import asks_other_launcher
@@ -143,6 +144,8 @@ def _of_expression(
     names: Names, flow: Flow, node: ast.expr, vocabulary: Vocabulary
 ) -> Iterator[Construct]:
     """The constructs that an expression itself is, except names and strings."""
+    if takes_name_apart(names, flow, node):
+        yield Construct("string", "device name", node)
     match node:
         case ast.JoinedStr(values=[ast.Constant(value=str(head)), *_]):
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from migrator.analysis.devices import accelerators
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.values.kinds import TENSOR_TYPE
+from migrator.analysis.values.kinds import DEVICE_TEXT, TENSOR_TYPE
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
 from migrator.vocabulary import Vocabulary
@@ -18,8 +18,6 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MODULE_TEXT = re.compile(r"torch\.cuda(?:\.\w+)*\Z")
 
 _OF_MEMORY = re.compile(r"(?:CUDA(?: error)?:? )?out of memory\.?\Z")
-
-_DEVICE_TEXT = re.compile(r"cuda(?::(?:\d+|%[ds]|\{[^}]*\})?)?\Z")
 
 
 def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
@@ -37,7 +35,7 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
         return
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
         return
-    if _DEVICE_TEXT.match(text):
+    if DEVICE_TEXT.match(text):
         yield Construct("string", "cuda", node)
     elif TENSOR_TYPE.match(text):
         yield Construct("tensor_type", text, node)

@@ -1,0 +1,68 @@
+"""What takes a device's name apart: on a TPU it has other letters."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TARGETS, constructs, run
+
+from migrator.diagnostics import Outcome
+
+BEFORE = """
+import fnmatch, re
+import torch
+
+device = torch.device("cuda:0")
+name = "cuda:1"
+x = torch.ones(2, device=name)
+"""
+TAKEN_APART = {
+    "a regular expression": 're.match(r"cuda:(\\d+)", str(device))',
+    "one for the whole name": 're.fullmatch(r"cuda(:\\d+)?", name)',
+    "one with other devices": 're.search(r"^(cpu|cuda|mps)$", device.type)',
+    "one that is sought": 're.search("[cC]uda:", string=name)',
+    "one that replaces": 're.sub(r"cuda:\\d", "gpu", str(device))',
+    "a compiled one": 'PATTERN = re.compile(r"cuda:(\\d+)")\nPATTERN.match(str(device))',
+    "a compiled one under a name": 'IS_CUDA = re.compile("^cuda")\nprint(IS_CUDA.search(name))',
+    "a pattern of files": 'fnmatch.fnmatch(name, "cuda*")',
+    "large letters": 'device.type.upper() == "CUDA"',
+    "a large letter": 'str(device).capitalize() in ("Cuda:0", "Cuda:1")',
+    "an end": 'str(device).endswith("cuda:0")',
+    "a place": 'str(device).find("cuda")',
+    "a prefix that goes": 'int(name.removeprefix("cuda:"))',
+    "letters that go": 'int(name.strip("cuda:"))',
+    "a part that goes": 'int(name.replace("cuda:", ""))',
+    "a part by places": "int(name[5:])",
+    "the last letter": "int(str(device)[-1])",
+    "the first letters": 'str(device)[:4] == "cuda"',
+    "another beginning": 'name.startswith("cuda:")',
+    "a row of names": 'name in "cuda:0,cuda:1"',
+    "a split": 'name.split("cuda:")[1]',
+}
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+@pytest.mark.parametrize("kind", TAKEN_APART)
+def test_a_name_that_is_taken_apart_is_reported(kind: str, target: str) -> None:
+    result = run(f"{BEFORE}{TAKEN_APART[kind]}\n", target)
+    told = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert told and all(d.range.line > BEFORE.count("\n") for d in told)
+    assert TAKEN_APART[kind] in result.source.decode()
+
+
+# Text of other kinds; a reader must not be told about it.
+OTHER_TEXT = (
+    're.search(r"release (\\d+), cuda_(\\d+)", output)',
+    're.compile(r"#include <cuda")',
+    'line.replace("CUDA error", "error")',
+    'fnmatch.fnmatch(path, "cuda*")',
+    'if title == "CUDA":\n    pass',
+    "x = lines[5:]",
+    "first = [device][0]",
+)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+@pytest.mark.parametrize("text", OTHER_TEXT)
+def test_other_text_is_not_spoken_of(text: str, target: str) -> None:
+    result = run(f"{BEFORE}{text}\n", target)
+    assert all(d.outcome is Outcome.REWRITTEN for d in constructs(result))
