@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.own_moves import does_as_torch
+from migrator.analysis.devices.patches import patches
 from migrator.analysis.devices.variable import DeviceVariable
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
@@ -268,6 +269,13 @@ class Context:
     def evidence(self) -> Evidence:
         """What is known about values, beyond the hints that names give."""
         return Evidence(self.names, self.flow, self.project)
+
+    @cached_property
+    def patched(self) -> Mapping[str, str]:
+        """The functions of torch.cuda that the program replaces itself, and where."""
+        own = patches(self.names, self.flow).items()
+        others = self.project.patches() if self.project is not None else {}
+        return {**others, **{name: f"line {line}" for name, line in own}}
 
     @cached_property
     def hot(self) -> Hot:

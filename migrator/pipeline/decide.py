@@ -234,6 +234,8 @@ _ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
 def _doubt(context: Context, construct: Construct) -> Report | None:
     """Why something may not be PyTorch: an object of another class or library."""
     node = construct.node
+    if (where := _replaced(context, construct)) is not None:
+        return Report(f"is replaced in {where}, and calls what is put there")
     if construct.kind == "string" and construct.key == "cuda" and not context.evidence.of_torch:
         return _ELSEWHERE
     if construct.kind != "method" or not isinstance(node, ast.Attribute):
@@ -251,6 +253,16 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
     call = context.names.call_of(node)
     given = call.args[0] if call is not None and call.args else None
     return Report(f"{found} itself; the source doesn't show whose {node.attr} this is", whole=given)
+
+
+def _replaced(context: Context, construct: Construct) -> str | None:
+    """Where the program replaces the function of torch that a construct names or calls."""
+    if construct.kind == "name":
+        return context.patched.get(construct.key)
+    if construct.kind == "method" and construct.key == "cuda":
+        methods = (f"torch.{owner}.cuda" for owner in ("Tensor", "nn.Module"))
+        return next((context.patched[m] for m in methods if m in context.patched), None)
+    return None
 
 
 def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrite) -> Decision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -186,20 +186,29 @@ class Questions:
                 found.setdefault(node.attr, []).append(node)
         return found
 
-    def is_guarded(self, node: ast.AST) -> bool:
-        where = place(node)
-        at = bisect_left(self._spans, (where, where))
-        return any(start <= where < end for start, end in self._spans[:at])
+    def is_guarded(self, node: ast.AST, *, holds: bool = True) -> bool:
+        """Whether code only runs with CUDA; or only without, if that ``holds`` not."""
+        where, spans = place(node), self._spans if holds else self._spans_without
+        at = bisect_right(spans, where, key=lambda span: span[0])
+        return any(start <= where < end for start, end in spans[:at])
 
     @cached_property
     def _spans(self) -> list[tuple[Place, Place]]:
         """The spans of code that the tests of this file guard."""
+        return self._spans_of(True)
+
+    @cached_property
+    def _spans_without(self) -> list[tuple[Place, Place]]:
+        """The same for what runs where they fail."""
+        return self._spans_of(False)
+
+    def _spans_of(self, asked: bool) -> list[tuple[Place, Place]]:
         spans = []
         for node in self.names.order:
             if isinstance(node, ast.Attribute | ast.Name | ast.Constant):
                 found = self.asked(node)
                 if found is not None:
-                    for block, start in self.guarded(found[0], found[1]):
+                    for block, start in self.guarded(found[0], found[1] is asked):
                         if start < len(block):
                             spans.append((place(block[start]), end_of(block[-1])))
         return sorted(spans)

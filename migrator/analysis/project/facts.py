@@ -96,6 +96,16 @@ class ProjectFacts(ProgramFacts):
         files = dict.fromkeys(f for path in programs for f in (path, *self.reached(path)))
         return any(map(self.cache.compares_indices, files))
 
+    def patches(self) -> dict[str, str]:
+        """The functions of torch.cuda that another file of its programs replaces, and where."""
+        found: dict[str, str] = {}
+        programs = [self.path, *self.importers_above()]
+        for path in dict.fromkeys(f for start in programs for f in (start, *self.reached(start))):
+            if path != self.path and not self.cache.places.is_test(path):
+                for name, line in self.cache.file(path).patches.items():
+                    found.setdefault(name, f"line {line} of {path.name}")
+        return found
+
     def makes_copies(self) -> bool:
         """True if a file that this one imports, directly or not, uses nn.DataParallel."""
         return any(map(self.cache.makes_copies, self.reached()))

@@ -11,6 +11,7 @@ from functools import cached_property
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators, device_strings
 from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.devices.patches import patches
 from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
@@ -53,6 +54,7 @@ _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _OPTIONS = re.compile(rb"add_argument|option")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
+_PATCHES = re.compile(rb"setattr\(|(?:cuda|accelerator|Tensor|Module)\.\w+[ \t]*=(?!=)")
 _TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 
 
@@ -242,6 +244,13 @@ class File:
         if b".device" not in self.content or self.facts is None:
             return False
         return compares_indices(self.facts.names, self.facts.flow)
+
+    @cached_property
+    def patches(self) -> dict[str, int]:
+        """The functions of torch.cuda that it replaces for good, with the line."""
+        if not _PATCHES.search(self.content) or self.facts is None:
+            return {}
+        return patches(self.facts.names, self.facts.flow, lasting=True)
 
     @cached_property
     def makes_copies(self) -> bool:
