@@ -9,7 +9,8 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Insert
 from migrator.pipeline.first_use import above_first_use
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.pipeline.own_module import own_module
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 
 FAMILY = Family("SET", "Set-up", 10)
@@ -106,6 +107,28 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     anchor, before = above_first_use(ctx.names, ctx.is_own)
     lines = ["", f"{word.code}({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], word.requires)
+
+
+@SETUP.on("file", "gate")
+def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
+    """A program that has the runtime's name for something else can't import the runtime."""
+    if ctx.runtime("setup") is None or not (ctx.uses_device or ctx.ranks):
+        return None
+    module = own_module(ctx.project) if ctx.project is not None else None
+    if module is not None:
+        return Report(
+            f"the migrated code imports a package `{RUNTIME}`, and {module} is the project's own; "
+            "rename it"
+        )
+    if not ctx.is_entry:
+        return None  # each rewrite that needs the name says so
+    meant = [b for b in ctx.names.top.bindings.get(RUNTIME, ()) if b.qualname != RUNTIME]
+    if not meant:
+        return None
+    return Report(
+        f"the migrated code needs the name `{RUNTIME}`, which this file uses for something else "
+        f"(line {meant[0].node.lineno}); rename that"  # type: ignore[attr-defined]
+    )
 
 
 def _only_pins(ctx: Context) -> bool:

@@ -19,6 +19,7 @@ from migrator.files.lock import only_writer
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary
 from migrator.pipeline.normalise import foreign
+from migrator.pipeline.own_module import own_module
 from migrator.pipeline.result import Result
 from migrator.runs.bundle import Needs, bundle
 from migrator.runs.run_report import FileReport, Report
@@ -74,7 +75,7 @@ def runtime_uses(
     """The folders that migrated files import the runtime from, and the parts they need."""
     importing: dict[Path, list[FileReport]] = {}
     for file in files:
-        if RUNTIME in file.result.companions:
+        if RUNTIME in file.result.companions and own_module(worker.project(file.path)) is None:
             root = worker.project(file.path, roots).import_root(file.result.source)
             importing.setdefault(root, []).append(file)
     results = {file.path.resolve(): file.result.source for file in files if importing}
