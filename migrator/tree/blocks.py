@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ def settle(block: Any) -> Any:
                 leading_lines=_without_leading_blanks(leading(statement))
             )
         body.append(statement)
-    footer = [line for line in waiting if line.comment is not None]
+    footer = [line for line in waiting if not _is_blank(line)]
     if not body and not isinstance(block, cst.Module):
         body = [cst.SimpleStatementLine([cst.Pass()], leading_lines=footer)]
         footer = []
@@ -88,15 +89,20 @@ def _joined(above: list[cst.EmptyLine], below: list[cst.EmptyLine]) -> list[cst.
 
 
 def _without_leading_blanks(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
-    while lines and lines[0].comment is None:
+    while lines and _is_blank(lines[0]):
         lines = lines[1:]
     return lines
 
 
 def _without_trailing_blanks(lines: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
-    while lines and lines[-1].comment is None:
+    while lines and _is_blank(lines[-1]):
         lines = lines[:-1]
     return lines
+
+
+def _is_blank(line: cst.EmptyLine) -> bool:
+    """Whether a line says nothing: a form feed begins another page of the source."""
+    return line.comment is None and "\f" not in line.whitespace.value
 
 
 def comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
@@ -111,6 +117,24 @@ def own_line_comments(node: cst.CSTNode) -> Iterator[cst.Comment]:
         yield node.comment
     for child in node.children:
         yield from own_line_comments(child)
+
+
+# What tools read, which concerns a line of code alone.
+_FOR_TOOLS = re.compile(
+    r"#\s*(?:noqa|type:|pragma|fmt:|pylint|pyright|mypy|nosec|isort|yapf|ruff|flake8|tpu-migrate)"
+)
+
+
+def outliving(gone: Any) -> list[cst.EmptyLine]:
+    """The comments in a statement or a decorator that goes, without those above it."""
+    above = {id(line.comment) for line in gone.leading_lines}
+    lines = {id(comment) for comment in own_line_comments(gone)}
+    return [
+        cst.EmptyLine(comment=comment)
+        for comment in comments(gone)
+        if id(comment) not in above
+        and (id(comment) in lines or not _FOR_TOOLS.match(comment.value))
+    ]
 
 
 def statements(lines: Sequence[str]) -> list[Any]:

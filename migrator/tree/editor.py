@@ -32,7 +32,7 @@ from migrator.tree.blocks import (
     insert,
     leading,
     left_over,
-    own_line_comments,
+    outliving,
     settle,
     statements,
     without_empty_else,
@@ -103,6 +103,8 @@ class _Editor(cst.CSTTransformer):
         if isinstance(original, cst.Decorator):
             comments = self.orphans.pop()
             if result.decorator is _REMOVED:
+                above = [line for line in original.leading_lines if line.comment is not None]
+                self.orphans[-1] += [*above, *outliving(original)]  # above what it decorated
                 return cst.RemoveFromParent()
             if comments:
                 return result.with_changes(leading_lines=[*result.leading_lines, *comments])
@@ -205,12 +207,11 @@ class _Editor(cst.CSTTransformer):
         if isinstance(original, cst.SimpleStatementLine):
             body = self._remaining(original, result)
             if not body:
-                return left_over([*original.leading_lines, *comments])
+                return left_over([*original.leading_lines, *outliving(original)])
             if len(body) < len(original.body):
                 result = result.with_changes(body=body)
         elif id(original) in self.removed:
-            inner = [cst.EmptyLine(comment=c) for c in own_line_comments(original.body)]
-            return left_over([*original.leading_lines, *comments, *inner])
+            return left_over([*original.leading_lines, *outliving(original)])
         if comments and isinstance(result, cst.BaseStatement):
             return result.with_changes(leading_lines=[*leading(result), *comments])
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from helpers import TARGETS, assert_sound, constructs, errors, migrated, outcomes, run
+from helpers import TARGETS, assert_sound, comments, constructs, errors, migrated, outcomes, run
 
 from tests.engine.snippets import exact
 
@@ -74,6 +74,7 @@ def test_comments_above_deleted_statements_stay() -> None:
         import torch
 
         # one
+        # two
 
         # three
         x = 1
@@ -313,3 +314,46 @@ def test_new_code_only_uses_names_that_are_imported(source: str, target: str) ->
     bound = {a.asname or a.name.partition(".")[0] for n in imports for a in n.names}
     used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     assert used & {"torch", "tpu_runtime", "torch_xla", "jax", "xm", "torchax"} <= bound
+
+
+# ---- comments and pages --------------------------------------------------------------------------
+
+GOING = {
+    "a statement": "torch.cuda.set_device(\n    # one\n    0,  # two\n)  # three\n",
+    "a statement of a line": "x = 1; torch.cuda.empty_cache()  # one\n",
+    "a block": "if gpu:  # one\n    # two\n    torch.cuda.init()  # three\n    # four\n",
+    "two blocks": "if gpu:  # one\n    torch.cuda.init()\nelse:  # two\n    torch.cuda.init()\n",
+    "a line of a block": "if gpu: torch.cuda.empty_cache()  # one\n",
+    "a whole function": "def f():  # one\n    torch.cuda.empty_cache()  # two\n    # three\n",
+    "a decorator": "@first  # one\n# two\n@torch.compile(  # three\n    mode='default',  # four\n)"
+    "  # five\n# six\ndef f(x):\n    return x\n",
+    "a with": "with torch.cuda.device(0):  # one\n    x = 1  # two\n    # three\n",
+    "an import": "from torch.cuda.amp import (  # one\n    # two\n    autocast,  # three\n)  # 4\n"
+    "with autocast():\n    x = 1\n",
+    "a try": "try:  # one\n    torch.cuda.init()  # two\nexcept OSError:  # three\n    pass\n",
+    "a compiled model": "if fast:  # one\n    model = torch.compile(model)  # two\n",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", GOING)
+def test_comments_of_what_goes_stay(kind: str, target: str) -> None:
+    source = f"import torch\n{GOING[kind]}y = 2\n"
+    result = run(source, target)
+    assert result.changed
+    assert comments(result.source) == comments(source.encode())
+
+
+def test_comments_for_tools_go_with_their_line() -> None:
+    for comment in ("noqa: E501", "type: ignore[attr-defined]", "pragma: no cover", "fmt: skip"):
+        text = f"import torch\nx = 1\ntorch.cuda.empty_cache()  # {comment}\n"
+        assert run(text).source == b"import torch\nx = 1\n"
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+@pytest.mark.parametrize("page", ["\f\n", "\f\n\n", "\n\f\n", "\n\n\f\n\n", "\f# page\n", " \f\n"])
+@pytest.mark.parametrize("kind", GOING)
+def test_a_page_stays_a_page(kind: str, page: str, target: str) -> None:
+    source = f"import torch\n{page}{GOING[kind]}{page}y = torch.ones(2).cuda()\n{page}"
+    result = run(source, target, entry=True)
+    assert result.source.count(b"\f") == source.count("\f")
