@@ -239,10 +239,37 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
     if isinstance(ctx.parent(node), ast.Attribute):
         return Report("only looked at")
     given = ctx.parent(node)
-    if isinstance(given, ast.Call) and ctx.names.qualified(given.func) == "functools.partial":
-        if len(given.args) > 2 or given.keywords:
-            return Report("is given more than a tensor; write a function that calls `.to`")
+    given = ctx.parent(given) if isinstance(given, ast.keyword) else given
+    if isinstance(given, ast.Call) and ctx.names.qualified(given.func) in _LOOKING:
+        return Keep("only its name and its documentation are read")
+    if not _gets_a_tensor_alone(ctx, node):
+        return Report("may be called with a device; write a function that calls `.to`")
     return Rewrite([Replace(node, f"lambda x: x.to({ctx.device(node)})")])
+
+
+_LOOKING = ("functools.wraps", "functools.update_wrapper")
+_MAPPING = ("map", "imap", "tree_map", "filter")
+
+
+def _gets_a_tensor_alone(ctx: Context, function: ast.expr, depth: int = 0) -> bool:
+    """Whether whoever calls a function gives it one argument."""
+    match ctx.parent(function):
+        case ast.Call(func=func, args=[one], keywords=[]) as call:
+            if func is function:
+                return not isinstance(one, ast.Starred)
+            partial = ctx.names.qualified(func) == "functools.partial"
+            return partial and _gets_a_tensor_alone(ctx, call, depth)
+        case ast.Call(func=func, args=[first, over], keywords=[]) if first is function:
+            mapping = (dotted(func) or "").rpartition(".")[2] in _MAPPING
+            return mapping and not isinstance(over, ast.Starred)
+        case ast.IfExp() | ast.BoolOp() as chosen:
+            return _gets_a_tensor_alone(ctx, chosen, depth)
+        case ast.Assign(targets=[ast.Name() as name]) if depth < 3:
+            taken = ctx.project is not None and name.id in ctx.project.taken_names()
+            if taken or isinstance(ctx.names.scope_of(name).node, ast.ClassDef):
+                return False
+            return all(_gets_a_tensor_alone(ctx, use, depth + 1) for use in ctx.names.loads(name))
+    return False
 
 
 @CUDA.on("string", "cuda")

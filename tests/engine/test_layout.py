@@ -231,7 +231,7 @@ PLACES_OF_EXPRESSIONS = [
     ("n = torch.cuda.current_device().bit_length()", "n = (0).bit_length()"),
     ("f = torch.Tensor.cuda if a else b", 'f = (lambda x: x.to("jax")) if a else b'),
     ("f = torch.Tensor.cuda or b", 'f = (lambda x: x.to("jax")) or b'),
-    ("f = {1: torch.Tensor.cuda}", 'f = {1: lambda x: x.to("jax")}'),
+    ("y = {1: map(torch.Tensor.cuda, x)}", 'y = {1: map(lambda x: x.to("jax"), x)}'),
     ("y = x.is_cuda == z", 'y = (x.device.type == "jax") == z'),
     ("y = -x.is_cuda", 'y = -(x.device.type == "jax")'),
     ("y = not x.is_cuda", 'y = not x.device.type == "jax"'),
