@@ -2,6 +2,8 @@
 
 import ast
 
+from migrator.analysis.project.program_files import ProgramFile
+from migrator.analysis.training.loops import is_scaler
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
@@ -66,7 +68,8 @@ SCALER = Rule(
     summary="GradScaler is switched off: bfloat16 needs no loss scaling",
     why="""Loss scaling keeps float16 gradients from underflowing; bfloat16 has the range of
 float32. A disabled scaler passes everything through, so `scale`, `unscale_`, `step` and `update`
-stay.""",
+stay. A disabled scaler's state is empty, which one on a GPU refuses to load: where a program saves
+it, the runtime's scaler keeps a state.""",
     examples=(
         Example(
             """
@@ -76,6 +79,19 @@ stay.""",
             after="""
             import torch
             scaler = torch.amp.GradScaler("cpu", enabled=False)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            scaler = torch.amp.GradScaler("cuda", enabled=args.amp)
+            scaler.load_state_dict(saved["scaler"])
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            scaler = tpu_runtime.GradScaler(enabled=args.amp)
+            scaler.load_state_dict(saved["scaler"])
             """,
         ),
     ),
@@ -183,12 +199,27 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         return Keep("it is switched off")
     if ctx.words.on_gpu is not None:
         return _on_gpu(ctx, call, ctx.words.on_gpu)
-    if ctx.target.portable:
-        named = found.key in _OF_DEVICE and call.args[:1]
-        return Rewrite([EditCall(call, function=f"{RUNTIME}.GradScaler", drop=named or ())])
+    word = ctx.runtime("GradScaler")
+    if word is not None and (ctx.target.portable or _keeps_state(ctx)):
+        named: list[ast.expr | ast.keyword] = []
+        if found.key in _OF_DEVICE:
+            named = [*call.args[:1], *(k for k in call.keywords if k.arg == "device")]
+        edit = EditCall(call, function=word.code, drop=named)
+        return Rewrite([edit], word.requires)
     torch, requires = ctx.torch()
     cpu = ctx.quoted("cpu", call)
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
+
+
+def _keeps_state(ctx: Context) -> bool:
+    """Whether the program saves or loads the state of a scaler, which a GPU's checkpoints hold."""
+    for attribute in ("state_dict", "load_state_dict"):
+        for use in ctx.names.by_attribute.get(attribute, ()):
+            if is_scaler(ctx.flow, use.value):
+                return True
+    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    files = here.files("scaler.state_dict", "scaler.load_state_dict")
+    return any(file is not here for file in files)
 
 
 def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:

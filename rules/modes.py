@@ -1,6 +1,7 @@
 """Modes of execution: inference mode, TorchScript, torch.accelerator."""
 
 import ast
+from collections.abc import Iterator
 
 from migrator.analysis.devices.choices import with_older_torch
 from migrator.analysis.devices.device_strings import is_migrated
@@ -9,7 +10,7 @@ from migrator.analysis.training.loops import trains
 from migrator.analysis.values.kinds import ANY_DEVICE, Kind
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.edits import Replace, Unwrap
+from migrator.edits import Delete, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED
 
@@ -99,7 +100,9 @@ SCRIPT = Rule(
 the device. On torchax, a module that is moved first and scripted later runs, but not in training
 with dropout, and recurrent layers can't be scripted. On torch_xla, normalization can't be scripted.
 torch.jit.trace gives a CPU module on torchax, to be saved or shown. On torch_xla it doesn't see
-convolutions, and would keep their results as constants. Programs that use no device (exports) stay.
+convolutions, and would keep their results as constants. On torchax, TorchScript doesn't see which
+device a tensor is on: a function that asks for it is left unscripted, and a module is reported.
+Programs that use no device (exports) stay.
 """,
     examples=(
         Example(
@@ -121,6 +124,33 @@ convolutions, and would keep their results as constants. Programs that use no de
             def f(x):
                 return x
             """,
+        ),
+        Example(
+            """
+            import torch
+
+
+            @torch.jit.script
+            def f(x):
+                return x * 2 if x.is_cuda else x
+            """,
+            after="""
+            import torch
+
+
+            def f(x):
+                return x * 2 if x.device.type == "{device}" else x
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+
+
+                @torch.jit.script
+                def f(x):
+                    return x * 2 if x.device.type == "xla" else x
+                """
+            },
         ),
         Example(
             """
@@ -197,6 +227,8 @@ def script(ctx: Context, found: Construct) -> Decision:
         call_it = "call the module itself, which XLA compiles"
         return Report(f"{ctx.target.name} {why}; {call_it}")
     call = ctx.names.call_of(found.node)
+    if not ctx.words.scripts_devices and (asking := _asking(ctx, found.node, call)) is not None:
+        return asking
     if call is None or (call.args and isinstance(ctx.flow.definition(call.args[0]), _FUNCTION)):
         return Keep("a scripted function runs on the target as it is")
     if call.args and not _is_moved(ctx, call) and _is_on_device(ctx, call.args[0], call):
@@ -210,6 +242,70 @@ def script(ctx: Context, found: Construct) -> Decision:
 
 
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_ASK = ("is_cuda", "is_cpu", "device", "get_device")
+
+
+def _asking(ctx: Context, script: ast.expr, call: ast.Call | None) -> Decision | None:
+    """What becomes of a script that looks at devices, where TorchScript sees others."""
+    above = ctx.parent(script)
+    if isinstance(above, _FUNCTION) and script in above.decorator_list:
+        return Rewrite([Delete(script)], note=_UNSEEN) if _asks(ctx, above) else None
+    if call is None or not call.args:
+        return None
+    function = _scripted(ctx, call.args[0], call)
+    if function is not None:
+        if not _asks(ctx, function):
+            return None
+        statement = ctx.names.statement(call)
+        if isinstance(statement, ast.Assign) and statement.value is call:
+            if [ast.unparse(each) for each in statement.targets] == [ast.unparse(call.args[0])]:
+                return Rewrite([Delete(statement)], note=_UNSEEN)
+        return Rewrite([Replace(call, "{f}", {"f": call.args[0]})], note=_UNSEEN)
+    if any(_asks(ctx, model) for model in _models(ctx, call.args[0])):
+        return Report(f"{_UNSEEN}; remove it, XLA compiles by itself")
+    return None
+
+
+def _scripted(ctx: Context, given: ast.expr, call: ast.Call) -> ast.AST | None:
+    """The function that is scripted, also under its own name: `f = torch.jit.script(f)`."""
+    bound = ctx.names.lookup(given) if isinstance(given, ast.Name) else []
+    defined = [b.node for b in bound if isinstance(b.node, _FUNCTION)]
+    if len(defined) == 1 and all(b.node is defined[0] or b.value is call for b in bound):
+        return defined[0]
+    return None
+
+
+_UNSEEN = "TorchScript doesn't see the target's device, which this asks for"
+
+
+def _asks(ctx: Context, definition: ast.AST, depth: int = 0) -> bool:
+    """Whether a function or a class, or a function that it calls, has to do with devices."""
+    inside = set(ast.walk(definition))
+    if any(c.node in inside and ctx.framework.uses_device(c) for c in ctx.constructs):
+        return True
+    for node in inside:
+        if isinstance(node, ast.Attribute) and node.attr in _ASK:
+            return True
+        called = ctx.flow.definition(node.func) if isinstance(node, ast.Call) else None
+        if called is not None and called is not definition and depth < 4:
+            if _asks(ctx, called, depth + 1):
+                return True
+    return False
+
+
+def _models(
+    ctx: Context, model: ast.expr, seen: frozenset[ast.expr] = frozenset()
+) -> Iterator[ast.AST]:
+    """The classes of this file that a model and its parts may be of."""
+    for node in ast.walk(model):
+        if isinstance(node, ast.Call):
+            made = ctx.flow.definition(node.func)
+            if isinstance(made, ast.ClassDef):
+                yield made
+        elif isinstance(node, ast.Name):
+            for binding in ctx.names.lookup(node):
+                if binding.kind == "assign" and binding.value and binding.value not in seen:
+                    yield from _models(ctx, binding.value, seen | {binding.value})
 
 
 def _is_on_device(ctx: Context, model: ast.expr, call: ast.Call) -> bool:

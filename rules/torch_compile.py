@@ -2,7 +2,9 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.project.program_files import ProgramFile
+from migrator.analysis.syntax.nodes import argument, dotted
+from migrator.analysis.syntax.scopes import FUNCTIONS
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.edits import Delete, EditCall, Replace
@@ -14,7 +16,9 @@ COMPILE = Rule(
     name="torch-compile",
     summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
     why="""The default back end of `torch.compile`, inductor, writes Triton kernels for GPUs.
-Without it the same function runs, compiled by XLA.""",
+Without it the same function runs, compiled by XLA. A compiled model's parameters have other names,
+`_orig_mod.weight`: where a program may use them, as checkpoints do, the runtime's `compile` keeps
+them, so that files of a GPU load, and new ones load there.""",
     examples=(
         Example(
             """
@@ -50,6 +54,28 @@ Without it the same function runs, compiled by XLA.""",
         ),
         Example(
             """
+            import torch
+            model = torch.compile(model, mode="max-autotune")
+            torch.save(model.state_dict(), path)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            model = tpu_runtime.compile(model)
+            torch.save(model.state_dict(), path)
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla.core.xla_model as xm
+                import tpu_runtime
+                model = tpu_runtime.compile(model)
+                xm.save(model.state_dict(), path)
+                """
+            },
+        ),
+        Example(
+            """
             from torch import nn
             model = nn.Linear(2, 2)
             model.compile(mode="max-autotune")
@@ -79,6 +105,9 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     model = argument(call, 0, "model") if call is not None else None
     if call is None or model is None:
         return Report("torch.compile itself is passed on; call the function without it")
+    if _names_matter(ctx, call, model) and (word := ctx.runtime("compile")) is not None:
+        edit = Replace(call, f"{word.code}({{model}})", {"model": model})
+        return Rewrite([edit], word.requires, note=_SAME_NAMES)
     whole: ast.expr = call
     match ctx.parent(call):
         case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
@@ -94,6 +123,33 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(whole, "{model}", {"model": model})])
 
 
+_SAME_NAMES = (
+    "checkpoints have the names that torch.compile gives them, `_orig_mod.…`, as on a GPU: old "
+    "ones load, and new ones are read there"
+)
+# What shows or takes the names of parameters, which begin with `_orig_mod.` in a compiled model.
+_NAMING = ("named_buffers", "named_modules", "named_parameters", "get_parameter", "_orig_mod")
+
+
+def _names_matter(ctx: Context, call: ast.Call, model: ast.expr) -> bool:
+    """Whether the program may use the names of a compiled model's parameters."""
+    if isinstance(model, ast.Lambda) or isinstance(ctx.flow.definition(model), FUNCTIONS):
+        return False
+    statement = ctx.names.statement(call)
+    same = dotted(model)
+    if isinstance(statement, ast.Assign) and same in map(dotted, statement.targets):
+        same = None  # from here on, that name is the compiled model's
+    for attribute, uses in ctx.names.by_attribute.items():
+        if attribute in _NAMING or attribute.endswith("state_dict"):
+            for use in uses:
+                other = ctx.flow.kind(use.value) & _NO_MODELS
+                if not other and (same is None or dotted(use.value) != same):
+                    return True
+    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    return any(file is not here for file in here.files("state_dict", *_NAMING))
+
+
+_NO_MODELS = Kind.OPTIMIZER | Kind.SCHEDULER | Kind.SCALER
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 

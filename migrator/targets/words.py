@@ -95,6 +95,7 @@ class Words:
     transforms: bool = False  # `vmap`, `grad` and the like of torch.func work
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout
+    scripts_devices: bool = True  # TorchScript sees which device a tensor is on
     safetensors: bool = False  # safetensors reads straight onto the device, by its name
     threads: bool = False  # any thread may use the device
     absent: frozenset[str] = frozenset()  # operators that neither it nor the CPU supports

@@ -36,6 +36,7 @@ WORDS = Words(
     },
     compiles_constants=True,
     scripts_normalization=True,
+    scripts_devices=False,
     thread_setup="torchax.enable_globally()",
     profiler="jax.profiler.trace",
     float64="float64 becomes float32 on the device",

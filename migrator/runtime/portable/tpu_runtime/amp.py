@@ -30,6 +30,8 @@ def GradScaler(*args: Any, **kwargs: Any) -> torch.amp.GradScaler:
     bfloat16 has the range of float32 and needs none: it is off on a TPU, and on the CPU.
     """
     kwargs.pop("device", None)
+    if choice.chosen() == "tpu" and hasattr(choice.tpu(), "GradScaler"):
+        return choice.tpu().GradScaler(*args, **kwargs)  # type: ignore[no-any-return]
     if choice.chosen() != "cuda":
         return torch.amp.GradScaler("cpu", enabled=False)
     return torch.amp.GradScaler("cuda", *args, **kwargs)

@@ -13,7 +13,8 @@ def compile(model: Any = None, **kwargs: Any) -> Any:
     """`torch.compile`, as a call and as a decorator; on a TPU, XLA compiles by itself."""
     if choice.chosen() != "tpu":
         return torch.compile(model, **kwargs)
-    return model if model is not None else lambda function: function
+    tpu = choice.tpu()  # whose models keep the names that torch.compile gives to parameters
+    return tpu.compile(model) if hasattr(tpu, "compile") else model or (lambda function: function)
 
 
 def train_step(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -58,6 +58,7 @@ from . import (  # noqa: E402
 )
 from .amp import autocast  # noqa: E402
 from .checkpoints import save  # noqa: E402
+from .compiled_modules import compile  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -96,6 +97,7 @@ from .parallel import DataParallel  # noqa: E402
 from .per_parameter import replicate  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
+from .scalers import GradScaler  # noqa: E402
 from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
 from .sharding import shard  # noqa: E402
 from .tensor_types import (  # noqa: E402
@@ -126,6 +128,7 @@ __all__ = [
     "DoubleTensor",
     "Event",
     "FloatTensor",
+    "GradScaler",
     "HalfTensor",
     "IntTensor",
     "LongTensor",
@@ -135,6 +138,7 @@ __all__ = [
     "UnshardedDataParallel",
     "autocast",
     "cast",
+    "compile",
     "current_device",
     "device_count",
     "flash_attn_func",

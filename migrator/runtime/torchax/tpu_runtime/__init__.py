@@ -65,6 +65,7 @@ from . import (  # noqa: E402
 )
 from .amp import autocast  # noqa: E402
 from .checkpoints import save  # noqa: E402
+from .compiled_modules import compile  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -105,6 +106,7 @@ from .parallel import DataParallel, DistributedSampler, FullyShardedDataParallel
 from .per_parameter import replicate  # noqa: E402
 from .precision import set_matmul_precision  # noqa: E402
 from .profiling import profile  # noqa: E402
+from .scalers import GradScaler  # noqa: E402
 from .seeds import (  # noqa: E402
     get_rng_state,
     initial_seed,
@@ -147,6 +149,7 @@ __all__ = [
     "Event",
     "FloatTensor",
     "FullyShardedDataParallel",
+    "GradScaler",
     "HalfTensor",
     "IntTensor",
     "LongTensor",
@@ -156,6 +159,7 @@ __all__ = [
     "UnshardedDataParallel",
     "autocast",
     "cast",
+    "compile",
     "current_device",
     "decode_image",
     "device_count",

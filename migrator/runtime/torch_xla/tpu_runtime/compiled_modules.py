@@ -1,0 +1,1 @@
+../../shared/compiled_modules.py
