@@ -133,7 +133,8 @@ _NAMING = ("named_buffers", "named_modules", "named_parameters", "get_parameter"
 
 def _names_matter(ctx: Context, call: ast.Call, model: ast.expr) -> bool:
     """Whether the program may use the names of a compiled model's parameters."""
-    if isinstance(model, ast.Lambda) or isinstance(ctx.flow.definition(model), FUNCTIONS):
+    bound = ctx.names.lookup(model) if isinstance(model, ast.Name) else []
+    if isinstance(model, ast.Lambda) or any(isinstance(b.node, FUNCTIONS) for b in bound):
         return False
     statement = ctx.names.statement(call)
     same = dotted(model)
