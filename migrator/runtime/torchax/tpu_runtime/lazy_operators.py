@@ -5,6 +5,7 @@ among them that changes becomes an input. What can't be traced needs the values:
 then.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,6 @@ from . import device, lazy_graph, modes, views
 from .calls import natively, patch
 from .lazy_arrays import computed, form
 from .lazy_programs import Operation, Place
-from .silence import random_state_kept
 from .storages import root
 
 _STATIC = (
@@ -132,6 +132,28 @@ class _Arguments:
         return value
 
 
+@contextlib.contextmanager
+def _no_draws() -> Iterator[None]:
+    """Refuse, and undo, random numbers of the CPU: they would be the same in each call."""
+    before = _state()
+    try:
+        yield
+    finally:
+        if not _same(before, _state()):
+            torch.default_generator.set_state(before)
+            raise _Refused
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    with natively():
+        return torch.equal(one, other)
+
+
+def _state() -> torch.Tensor:
+    with natively():
+        return torch.default_generator.get_state()
+
+
 _NOTHING = -1  # in place of a number of an argument
 
 
@@ -148,7 +170,7 @@ class _Traced:
         arrays = [*map(views.peek, given.tensors), *numbers]
         env.t2j_copy = _refuse  # type: ignore[method-assign]  # its values may be others next time
         try:
-            with random_state_kept():
+            with _no_draws():
                 traced = jax.make_jaxpr(self._trace)(form(key), *map(form, arrays))
         finally:
             state["prng"] = key
