@@ -29,7 +29,7 @@ import torch
 import tpu_runtime
 from accelerate import Accelerator
 from torch import Tensor, nn
-from tpu_runtime import held, together
+from tpu_runtime import lazy_graph
 from transformers import LlamaConfig, LlamaForCausalLM
 
 AGREE = 1e-4  # relative, of losses
@@ -74,8 +74,8 @@ def as_one(model: Any, optimizer: Any) -> Step:
 class Kind:
     """One way to train."""
 
-    def __init__(self, name: str, model: nn.Module, read: str = "", *, holds: bool = False) -> None:
-        self.name, self.holds = name, holds
+    def __init__(self, name: str, model: nn.Module, read: str = "") -> None:
+        self.name = name
         self.model = copy.deepcopy(model).to("jax")
         optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self._step = (
@@ -85,10 +85,9 @@ class Kind:
         self.least = float("inf")
 
     def run(self, words: Tensor) -> None:
-        held.is_on = self.holds
         began = time.process_time()
         loss = self._step(words)
-        together.run()
+        lazy_graph.run()
         jax.block_until_ready([parameter.jax() for parameter in self.model.parameters()])
         took = time.process_time() - began
         self.losses.append(loss.item())
@@ -106,11 +105,8 @@ def main() -> None:
     model = LlamaForCausalLM(CONFIG)
     batches = [torch.randint(512, (8, 64)).to("jax") for _ in range(4)]
     kinds = [
-        Kind("in parts", model, "nowhere"),
-        Kind(
-            "held back, the loss read behind the backward pass", model, "backward pass", holds=True
-        ),
-        Kind("held back", model, "nowhere", holds=True),
+        Kind("the loss read behind the backward pass", model, "backward pass"),
+        Kind("no loss read", model, "nowhere"),
         Kind("`train_step`", model),
     ]
     for number in range(WARM):

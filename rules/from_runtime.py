@@ -60,6 +60,7 @@ _GROUP = "torch.distributed.init_process_group"
 _SAME = {
     "save": "torch.save",
     "load": "torch.load",
+    "compile": "torch.compile",
     "load_file": "safetensors.torch.load_file",
     "decode_image": "torchvision.io.decode_image",
     "read_image": "torchvision.io.read_image",

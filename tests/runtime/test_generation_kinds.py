@@ -119,7 +119,7 @@ def test_a_window_slides_in_one_program(make: Any) -> None:
     """The prompt is longer than the window, and the answer, too."""
     on_cpu = make()
     model = copy.deepcopy(on_cpu).to(WORD)
-    follows_the_cpu(on_cpu, prompts(3), model, max_new_tokens=4, min_new_tokens=4)
+    follows_the_cpu(on_cpu, prompts(3), model, max_new_tokens=6, min_new_tokens=6)
     torch.zeros(2, 12, dtype=torch.long).to(WORD)  # on torchax a move is a program by its shape
     with compilations() as found:
         follows_the_cpu(on_cpu, prompts(3), model, max_new_tokens=9, min_new_tokens=9)

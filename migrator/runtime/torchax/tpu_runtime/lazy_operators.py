@@ -326,7 +326,10 @@ def _begins_forward(tensors: list[Tensor]) -> bool:
         return any(tensor.requires_grad for tensor in tensors)
 
 
-_OF_RECORDED = {aten.new_empty_strided.default}  # computed by others that are recorded
+_NOT_RECORDED = {
+    aten.new_empty_strided.default,  # computed by others that are recorded
+    aten.repeat_interleave.Tensor,  # its `output_size=` is compared with the repeats
+}
 
 
 _PARTS = {
@@ -346,7 +349,9 @@ def _out_of_place(function: Any) -> Any:
 
 def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """The results of an operator that is recorded; NotImplemented if it needs values."""
-    if function in _OF_RECORDED or not lazy_graph.is_recording():
+    if function in _NOT_RECORDED or not lazy_graph.is_recording():
+        return NotImplemented
+    if torch.Tag.inplace_view in function.tags:  # `t_` changes where values are, not the values
         return NotImplemented
     device = kwargs.get("device")
     if device is not None and device.type == "cpu":
