@@ -55,12 +55,14 @@ them, so that files of a GPU load, and new ones load there.""",
         Example(
             """
             import torch
+            model = torch.nn.Linear(2, 2)
             model = torch.compile(model, mode="max-autotune")
             torch.save(model.state_dict(), path)
             """,
             after="""
             import torch
             import tpu_runtime
+            model = torch.nn.Linear(2, 2)
             model = tpu_runtime.compile(model)
             torch.save(model.state_dict(), path)
             """,
@@ -69,6 +71,7 @@ them, so that files of a GPU load, and new ones load there.""",
                 import torch
                 import torch_xla.core.xla_model as xm
                 import tpu_runtime
+                model = torch.nn.Linear(2, 2)
                 model = tpu_runtime.compile(model)
                 xm.save(model.state_dict(), path)
                 """

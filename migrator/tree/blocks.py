@@ -126,13 +126,8 @@ _FOR_TOOLS = re.compile(
 
 
 def outliving(gone: Any) -> list[cst.EmptyLine]:
-    """The comments in a statement or a decorator that goes, without those above it, and those of
-    other branches, which speak of what is done there."""
+    """The comments in a statement or a decorator that goes, without those above it."""
     above = {id(line.comment) for line in gone.leading_lines}
-    branches = [getattr(gone, name, None) or () for name in ("handlers", "orelse", "finalbody")]
-    for branch in branches:
-        for node in branch if isinstance(branch, Sequence) else (branch,):
-            above |= {id(comment) for comment in comments(node)}
     lines = {id(comment) for comment in own_line_comments(gone)}
     return [
         cst.EmptyLine(comment=comment)
