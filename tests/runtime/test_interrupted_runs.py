@@ -86,7 +86,7 @@ def losses(script: Path, resume: Path | str, save: Path, epochs: int) -> list[fl
     stand_in = [str(STAND_IN)] if script.parent.name == "gpu" else []
     done = subprocess.run(
         [sys.executable, *stand_in, script.name, str(resume), str(save), str(epochs)],
-        cwd=script.parent, capture_output=True, text=True, timeout=300, env=os.environ,
+        cwd=script.parent, capture_output=True, text=True, timeout=900, env=os.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout.splitlines()[-1]))
