@@ -50,7 +50,7 @@ def _differing(found: State, expected: State, tolerance: float) -> Iterator[str]
         if place not in found:
             yield f"{place} is missing"
         elif not _same(found[place], value, tolerance):
-            yield f"{place} is {_shown(found[place])}, not {_shown(value)}"
+            yield f"{place} is {_shown(found[place], value)}"
     for place in found:
         if place not in expected:
             yield f"{place} should not be there"
@@ -103,8 +103,14 @@ def _same_line(found: str, expected: str, tolerance: float) -> bool:
     return True
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        text = np.array2string(value.reshape(-1)[:4], precision=10, separator=", ")
-        return f"{value.dtype}{list(value.shape)} {text}"
-    return repr(value)
+def _shown(found: Any, expected: Any) -> str:
+    """The two values; of arrays the elements that differ most."""
+    if isinstance(found, np.ndarray) and isinstance(expected, np.ndarray):
+        forms = [f"{value.dtype}{list(value.shape)}" for value in (found, expected)]
+        if forms[0] != forms[1] or not found.size:
+            return f"{forms[0]}, not {forms[1]}"
+        apart = np.abs(np.nan_to_num(found.astype(float)) - np.nan_to_num(expected.astype(float)))
+        at = np.unravel_index(apart.argmax(), apart.shape)
+        where = f" at {tuple(map(int, at))}" if at else ""
+        return f"{found[at]!r}{where} of {forms[0]}, not {expected[at]!r}"
+    return f"{found!r}, not {expected!r}"
