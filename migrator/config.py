@@ -13,6 +13,7 @@ from typing import Any
 
 from migrator.errors import UsageError
 from migrator.files import witness
+from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.options import Options
 
@@ -91,7 +92,7 @@ def load(start: Path) -> Config:
         UsageError: a file that is not TOML, an unknown key, a value of the wrong type.
     """
     folder = start if witness.isdir(start) else start.parent
-    for candidate in (folder, *folder.resolve().parents):
+    for candidate in (folder, *resolved(folder).parents):
         for file in (candidate / OWN, candidate / SHARED):
             if witness.isfile(file) and (table := _table(file)) is not None:
                 return replace(_checked(table, file), folder=candidate)

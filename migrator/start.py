@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
 from migrator import __version__
+from migrator.errors import UsageError
 
 
 def main() -> None:
@@ -15,9 +17,29 @@ def main() -> None:
     except SystemExit as end:
         _leave(end.code)
         raise
+    _leave(0)
 
 
 def run() -> None:
+    """The command. What it doesn't foresee ends with exit code 2: 1 means that it found something."""
+    try:
+        _run()
+    except BrokenPipeError:
+        sys.exit(141)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (UsageError, OSError) as error:
+        _say(_reason(error))
+        sys.exit(2)
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        _say(f"internal error: {type(error).__name__}: {error} (please report it, with the above)")
+        sys.exit(2)
+
+
+def _run() -> None:
     if sys.argv[1:] == ["--version"]:  # asked by other programs, again and again
         print(f"tpu-migrate, version {__version__}")
         return
@@ -38,16 +60,39 @@ def run() -> None:
     command()
 
 
+def _say(message: str) -> None:
+    from contextlib import suppress
+
+    from migrator.report.terminal import shown
+
+    with suppress(OSError):  # the exit code says it, too
+        print(f"tpu-migrate: {shown(message)}", file=sys.stderr, flush=True)
+
+
+def _reason(error: UsageError | OSError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    where = error.filename2 or error.filename
+    if not where and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        where = "standard output"  # everything else that is written has a name
+    return f"{os.fsdecode(where)}: {error.strerror}" if where else error.strerror or str(error)
+
+
 def _leave(code: object) -> None:
     """End at once: to free each node of each tree would take a tenth of a run."""
     import atexit
     import threading
-    from contextlib import suppress
 
     if not isinstance(code, int) or threading.active_count() > 1:
         return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        try:
             stream.flush()
+        except BrokenPipeError:
+            pass  # its reader has seen enough
+        except (OSError, ValueError) as error:
+            code = code or 2  # what was to be said is lost
+            if stream is sys.stdout and isinstance(error, OSError):
+                _say(_reason(error))
     os._exit(code)

@@ -12,6 +12,7 @@ from migrator.analysis.syntax.scripts import is_script
 from migrator.config import Config
 from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
+from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.frameworks import find_framework
 from migrator.pipeline.depth import room_for_depth
@@ -135,7 +136,7 @@ def _runs(paths: Paths, config: Config, progress: Tick | None) -> list[_Runs]:
         except UsageError as error:
             refused = error
             continue
-        files = {file.path.resolve(): file for file in report.files}
+        files = {resolved(file.path): file for file in report.files}
         groups.setdefault(target.framework, {})[name] = files
     if not groups and refused is not None:
         raise refused

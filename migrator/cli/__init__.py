@@ -128,7 +128,10 @@ COLLECTING = (5_000_000, 20, 50)
 
 
 def main() -> None:
-    """The entry point: every foreseen failure is one line on standard error and exit code 2."""
+    """The entry point: every foreseen failure is one line on standard error and exit code 2.
+
+    What is not foreseen is for `migrator.start`.
+    """
     if COMPLETING in os.environ:
         import_module("migrator.cli.completion")  # brings our shells
     spell_out()
@@ -147,8 +150,3 @@ def main() -> None:
         message = " ".join(error.format_message().split())  # click's own may have several lines
         click.echo(f"tpu-migrate: {shown(message)}", err=True)
         sys.exit(2)
-    except UsageError as error:
-        click.echo(f"tpu-migrate: {shown(error)}", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.exit(141)

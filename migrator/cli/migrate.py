@@ -17,6 +17,7 @@ from migrator.cli.progress import Progress
 from migrator.cli.values import codes, folders, formats, paths
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
+from migrator.files.places import resolved
 from migrator.report import FORMATS, View, check_file
 from migrator.report.terminal import color_option, console, shown
 from migrator.targets import names as target_names
@@ -55,9 +56,9 @@ def _forms(
             check_file(path := Path(file))
         except UsageError as error:
             raise UsageError(f"--format {form}: {error}") from None
-        if path.resolve() in written:
+        if resolved(path) in written:
             raise UsageError(f"--format {form}: another report goes there; name another file")
-        written.add(path.resolve())
+        written.add(resolved(path))
         files[path] = name
     if len(printed) > 1:
         raise UsageError(f"choose one --format to print; write others to files: {printed[1]}=FILE")
@@ -283,7 +284,7 @@ def _migrate(asked: Arguments, config: Config) -> int:
         from migrator.report import html
 
         html.check(page)
-        if page.resolve() in map(Path.resolve, asked.forms[1]):
+        if resolved(page) in map(resolved, asked.forms[1]):
             raise UsageError(f"--report {page}: another report goes there; name another file")
     report = _report(asked, config)
     code = asked.exit_code(report)

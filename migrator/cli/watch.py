@@ -15,6 +15,7 @@ from migrator.cli.arguments import Arguments
 from migrator.cli.output import show_diff
 from migrator.diagnostics import Outcome
 from migrator.errors import UsageError, installed_by
+from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.report.statistics import counted, of_file
 from migrator.report.terminal import shown
@@ -72,7 +73,7 @@ def _changes(paths: Sequence[str]) -> Iterator[list[Path]]:
     from watchfiles import Change
     from watchfiles import watch as look
 
-    tops = [Path(path).resolve() for path in paths]
+    tops = [resolved(Path(path)) for path in paths]
     folders = {top if top.is_dir() else top.parent for top in tops}
     for changes in look(*folders, rust_timeout=_WAIT, yield_on_timeout=True):
         found = {Path(name) for change, name in changes if change is not Change.deleted}

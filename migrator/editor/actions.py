@@ -18,6 +18,7 @@ from migrator.editor.positions import place, text_edit
 from migrator.editor.server import NAME, Server, message_of, path_of
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
+from migrator.files.places import resolved
 from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.runs.run_targets import chosen, label
@@ -175,7 +176,7 @@ class Actions:
             return
         files = self._missing(path, config)
         try:
-            write_beside(files, project_root(path.resolve(), self._server.roots))
+            write_beside(files, project_root(resolved(path), self._server.roots))
         except UsageError as error:
             self._server.tell(str(error), types.MessageType.Error)
             return

@@ -25,6 +25,7 @@ from migrator.editor.positions import LineWorkspace, place
 from migrator.editor.process import AnalystProcess
 from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
+from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.runs.run import check
@@ -162,7 +163,7 @@ class Server(LanguageServer):
         """The open documents, as files of the project."""
         found = [self.document(uri) for uri in self._open()]
         open_documents = [document, *(d for d in found if d is not None)]
-        return {d.path.resolve(): as_module(d.path, d.content) for d in open_documents}
+        return {resolved(d.path): as_module(d.path, d.content) for d in open_documents}
 
     @property
     def roots(self) -> list[Path]:
@@ -185,8 +186,8 @@ class Server(LanguageServer):
         except UsageError as error:
             self.say(str(error), types.MessageType.Error)
             return None
-        real = path.resolve()
-        roots = [root.resolve() for root in self.roots]
+        real = resolved(path)
+        roots = [resolved(root) for root in self.roots]
         top = next((r for r in roots if r in real.parents), None) or project_root(real)
         return None if is_passed_over(real, top, config.excluded) else config
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from migrator.errors import UsageError
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
-from migrator.files.places import key
+from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import sync_folder
 
@@ -25,7 +25,7 @@ def check_output(source: Path, output: Path) -> None:
     Raises:
         UsageError: it is inside the source, around it, or not empty.
     """
-    top, out = source.resolve(), output.resolve()
+    top, out = resolved(source), resolved(output)
     if output.suffix == ".py" and not output.is_dir():
         raise UsageError(f"-o {output}: name a folder; the copy and its runtime are written there")
     if out == top or (source.is_dir() and top in out.parents):
@@ -44,7 +44,7 @@ def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
     Raises:
         UsageError: nothing can be written there, or a file has changed since it was read.
     """
-    out = output.resolve()  # a link's target is replaced, not the link
+    out = resolved(output)  # a link's target is replaced, not the link
     with only_writer([out]):
         try:
             with _staging(out) as staging:
@@ -112,7 +112,7 @@ def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
         if read_or_none(change.path) != change.before:
             raise UsageError(f"{change.path} has changed in the meantime; nothing was written")
         at = staging / relative
-        if not at.parent.resolve().is_relative_to(staging.resolve()):
+        if not resolved(at.parent).is_relative_to(resolved(staging)):
             raise UsageError(f"{change.path}: a link leads out of {top}; nothing was written")
         at.parent.mkdir(parents=True, exist_ok=True)
         if at.is_symlink():
@@ -133,4 +133,4 @@ def _relative(path: Path, top: Path) -> Path:
     try:
         return path.relative_to(top)
     except ValueError:
-        return path.resolve().relative_to(top.resolve())
+        return resolved(path).relative_to(resolved(top))

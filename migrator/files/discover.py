@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.files import git, witness
+from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.files.staging import is_temporary
 from migrator.formats import kinds
@@ -55,7 +56,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
         candidates = _walk(path, exclude, found) if searched else _named(path, exclude, home)
         # a link beside its target is the same file: the target wins
         for file in sorted(candidates, key=lambda file: (file.is_symlink(), file)):
-            real, is_link = _real(file), file.is_symlink()
+            real, is_link = resolved(file), file.is_symlink()
             if is_link:
                 witness.leads_to(file)
             if real in seen:
@@ -72,7 +73,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = (), home: Path | No
 
 def _leads_out(real: Path, folder: Path) -> bool:
     """Whether a file is neither in a folder nor in the folder's repository."""
-    around = folder.resolve()
+    around = resolved(folder)
     return not any(real.is_relative_to(top) for top in (around, git.top(around)) if top)
 
 
@@ -124,8 +125,8 @@ def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Pa
 
 def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
     """Whether a search of the folder `home` would skip a file in it."""
-    home = home.resolve()
-    at = path.parent.resolve()
+    home = resolved(home)
+    at = resolved(path.parent)
     if at != home and home not in at.parents:
         return any(map(is_bundled_runtime, (at, *at.parents)))
     if _excluded(at / path.name, home, exclude):
@@ -164,13 +165,6 @@ def _is_script(path: Path) -> bool:
             return _SHEBANG.match(file.readline(200)) is not None
     except OSError:
         return False
-
-
-def _real(file: Path) -> Path:
-    try:
-        return file.resolve()
-    except (OSError, RuntimeError):  # a link to itself: reported when it is read
-        return file.parent.resolve() / file.name
 
 
 def is_bundled_runtime(folder: Path) -> bool:

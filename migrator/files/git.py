@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.files import witness
+from migrator.files.places import resolved
 
 # Variables that git sets for hooks; they refer to one repository.
 _LOCAL = frozenset({
@@ -36,7 +37,7 @@ def _not_run(error: OSError) -> GitError:
 
 def top(path: Path) -> Path | None:
     """The top of the work tree that contains a file or folder, or None."""
-    real = path.resolve()
+    real = resolved(path)
     return next((f for f in (real, *real.parents) if witness.exists(f / ".git")), None)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from migrator.errors import UsageError
 from migrator.files.journal import Entry, Journal, TakenBack
 from migrator.files.overwriting import forget, is_own_output, remember, unsafe_to_write
-from migrator.files.places import digest
+from migrator.files.places import digest, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import stage, sync_folder, temporary_in
 
@@ -127,7 +127,7 @@ class _Run:
 
 
 def _entry(change: Change) -> Entry:
-    real = change.path.resolve()
+    real = resolved(change.path)
     before, after = (
         None if content is None else digest(content) for content in (change.before, change.after)
     )

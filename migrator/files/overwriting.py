@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from migrator.files import git, witness
-from migrator.files.places import cache_folder, digest, key
+from migrator.files.places import cache_folder, digest, key, resolved
 from migrator.files.reading import read_or_none
 
 _TOLD_NOT_TO_LOOK = "has changes that git is told to ignore (assume-unchanged, skip-worktree)"
@@ -46,7 +46,7 @@ class _Repository:
         """Why the index doesn't have a file's content; "" if it does."""
         if self.root is None:
             return "is not under version control"
-        name = path.resolve().relative_to(self.root).as_posix()
+        name = resolved(path).relative_to(self.root).as_posix()
         try:
             entry = self._index.get(name)
             if entry is None:
@@ -85,7 +85,7 @@ def untracked(folders: Iterable[Path]) -> list[Path]:
 def _has_untracked(folder: Path) -> bool:
     root = git.top(folder)
     try:
-        return root is not None and git.untracked(root, str(folder.resolve())) != []
+        return root is not None and git.untracked(root, str(resolved(folder))) != []
     except git.GitError:
         return False
 
@@ -113,4 +113,4 @@ def forget(path: Path) -> None:
 
 
 def _stamp(path: Path) -> Path:
-    return cache_folder() / "written" / key(path.resolve())
+    return cache_folder() / "written" / key(resolved(path))

@@ -19,6 +19,11 @@ def state_folder() -> Path:
     return Path(state_home())
 
 
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """A path without links. One that leads to itself stays, to be reported when it is read."""
+    return Path(os.path.realpath(path))
+
+
 def digest(content: bytes) -> str:
     """A digest of a file's content."""
     return hashlib.sha256(content).hexdigest()

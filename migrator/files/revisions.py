@@ -17,6 +17,7 @@ from pathlib import Path
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import git
+from migrator.files.places import resolved
 from migrator.formats import kinds, notebook
 from migrator.pipeline.result import Result
 
@@ -95,7 +96,7 @@ class Changes:
         return sorted({r.base[:10] for r in self._repositories.values() if r.base})
 
     def _repository_of(self, path: Path) -> tuple[_Repository, str]:
-        real = path.resolve()
+        real = resolved(path)
         root = self._top(real.parent)
         if root is None:
             raise UsageError(f"--diff-base: {path} is not under version control (git)")

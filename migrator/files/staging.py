@@ -7,6 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from migrator.files.places import resolved
+
 
 def temporary_in(folder: Path) -> Path:
     """A name for a file or folder that isn't complete yet."""
@@ -40,7 +42,7 @@ def write(path: Path, content: bytes) -> None:
 
     Links stay links: their target is replaced. Raises OSError.
     """
-    real = Path(os.path.realpath(path))
+    real = resolved(path)
     real.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_in(real.parent)
     stage(temporary, content, real)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
+from migrator.files.places import resolved
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -71,7 +72,7 @@ def check_file(path: Path) -> None:
             return  # a pipe, or a terminal
         if path.exists() and path.stat().st_size and not _is_report(path):
             raise UsageError("exists and is not a report of tpu-migrate; name another file")
-        if not os.access(path.resolve().parent, os.W_OK):
+        if not os.access(resolved(path).parent, os.W_OK):
             raise UsageError(f"{path.parent} cannot be written to")
     except OSError as error:
         raise UsageError(error.strerror or str(error)) from None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from migrator.diagnostics import Range, Safety
 from migrator.files.discover import project_root
+from migrator.files.places import resolved
 from migrator.report.findings import Text
 from migrator.report.hunks import Hunk
 from migrator.runs.run_report import Report
@@ -36,16 +37,16 @@ def unified(report: Report, root: Path | None = None, *, codes: bool = False) ->
 def _base(report: Report) -> Path:
     """The current folder if it contains the files, otherwise the top of their project."""
     here = Path.cwd().resolve()  # Windows resolves a junction's or a substituted drive's real name
-    files = [f.path.resolve() for f in report.changed]
+    files = [resolved(f.path) for f in report.changed]
     if not files or all(here in file.parents for file in files):
         return here
     return project_root(files[0])
 
 
 def _name(path: Path, base: Path) -> bytes:
-    real = path.resolve()
+    real = resolved(path)
     try:
-        return os.fsencode(Path(os.path.relpath(real, base.resolve())).as_posix())
+        return os.fsencode(Path(os.path.relpath(real, resolved(base))).as_posix())
     except ValueError:  # on another drive of Windows
         return os.fsencode(real.as_posix())
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
+from migrator.files.places import resolved
 from migrator.formats import kinds, notebook
 from migrator.pipeline.decide import SUPPRESSED
 from migrator.registry import registry
@@ -76,7 +77,7 @@ def top(report: Report) -> Path:
     For several projects, the folder that contains them all.
     """
     here = Path.cwd().resolve()
-    folders = {file.path.parent.resolve() for file in report.files if file.path != _STDIN}
+    folders = {resolved(file.path.parent) for file in report.files if file.path != _STDIN}
     tops = {project_root(folder, [here]) for folder in folders} or {here}
     try:
         return Path(os.path.commonpath(tops))
@@ -88,7 +89,7 @@ def relative(path: Path, folder: Path) -> str:
     """A path as services expect it; links aren't resolved."""
     if path == _STDIN:
         return str(path)
-    return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve())).as_posix()
+    return Path(os.path.relpath(resolved(path.parent) / path.name, resolved(folder))).as_posix()
 
 
 @dataclass(frozen=True)

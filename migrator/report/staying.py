@@ -9,6 +9,7 @@ from pathlib import Path
 
 from migrator.decision import Report as Gate
 from migrator.diagnostics import Diagnostic, Outcome
+from migrator.files.places import resolved
 from migrator.registry import registry
 from migrator.report.statistics import counted
 from migrator.runs.run_report import FileReport, Report
@@ -70,7 +71,7 @@ def staying(report: Report) -> tuple[list[Staying], list[Found]]:
             others.append((path, diagnostic))
     files = [file for file in held if file.path in kept]
     read = (file.path for file in report.files if not file.result.failed)
-    shown = {path.resolve(): path for path in read}  # a link to itself would raise
+    shown = {resolved(path): path for path in read}
     programs = [_program(group, kept, shown) for group in _connected(files)]
     return programs, others
 
@@ -80,7 +81,7 @@ def _connected(files: Sequence[FileReport]) -> list[list[FileReport]]:
     groups: dict[Path, list[FileReport]] = {}  # by their files, and those that they name
     for file in files:
         gate = _gate(file)
-        keys = {file.path.resolve(), *gate.files}
+        keys = {resolved(file.path), *gate.files}
         if gate.obstacle is not None and gate.obstacle.path is not None:
             keys.add(gate.obstacle.path)
         joined = {id(groups[key]): groups[key] for key in keys if key in groups}

@@ -15,6 +15,7 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
+from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.pipeline.normalise import AsGpuCode
@@ -131,7 +132,7 @@ def review(
     config = config or Config()
     root = git.top(folder)
     if root is None:
-        raise UsageError(f"{folder.resolve()} is not under version control (git)")
+        raise UsageError(f"{resolved(folder)} is not under version control (git)")
     try:
         old, new = _commits(root, revisions)
         entries = list(_entries(root, old, new, paths))
@@ -165,7 +166,7 @@ def _commit(root: Path, revision: str) -> str:
 
 
 def _entries(root: Path, old: str, new: str, paths: Sequence[Path]) -> Iterator[_Entry]:
-    only = [str(path.resolve()) for path in paths]
+    only = [str(resolved(path)) for path in paths]
     untracked = dict.fromkeys([] if new else git.untracked(root, *only))
     for each in git.differences(root, *filter(None, (old, new)), "--", *only):
         regular = {each.old_mode, each.new_mode} <= {*_REGULAR, _NONE}

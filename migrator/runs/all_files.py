@@ -7,6 +7,7 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.files.discover import discover, project_root
+from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
 from migrator.pipeline.result import Result
@@ -32,8 +33,8 @@ def keep_requirements_of_other_code(
         return
     if any(map(_is_gpu_code, report.files)):
         return
-    seen = {file.path.resolve() for file in report.files}
-    if any(_is_gpu_code(worker(path)) for path in others if path.resolve() not in seen):
+    seen = {resolved(file.path) for file in report.files}
+    if any(_is_gpu_code(worker(path)) for path in others if resolved(path) not in seen):
         return
     for number in around:
         file = report.files[number]
@@ -57,7 +58,7 @@ def _is_gpu_code(file: FileReport) -> bool:
 
 def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
     """The files of the projects that some files belong to, listed when they are needed."""
-    for root in dict.fromkeys(project_root(path.resolve()) for path in roots):
+    for root in dict.fromkeys(project_root(resolved(path)) for path in roots):
         yield from discover([root], config.excluded).files
 
 

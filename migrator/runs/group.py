@@ -10,6 +10,7 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import witness
+from migrator.files.places import resolved
 from migrator.files.witness import Witness
 from migrator.runs.run_report import FileReport
 from migrator.runs.runtime_copies import Use, runtime_uses
@@ -73,7 +74,7 @@ def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
     files = list(results)
     worker.keep_programs({file.path: file.result for file in files})
     for number, file in enumerate(files):
-        if file.result.migrated and file.path.resolve() in worker.held:
+        if file.result.migrated and resolved(file.path) in worker.held:
             files[number] = worker(file.path)
     return Migrated(files, runtime_uses(files, worker))
 

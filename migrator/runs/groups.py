@@ -16,6 +16,7 @@ from pathlib import Path
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.search_path import may_be_added_to
 from migrator.files.discover import as_module
+from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds
 from migrator.runs.worker import MAX_BYTES, Worker
@@ -48,7 +49,7 @@ def work(content: bytes, worker: Worker) -> int:
 def divide(files: Sequence[Path], worker: Worker) -> list[Group]:
     """The groups of a run, in the order of their first files."""
     found = _Division(worker)
-    own = {path.resolve(): path for path in files}
+    own = {resolved(path): path for path in files}
     code = [real for real, path in own.items() if kinds.kind(path) is None]
     found.join_all(code)
     together: dict[object, list[Path]] = defaultdict(list)  # the files without links

@@ -20,6 +20,7 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.file_facts import File
 from migrator.decision import Report
 from migrator.diagnostics import START
+from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
@@ -49,7 +50,7 @@ def held(
     """
     if not any(result.migrated for result in results.values()):
         return {}
-    known = {path.resolve(): result for path, result in results.items() if not result.failed}
+    known = {resolved(path): result for path, result in results.items() if not result.failed}
     around = _Around(known, project, target, options)
     found: dict[Path, Report] = {}
     queue = deque((path, path, path) for path in around.stay)

@@ -21,6 +21,7 @@ from migrator.files.discover import bundled_target, discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import untracked
+from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
@@ -140,7 +141,7 @@ def migrate_content(
     if is_passed_over(path, config.home, config.excluded):
         report.files = [FileReport(path, Result(content, content))]
     else:
-        worker = Worker([], wanted, config, {path.resolve(): content})
+        worker = Worker([], wanted, config, {resolved(path): content})
         migrated = migrate_group([path], worker)
         (file,) = migrated.files
         if file.result.original != content:  # could not be processed
@@ -266,7 +267,7 @@ def _chosen(
 
 
 def _folder(path: Path) -> Path:
-    return path.resolve() if path.is_dir() else path.resolve().parent
+    return resolved(path) if path.is_dir() else resolved(path).parent
 
 
 def _judge_together(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.diagnostics import Diagnostic, Outcome, Severity
+from migrator.files.places import resolved
 from migrator.pipeline.result import Result
 
 if TYPE_CHECKING:
@@ -98,4 +99,4 @@ def _relative(path: Path, top: Path) -> Path:
     try:
         return path.relative_to(top)
     except ValueError:
-        return path.resolve().relative_to(top.resolve())
+        return resolved(path).relative_to(resolved(top))

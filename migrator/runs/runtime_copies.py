@@ -16,6 +16,7 @@ from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover, project_root
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
+from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary
 from migrator.pipeline.normalise import foreign
@@ -78,7 +79,7 @@ def runtime_uses(
         if RUNTIME in file.result.companions and own_module(worker.project(file.path)) is None:
             root = worker.project(file.path, roots).import_root(file.result.source)
             importing.setdefault(root, []).append(file)
-    results = {file.path.resolve(): file.result.source for file in files if importing}
+    results = {resolved(file.path): file.result.source for file in files if importing}
     return {root: _use(found, results, worker) for root, found in importing.items()}
 
 
@@ -112,7 +113,7 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
         if there is None and not _is_free(at):
             report.errors.append(f"{at}: the runtime needs this name")
             continue
-        if not at.resolve().is_relative_to(project_root(at.parent.resolve())):
+        if not resolved(at).is_relative_to(project_root(resolved(at.parent))):
             report.errors.append(f"{at}: is a link that leads out of the project; not written")
             continue
         other = there if there != target.label else None  # that is replaced
@@ -130,10 +131,10 @@ def runtime_files(report: Report, folders: Mapping[Path, Use], worker: Worker) -
 
 def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
     """Refuse to replace another target's runtime that some file will still need."""
-    results = {file.path.resolve(): file.result.source for file in report.files}
+    results = {resolved(file.path): file.result.source for file in report.files}
     owner = targets().get(label.partition(" ")[0])
     for path in discover([at.parent], worker.config.excluded).files:
-        source = results.get(path.resolve()) or Disk().read(path) or b""
+        source = results.get(resolved(path)) or Disk().read(path) or b""
         if owner is None or foreign(source, worker.target) or _names_device(source, owner):
             raise UsageError(
                 f"{at} is {label}'s runtime, which {path} would still need; migrate all of "
@@ -161,7 +162,7 @@ def _use(importing: Sequence[FileReport], results: Mapping[Path, bytes], worker:
         return Use(first, None)
     programs: dict[Path, None] = {}
     for file in importing:
-        path = file.path.resolve()
+        path = resolved(file.path)
         programs |= dict.fromkeys([path, *sorted(worker.project(path).reached())])
     sources: list[tuple[bytes, Callable[[str], bool]]] = []
     size = 0
@@ -188,6 +189,6 @@ def _is_free(folder: Path) -> bool:
 def _as_given(folder: Path, file: Path) -> Path:
     """`folder` (absolute), spelled like the given `file`, so that reports show short paths."""
     for parent in file.parents:
-        if parent.resolve() == folder:
+        if resolved(parent) == folder:
             return parent
     return folder

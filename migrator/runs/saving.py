@@ -11,6 +11,7 @@ from migrator.files import copying, in_place
 from migrator.files.discover import project_root
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
+from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.runs.run_report import Report
 
@@ -38,7 +39,7 @@ def save(
         tops = projects_of(roots)
         by_root: dict[Path, list[Change]] = {}
         for change in changes:
-            real = change.path.resolve()
+            real = resolved(change.path)
             top = next(top for top in reversed(tops) if real.is_relative_to(top))
             by_root.setdefault(top, []).append(change)
         report.notes += in_place.write(by_root, allow_dirty)
@@ -46,7 +47,7 @@ def save(
 
 def projects_of(roots: Iterable[Path]) -> list[Path]:
     """The projects that a writing run locks: those of its paths."""
-    real = [root.resolve() for root in roots]
+    real = [resolved(root) for root in roots]
     return sorted({project_root(path, real) for path in real})
 
 

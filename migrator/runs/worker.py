@@ -18,6 +18,7 @@ from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.files import witness
 from migrator.files.discover import Disk, project_root
+from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.formats import kinds
 from migrator.formats.embedded import SETTING
@@ -51,7 +52,7 @@ class Worker:
         reader: Reader | None = None,
         earlier: ProjectCache | None = None,
     ) -> None:
-        self.roots = [root.resolve() for root in roots if root.exists()]
+        self.roots = [resolved(root) for root in roots if root.exists()]
         self.targets, self.config = targets, config
         self.target = targets[0]  # the files whose programs the project's facts are about
         self.given = given or {}
@@ -68,11 +69,11 @@ class Worker:
     def project(self, path: Path, roots: Sequence[Path] = ()) -> ProjectFacts:
         """The facts of a file of the project that `roots` belong to (default: the worker's)."""
         if path not in self._real:
-            self._real[path] = path.resolve()
+            self._real[path] = resolved(path)
         real = self._real[path]
         tops = self._tops.setdefault(tuple(roots), {})
         if real.parent not in tops:
-            given = [root.resolve() for root in roots] or self.roots
+            given = [resolved(root) for root in roots] or self.roots
             tops[real.parent] = project_root(real, given)
         return ProjectFacts(real, tops[real.parent], self.disk, self.cache, self.held.get(real))
 
@@ -100,7 +101,7 @@ class Worker:
 
     def __call__(self, path: Path) -> FileReport:
         try:
-            source = self.given.get(path.resolve()) if self.given else None
+            source = self.given.get(resolved(path)) if self.given else None
             size = path.stat().st_size if source is None else len(source)
             if size > MAX_BYTES:
                 witness.looked_at(path)

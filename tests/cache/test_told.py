@@ -238,5 +238,6 @@ def test_what_is_told_again_needs_none_of_the_tool(tree: Path) -> None:
     assert loaded.isdisjoint({"click", "rich", "libcst", "tomllib", "dataclasses", "hashlib"})
     assert {m for m in loaded if m.startswith("migrator.")} - {"migrator.__main__"} == {
         "migrator.start", "migrator.cache", "migrator.cache.again",
-        "migrator.cache.entries", "migrator.files", "migrator.files.homes", "migrator.files.states",
+        "migrator.cache.entries", "migrator.errors", "migrator.files", "migrator.files.homes",
+        "migrator.files.states",
     }  # fmt: skip

@@ -138,7 +138,7 @@ def test_the_full_run_is_not_even_loaded(tree: Path) -> None:
     assert loaded.isdisjoint({"click", "rich", "libcst", "tomllib", "dataclasses"})
     assert {m for m in loaded if m.startswith("migrator.")} <= {
         "migrator.__main__", "migrator.start", "migrator.cache", "migrator.cache.entries",
-        "migrator.files", "migrator.files.homes",
+        "migrator.errors", "migrator.files", "migrator.files.homes",
         "migrator.files.states", "migrator.idle", "migrator.idle.answer", "migrator.idle.asked",
         "migrator.idle.imported", "migrator.idle.summary",
     }  # fmt: skip
