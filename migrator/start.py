@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def run() -> None:
-    """The command. What it doesn't foresee ends with exit code 2: 1 means that it found something."""
+    """The command. An error that nobody foresaw ends with 2: 1 means that something was found."""
     try:
         _run()
     except BrokenPipeError:

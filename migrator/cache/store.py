@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from migrator.cache import entries
-from migrator.files.staging import is_temporary, temporary_in
+from migrator.files.staging import is_temporary, private, temporary_in
 
 MOST = 2**28  # bytes of all entries: the least recently used ones are removed
 _LARGEST = MOST // 4  # for one entry
@@ -31,7 +31,8 @@ def put(kind: str, of: str, value: object) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_in(file.parent)
         try:
-            temporary.write_bytes(content)
+            with private(temporary) as opened:  # it quotes source, which may be private
+                opened.write(content)
             temporary.replace(file)
         except BaseException:
             temporary.unlink(missing_ok=True)

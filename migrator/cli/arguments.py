@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,12 +111,29 @@ class Arguments:
             given = "-o" if self.output else "--report" if self.page else "--diff-base"
             raise UsageError(f"{given} needs a PATH, not standard input")
 
+    def check_undo(self) -> None:
+        """Raise UsageError for options that do not go with --undo, which would be passed over."""
+        self._refuse_beside(
+            "--undo",
+            {
+                "-": self.is_standard_input, "-o": self.output, "--diff": self.diff,
+                "--watch": self.watch, "--hook": self.hook, "--strip-todo": self.strip_todo,
+                "--diff-base": self.diff_base is not None, "--report": self.page,
+                "--format": self.forms != ("console", {}), "--part": self.part[1] > 1,
+            },
+        )  # fmt: skip
+
     def _check_watch(self) -> None:
-        others = {
-            "-": self.is_standard_input, "-o": self.output, "--hook": self.hook,
-            "--report": self.page, "--format": self.forms != ("console", {}),
-            "--strip-todo": self.strip_todo, "--part": self.part[1] > 1,
-            "--executor": self.executor,
-        }  # fmt: skip
+        self._refuse_beside(
+            "--watch",
+            {
+                "-": self.is_standard_input, "-o": self.output, "--hook": self.hook,
+                "--report": self.page, "--format": self.forms != ("console", {}),
+                "--strip-todo": self.strip_todo, "--part": self.part[1] > 1,
+                "--executor": self.executor,
+            },
+        )  # fmt: skip
+
+    def _refuse_beside(self, option: str, others: Mapping[str, object]) -> None:
         if given := [name for name, value in others.items() if value]:
-            raise UsageError(f"--watch does not go with {given[0]}")
+            raise UsageError(f"{option} does not go with {given[0]}")

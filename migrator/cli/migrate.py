@@ -324,14 +324,23 @@ def _report(asked: Arguments, config: Config) -> Report:
 
 
 def _undo(asked: Arguments) -> int:
-    """Take back the last run, and say what became of its files."""
+    """Take back the last run, and say what became of its files; the exit code."""
     from migrator.report.statistics import counted
     from migrator.runs.run import undo
 
-    done = undo(asked.paths)
-    for said, files in (("restored", done.restored), ("removed", done.removed)):
-        if files and not asked.quiet:
-            click.echo(f"{said} {counted(len(files), 'file')}")
-    for file in done.changed:
-        click.echo(f"{shown(file)}: has changed since; left as it is", err=True)
-    return 1 if done.changed else 0
+    asked.check_undo()
+    done = undo(asked.paths, look=asked.check_only)
+    said = [
+        f"{'would ' * asked.check_only}{verb if asked.check_only else past} "
+        f"{counted(len(files), 'file')}"
+        for verb, past, files in (
+            ("restore", "restored", done.restored), ("remove", "removed", done.removed)
+        )
+        if files
+    ]  # fmt: skip
+    said += [f"{shown(file)}: has changed since; left as it is" for file in done.left]
+    if done.is_empty:
+        said.append("nothing to undo: all files of the last run are as they were before it")
+    for line in said if not asked.quiet else ():
+        click.echo(line)
+    return 1 if asked.check_only and not done.is_empty and not asked.exit_zero else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -10,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from migrator.errors import UsageError
+from migrator.files.failures import FULL, advice
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import sync_folder
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_output(source: Path, output: Path) -> None:
@@ -55,8 +53,10 @@ def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
                 staging.replace(out)
             sync_folder(out.parent)
         except (OSError, shutil.Error) as error:
-            said = error.strerror if isinstance(error, OSError) else None
-            raise UsageError(f"-o {output}: {said or error}; nothing was written") from None
+            said, how = str(error), ""
+            if isinstance(error, OSError):
+                said, how = error.strerror or said, advice(error)
+            raise UsageError(f"-o {output}: {said}; nothing was written{how}") from None
     return problems
 
 
@@ -84,7 +84,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
                 return shutil.copy2(file, to)
             problems.append(f"{file}: not copied: not a regular file")
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise
             problems.append(f"{file}: not copied: {error.strerror or error}")
         return to
@@ -97,7 +97,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
         shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
     except shutil.Error as errors:  # folders, and links, which few Windows users may create
         found = [(file, str(why)) for file, _, why in errors.args[0]]
-        for code in _FULL:  # it continues if a file can't be copied
+        for code in FULL:  # it continues if a file can't be copied
             if any(os.strerror(code) in why for _, why in found):
                 raise OSError(code, os.strerror(code)) from None
         problems += [f"{file}: not copied: {why}" for file, why in found]

@@ -6,12 +6,15 @@ step fails, replaced files are restored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from migrator.errors import UsageError
-from migrator.files.journal import Entry, Journal, TakenBack
+from migrator.files import witness
+from migrator.files.failures import advice
+from migrator.files.journal import Entry, Journal, PastRun, TakenBack
 from migrator.files.overwriting import forget, is_own_output, remember, unsafe_to_write
 from migrator.files.places import digest, resolved
 from migrator.files.reading import read_or_none
@@ -54,28 +57,32 @@ def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -
             run.replace()
     except BaseException as error:
         failed = [line for run in reversed(runs) for line in run.take_back()]
-        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        said = f"{where}{error.strerror or error}" if isinstance(error, OSError) else str(error)
         if failed:
             raise UsageError(
-                f"{said.removesuffix(_NOTHING)}; what was written could not be undone: "
-                f"{'; '.join(failed)}. Try again: --undo"
+                f"{str(error).partition(f'; {_NOTHING}')[0]}; what was written could not be "
+                f"undone: {'; '.join(failed)}. Try again: --undo"
             ) from error
-        if isinstance(error, OSError):
-            raise UsageError(f"{said}; {_NOTHING}") from error
         raise
     for run in runs:
         run.finish()
     return [line for run in runs for line in run.lost]
 
 
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """What fails here fails for a file: its name is said, not that of a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        said = f"{path}: {error.strerror or error}; {_NOTHING}{advice(error, in_place=True)}"
+        raise UsageError(said) from error
+
+
 def _refuse_unsafe(changes: Iterable[Change]) -> None:
     problems = unsafe_to_write({change.path: change.before for change in changes})
     if problems:
-        others = len(problems) - 1
-        more = f" (and {others} more file{'s' * (others > 1)})" if others else ""
         raise UsageError(
-            f"{problems[0]}{more}; {_NOTHING}. Commit or stage first, "
+            f"{problems[0]}{_more(len(problems) - 1, ' file')}; {_NOTHING}. Commit or stage first, "
             "write a copy with -o DIR, or use --allow-dirty"
         )
 
@@ -96,26 +103,34 @@ class _Run:
     def stage(self) -> None:
         folders = _missing(entry.path.parent for entry in self.entries)
         contents = [change.before for change in self.changes if change.before is not None]
-        self.journal.begin(self.entries, contents, folders)
+        with _about(self.journal.unfinished.parent):
+            self.journal.begin(self.entries, contents, folders)
         self.begun = True
         for folder in folders:
-            folder.mkdir()
+            with _about(folder):
+                folder.mkdir()
         for change, entry in zip(self.changes, self.entries, strict=True):
             if change.after is not None:
-                lost = stage(entry.temporary, change.after, entry.path)
+                with _about(change.path):
+                    lost = stage(entry.temporary, change.after, entry.path)
                 self.lost += [f"{change.path}: {what}" for what in lost]
 
     def replace(self) -> None:
-        for entry in self.entries:
-            if entry.after is None:
-                entry.path.unlink()
-            else:
-                entry.temporary.replace(entry.path)
+        for change, entry in zip(self.changes, self.entries, strict=True):
+            with _about(change.path):
+                if entry.after is None:
+                    entry.path.unlink()
+                else:
+                    entry.temporary.replace(entry.path)
         for folder in {entry.path.parent for entry in self.entries}:
             sync_folder(folder)
 
     def take_back(self) -> list[str]:
-        return self.journal.take_back(self.journal.unfinished).failed if self.begun else []
+        """Why files could not be given their previous content."""
+        if not self.begun:
+            return []
+        done = self.journal.read(self.journal.unfinished).take_back()
+        return [*done.failed, *(f"{path}: has changed since" for path in done.changed)]
 
     def finish(self) -> None:
         for change, entry in zip(self.changes, self.entries, strict=True):
@@ -155,37 +170,72 @@ def recover(roots: Iterable[Path]) -> list[str]:
     Returns what was done, a line for each root. Raises UsageError if that fails.
     """
     said = []
-    for root in roots:
-        journal = Journal(root)
-        if journal.unfinished.exists():
-            done = journal.take_back(journal.unfinished)
-            _refuse_failed(done)
-            said.append(f"{root}: an earlier run was interrupted; its changes were undone")
-            said += [f"{path}: has changed since; left as it is" for path in done.changed]
+    for run in _unfinished(roots):
+        _refuse_changed([run], f"a run that was interrupted; {_NOTHING}")
+        done = run.take_back()
+        _refuse_failed(done)
+        said.append(f"{run.journal.root}: an earlier run was interrupted; its changes were undone")
+        said += [f"{path}: has changed since; left as it is" for path in done.left]
     return said
 
 
-def undo(roots: Iterable[Path]) -> TakenBack:
-    """Undo the last run of some roots.
+def interrupted(roots: Iterable[Path]) -> list[str]:
+    """What a run that only looks says of interrupted runs, a line for each root."""
+    return [
+        f"{root}: an earlier run was interrupted, or still writes: some files may be as it left "
+        "them. The next run in place undoes that first; tpu-migrate --undo does nothing else"
+        for root in roots
+        if witness.exists(Journal(root).unfinished)
+    ]
+
+
+def undo(roots: Iterable[Path], *, look: bool = False) -> TakenBack:
+    """Undo the last run of some roots: all of it, or nothing.
+
+    Args:
+        look: only say what would be done.
 
     Raises:
-        UsageError: there is none, or a file cannot be written.
+        UsageError: there is none, a file was edited since, or can't be written.
     """
-    whole = TakenBack()
+    runs = []
     for root in roots:
         journal = Journal(root)
         file = journal.unfinished if journal.unfinished.exists() else journal.last
         if not file.exists():
             raise UsageError(f"{root}: no run to undo; only the last run in place can be")
-        done = journal.take_back(file)
+        runs.append(journal.read(file))
+    _refuse_changed(runs, "the run; nothing was undone")
+    whole = TakenBack()
+    for run in runs:
+        done = run.look() if look else run.take_back()
         _refuse_failed(done)
         whole.restored += done.restored
         whole.removed += done.removed
-        whole.changed += done.changed
+        whole.left += done.left
     return whole
+
+
+def _unfinished(roots: Iterable[Path]) -> Iterator[PastRun]:
+    for root in roots:
+        journal = Journal(root)
+        if journal.unfinished.exists():
+            yield journal.read(journal.unfinished)
+
+
+def _refuse_changed(runs: Iterable[PastRun], what: str) -> None:
+    changed = [path for run in runs for path in run.look().changed]
+    if changed:
+        raise UsageError(
+            f"{changed[0]}{_more(len(changed) - 1, ' file')}: has changed since {what}. "
+            "Keep a copy of your edits, put the file back (git restore), then --undo"
+        )
 
 
 def _refuse_failed(done: TakenBack) -> None:
     if done.failed:
-        others = f" (and {len(done.failed) - 1} more)" if done.failed[1:] else ""
-        raise UsageError(f"cannot be undone: {done.failed[0]}{others}")
+        raise UsageError(f"cannot be undone: {done.failed[0]}{_more(len(done.failed) - 1)}")
+
+
+def _more(count: int, what: str = "") -> str:
+    return f" (and {count} more{what}{'s' * (what != '' and count > 1)})" if count else ""

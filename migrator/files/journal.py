@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from migrator.errors import UsageError
 from migrator.files import overwriting
-from migrator.files.places import digest, key, state_folder
+from migrator.files.places import digest, key, resolved, state_folder
 from migrator.files.reading import read_or_none
-from migrator.files.staging import is_temporary, stage, sync_folder, temporary_in
+from migrator.files.staging import is_temporary, private, stage, sync_folder, temporary_in
 
 _TABLE = "run.json"
 
@@ -37,12 +38,18 @@ class Entry:
 
 @dataclass
 class TakenBack:
-    """What has happened to the files of an undone run."""
+    """What has happened to the files of an undone run, or would happen."""
 
     restored: list[Path] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
-    changed: list[Path] = field(default_factory=list)  # edited since; left alone
+    changed: list[Path] = field(default_factory=list)  # edited since: then nothing is undone
+    left: list[Path] = field(default_factory=list)  # edited before the run came to them
     failed: list[str] = field(default_factory=list)  # "path: reason"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was as before the run already."""
+        return not (self.restored or self.removed or self.changed or self.failed)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class Journal:
         }
         temporary = temporary_in(self._folder)
         try:
-            with temporary.open("xb") as file:
+            with private(temporary) as file:
                 with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
                     archive.writestr(_TABLE, json.dumps(table))
                     for name, content in {digest(c): c for c in contents}.items():
@@ -107,71 +114,140 @@ class Journal:
         """The run is complete: keep the information needed to undo it."""
         self.unfinished.replace(self.last)
 
-    def take_back(self, file: Path) -> TakenBack:
-        """Undo a run: files with its output get their previous content; others are left alone.
-
-        It may be called again after any interruption.
+    def read(self, file: Path) -> PastRun:
+        """The run that one of this journal's files tells of.
 
         Raises:
-            UsageError: the journal cannot be read.
+            UsageError: it cannot be read, is another user's, or tells of files elsewhere.
         """
-        entries, folders, contents = _read(file)
-        done = TakenBack()
+        table, contents = _read(file)
+        try:
+            entries = [
+                Entry(Path(e.pop("path")), Path(e.pop("temporary")), **e) for e in table["entries"]
+            ]
+            folders = [Path(folder) for folder in table["folders"]]
+            root = Path(table["root"])
+            if not {e.before for e in entries} <= {None, *contents}:
+                raise KeyError("a file's content")
+        except (AttributeError, KeyError, TypeError) as error:
+            raise _unreadable(file, error) from None
+        if root != self.root:
+            raise UsageError(f"{file}: is of another folder, {root}")
+        named = [each for entry in entries for each in (entry.path, entry.temporary)]
+        for path in (*named, *folders):
+            if not self._may_hold(path):
+                raise UsageError(f"{file}: names {path}, which is outside of {self.root}")
         for entry in entries:
+            if entry.temporary.parent != entry.path.parent or not is_temporary(
+                entry.temporary.name
+            ):
+                raise UsageError(
+                    f"{file}: names {entry.temporary}, which is outside of a run's files"
+                )
+        return PastRun(self, file, entries, folders, contents)
+
+    def _may_hold(self, path: Path) -> bool:
+        """Whether a run of this root may have written there. It noted paths without links."""
+        real = resolved(path.parent) / path.name
+        return (
+            real.is_relative_to(self.root)
+            and real != self.root
+            and path.name not in ("", ".", "..")
+            and ".git" not in real.relative_to(self.root).parts
+        )
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that a journal tells of."""
+
+    journal: Journal
+    file: Path
+    entries: Sequence[Entry]
+    folders: Sequence[Path]  # that it created
+    contents: Mapping[str, bytes]  # by their digests
+
+    def look(self) -> TakenBack:
+        """What would happen to each file, if this run were taken back. Nothing is written."""
+        held = {entry.path: _digest_of(entry.path) for entry in self.entries}
+        has_begun = self.file == self.journal.last or any(
+            held[e.path] == e.after != e.before for e in self.entries
+        )
+        found = TakenBack()
+        for entry in self.entries:
+            now = held[entry.path]
+            if now == entry.before:
+                continue
+            if now == entry.after:
+                (found.removed if entry.before is None else found.restored).append(entry.path)
+            elif entry.temporary.exists() or not has_begun:
+                found.left.append(entry.path)  # what the run did does not depend on it
+            else:
+                found.changed.append(entry.path)
+        return found
+
+    def take_back(self) -> TakenBack:
+        """Give all files their previous content, or none if any of them was edited since.
+
+        It may be called again after any interruption.
+        """
+        done = self.look()
+        if done.changed:
+            return done
+        for entry in self.entries:
             with suppress(OSError):
                 entry.temporary.unlink(missing_ok=True)
-        for entry in reversed(entries):
-            try:
-                _take_back(entry, contents, done)
-            except OSError as error:
-                done.failed.append(f"{entry.path}: {error.strerror or error}")
-        for folder in reversed(folders):
+        wanted = {*done.restored, *done.removed}
+        for entry in reversed(self.entries):
+            if entry.path in wanted:
+                try:
+                    self._restore(entry)
+                except OSError as error:
+                    done.failed.append(f"{entry.path}: {error.strerror or error}")
+        for folder in reversed(self.folders):
             shutil.rmtree(folder / "__pycache__", ignore_errors=True)
             with suppress(OSError):  # it has other contents by now
                 folder.rmdir()
-        for folder in {entry.path.parent for entry in entries}:
+        for folder in {entry.path.parent for entry in self.entries}:
             sync_folder(folder)
         if not done.failed:
-            if done.changed:  # their previous content exists nowhere else
-                file.replace(self.last)
-            else:
-                file.unlink(missing_ok=True)
+            self.file.unlink(missing_ok=True)
         return done
 
-
-def _take_back(entry: Entry, contents: dict[str, bytes], done: TakenBack) -> None:
-    now = read_or_none(entry.path)
-    held = None if now is None else digest(now)
-    if held == entry.before:
-        return
-    if held != entry.after:
-        done.changed.append(entry.path)
-        return
-    if entry.before is None:
-        entry.path.unlink()
-        overwriting.forget(entry.path)
-        done.removed.append(entry.path)
-        return
-    content = contents[entry.before]
-    stage(entry.temporary, content, entry.path)
-    entry.temporary.replace(entry.path)
-    if entry.ours:
-        overwriting.remember(entry.path, content)
-    else:
-        overwriting.forget(entry.path)
-    done.restored.append(entry.path)
+    def _restore(self, entry: Entry) -> None:
+        if entry.before is None:
+            entry.path.unlink()
+            overwriting.forget(entry.path)
+            return
+        content = self.contents[entry.before]
+        stage(entry.temporary, content, entry.path)
+        entry.temporary.replace(entry.path)
+        if entry.ours:
+            overwriting.remember(entry.path, content)
+        else:
+            overwriting.forget(entry.path)
 
 
-def _read(file: Path) -> tuple[list[Entry], list[Path], dict[str, bytes]]:
+def _digest_of(path: Path) -> str | None:
+    now = read_or_none(path)
+    return None if now is None else digest(now)
+
+
+def _read(file: Path) -> tuple[Any, dict[str, bytes]]:
+    """The table of a journal, and the contents of files. Raises UsageError."""
     import zipfile
 
     try:
-        with zipfile.ZipFile(file) as archive:
-            table = json.loads(archive.read(_TABLE))
-            contents = {name: archive.read(name) for name in archive.namelist() if name != _TABLE}
-        entries = [
-            Entry(Path(e.pop("path")), Path(e.pop("temporary")), **e) for e in table["entries"]
-        ]
-        return entries, [Path(folder) for folder in table["folders"]], contents
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file}: cannot be read as the journal of a run: {error}") from None
+        with file.open("rb") as opened:
+            owner = os.fstat(opened.fileno()).st_uid
+            if hasattr(os, "geteuid") and owner != os.geteuid():
+                raise UsageError(f"{file}: belongs to another user; nothing is undone by it")
+            with zipfile.ZipFile(opened) as archive:
+                names = [name for name in archive.namelist() if name != _TABLE]
+                return json.loads(archive.read(_TABLE)), {n: archive.read(n) for n in names}
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: Exception) -> UsageError:
+    return UsageError(f"{file}: cannot be read as the journal of a run: {error}")

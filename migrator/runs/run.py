@@ -43,7 +43,7 @@ from migrator.runs.runtime_copies import (
     runtime_folders,
     runtime_uses,
 )
-from migrator.runs.saving import projects_of, save, writing
+from migrator.runs.saving import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
 
@@ -100,7 +100,7 @@ def migrate_paths(
     wanted = chosen(target)
     check(config, wanted[0])
     report = Report(target=label(wanted))
-    with writing(report, roots) if write else nullcontext():
+    with writing(report, roots) if write else looking(report, roots):
         every = _discovered(report, roots, config, from_hook)
         worker = Worker(roots, wanted, config)
         others: Iterable[Path] = files_of_projects(roots, config) if from_hook else every
@@ -181,7 +181,7 @@ def strip_todos(
     started = time.perf_counter()
     roots = _roots(paths, output)
     report = Report(target="")
-    with writing(report, roots) if write else nullcontext():
+    with writing(report, roots) if write else looking(report, roots):
         report.files = [_stripped(f) for f in _discovered(report, roots, config or Config())]
         save(report, roots, write, output, allow_dirty)
     report.seconds = time.perf_counter() - started
@@ -300,14 +300,16 @@ def _brought(file: FileReport, changes: Changes) -> FileReport:
     return FileReport(file.path, result, file.unsafe & unsafe, file.result)
 
 
-def undo(paths: Sequence[str | os.PathLike[str]]) -> TakenBack:
+def undo(paths: Sequence[str | os.PathLike[str]], *, look: bool = False) -> TakenBack:
     """Take back what the last run has written in place in the projects of some paths.
 
-    A file that has changed since is left as it is.
+    Args:
+        look: only say what would become of its files.
 
     Raises:
-        UsageError: there is no such run, a file cannot be written, another run writes there.
+        UsageError: there is no such run, a file was edited since, or can't be written, another run
+            writes there. Nothing is undone then.
     """
     tops = projects_of(_roots(paths, None))
-    with only_writer(tops):
-        return in_place.undo(tops)
+    with nullcontext() if look else only_writer(tops):
+        return in_place.undo(tops, look=look)

@@ -60,5 +60,12 @@ def writing(report: Report, roots: Sequence[Path]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def looking(report: Report, roots: Sequence[Path]) -> Iterator[None]:
+    """Say that a run was interrupted, of which some of the files may be."""
+    report.notes += in_place.interrupted(projects_of(roots))
+    yield
+
+
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent

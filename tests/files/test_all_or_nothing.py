@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import committed, read_tree, write_tree
+from helpers import cli, committed, git, one_line, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import in_place, places
 from migrator.files.lock import only_writer
+from migrator.runs.run import undo
 from tests.files.trees import FILES, GPU, TPU
 
 
@@ -172,7 +174,8 @@ def test_a_run_that_was_killed_is_taken_back_by_the_next(tmp_path: Path, number:
     assert migrate_paths([root], "torch_xla").check_code() == 0
 
 
-def test_an_edit_since_a_killed_run_stays(tmp_path: Path) -> None:
+def test_an_edit_since_a_killed_run_is_not_lost(tmp_path: Path) -> None:
+    """What was edited imports the runtime: without it, nothing else is taken back, either."""
     root = committed(tmp_path, FILES)
     runtime = migrate_paths([root]).companions
     _killed(root, 1 + len(runtime) + 1)  # the journal, the runtime, one source
@@ -180,11 +183,86 @@ def test_an_edit_since_a_killed_run_stays(tmp_path: Path) -> None:
     assert changed, "the run was to be killed between sources"
     mine = root / changed[0]
     mine.write_text(f"{mine.read_text()}# mine\n")
+    before = read_tree(root, runtime=True)
+    with pytest.raises(UsageError, match=f"{mine}: has changed since a run that was interrupted"):
+        migrate_paths([root], write=True)
+    assert read_tree(root, runtime=True) == before
+    git(root, "restore", changed[0])  # the way on that is named
+    undo([root])
+    assert read_tree(root, runtime=True) == {k: v.encode() for k, v in FILES.items()}
+
+
+def test_an_edit_of_what_a_killed_run_had_not_come_to_stays(tmp_path: Path) -> None:
+    root = committed(tmp_path, FILES)
+    runtime = migrate_paths([root]).companions
+    _killed(root, 1 + len(runtime) + 1)
+    [mine, *_] = [root / name for name in FILES if (root / name).read_text() == FILES[name]]
+    mine.write_text(f"{mine.read_text()}# mine\n")
     report = migrate_paths([root], write=True, config=Config(select=("ADV",)))
     assert report.notes[1:] == [f"{mine}: has changed since; left as it is"]
     assert mine.read_text().endswith("# mine\n")
-    for name in set(FILES) - {changed[0]}:
+    assert not (root / "tpu_runtime").exists()
+    for name in {*FILES} - {mine.relative_to(root).as_posix()}:
         assert (root / name).read_text() == FILES[name]
+
+
+@pytest.mark.parametrize("how", [["--check"], ["--diff"], ["-o", "../out"]])
+def test_a_run_that_only_looks_says_that_one_was_interrupted(
+    tmp_path: Path, how: list[str]
+) -> None:
+    root = committed(tmp_path / "p", FILES)
+    assert b"interrupted" not in b"".join(_said(root, how))
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    _killed(root, 3)
+    before = read_tree(root, runtime=True)
+    assert b"an earlier run was interrupted" in b"".join(_said(root, how))
+    assert read_tree(root, runtime=True) == before
+    undo([root])
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    assert b"interrupted" not in b"".join(_said(root, how))
+
+
+def _said(root: Path, how: list[str]) -> tuple[bytes, bytes]:
+    found = cli(".", "--target", "torchax", *how, cwd=root)
+    return found.stdout, found.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EBUSY, "mounted, or in use"), (errno.ENOSPC, "Make room"), (errno.EROFS, "-o DIR"),
+        (errno.EACCES, "change the rights"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("step", ["stage", "replace"])
+def test_a_file_that_can_not_be_written_is_named_with_the_way_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int, advice: str
+) -> None:
+    root = committed(tmp_path, FILES)
+    before = read_tree(root, runtime=True)
+    stage, replace = in_place.stage, Path.replace
+
+    def fails(temporary: Path, to: Path) -> None:
+        if to.name == "b.py":
+            raise OSError(number, os.strerror(number), str(temporary), None, str(to))
+
+    def staged(temporary: Path, content: bytes, real: Path) -> list[str]:
+        fails(temporary, real)
+        return stage(temporary, content, real)
+
+    def replaced(self: Path, to: Path) -> Path:
+        fails(self, to)
+        return replace(self, to)
+
+    if step == "stage":
+        monkeypatch.setattr(in_place, "stage", staged)
+    else:
+        monkeypatch.setattr(Path, "replace", replaced)
+    found = cli(".", "--target", "torchax", cwd=root)
+    assert found.returncode == 2
+    line = one_line(found.stderr, "b.py: ", f"{os.strerror(number)}; nothing was written. ", advice)
+    assert ".tmp" not in line
+    assert read_tree(root, runtime=True) == before
 
 
 def test_a_runtime_of_which_nothing_was_written_is_no_obstacle(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import cli, committed, read_tree, write_tree
+from helpers import cli, committed, git, one_line, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -41,17 +41,84 @@ def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
         migrate_paths([root], write=True)
 
 
-def test_what_has_changed_since_is_named_and_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("edited", "gone"),
+    [("a.py", False), ("b.py", False), ("deep/c.py", True), ("tpu_runtime/seeds.py", False)],
+)
+def test_all_of_a_run_is_undone_or_nothing(tmp_path: Path, edited: str, gone: bool) -> None:
+    """Else a script that was edited imports a runtime that is no longer there."""
     root = committed(tmp_path, FILES)
     migrate_paths([root], write=True)
-    with (root / "b.py").open("a") as file:
-        file.write("# mine\n")
+    file = root / edited
+    if gone:
+        file.unlink()
+    else:
+        file.write_text(f"{file.read_text()}# mine\n")
+    before = read_tree(root, runtime=True)
     found = cli("--undo", ".", cwd=root)
-    assert found.returncode == 1
-    assert found.stderr.decode() == f"{root / 'b.py'}: has changed since; left as it is\n"
-    assert "restored 2 files\n" in found.stdout.decode()
-    assert (root / "b.py").read_text() == TPU + "# mine\n"
-    assert (root / "a.py").read_text() == FILES["a.py"]
+    assert found.returncode == 2 and not found.stdout
+    one_line(
+        found.stderr, str(file), "has changed since the run; nothing was undone", "git restore"
+    )
+    assert read_tree(root, runtime=True) == before
+    if edited in FILES:  # the way on that is named
+        git(root, "restore", edited)
+        assert cli("--undo", ".", cwd=root).returncode == 0
+        assert read_tree(root, runtime=True) == {k: v.encode() for k, v in FILES.items()}
+
+
+def test_of_several_projects_all_are_undone_or_none(tmp_path: Path) -> None:
+    roots = [committed(tmp_path / name, FILES) for name in "pqr"]
+    migrate_paths(roots, write=True)
+    (roots[1] / "b.py").write_text("# mine\n")
+    before = [read_tree(root, runtime=True) for root in roots]
+    with pytest.raises(UsageError, match=r"q/b\.py: has changed since"):
+        undo(roots)
+    git(roots[1], "restore", "b.py")
+    never = committed(tmp_path / "z", FILES)
+    with pytest.raises(UsageError, match="no run to undo"):
+        undo([*roots, never])
+    assert read_tree(roots[0], runtime=True) == before[0]
+    undo(roots)
+    assert not any((root / "tpu_runtime").exists() for root in roots)
+
+
+def test_check_says_what_would_be_undone_and_writes_nothing(tmp_path: Path) -> None:
+    root = committed(tmp_path, FILES)
+    migrate_paths([root], write=True)
+    state = places.state_folder()
+    before = read_tree(root, runtime=True), read_tree(state)
+    for _ in range(2):
+        found = cli("--undo", ".", "--check", cwd=root)
+        assert found.returncode == 1
+        assert found.stdout.decode().startswith("would restore 3 files\nwould remove ")
+        assert (read_tree(root, runtime=True), read_tree(state)) == before
+    assert cli("--undo", ".", cwd=root).returncode == 0
+    assert (root / "b.py").read_text() == GPU
+
+
+@pytest.mark.parametrize(
+    "more", [["--diff"], ["-o", "out"], ["--format", "json"], ["--strip-todo"], ["--hook"]]
+)
+def test_what_does_not_go_with_undo_is_refused(tmp_path: Path, more: list[str]) -> None:
+    root = committed(tmp_path, FILES)
+    migrate_paths([root], write=True)
+    before = read_tree(root, runtime=True)
+    found = cli("--undo", ".", *more, cwd=root)
+    assert found.returncode == 2
+    one_line(found.stderr, f"--undo does not go with {more[0]}")
+    assert read_tree(root, runtime=True) == before
+
+
+@pytest.mark.parametrize("how", [[], ["--check"]])
+def test_where_nothing_is_to_undo_that_is_said(tmp_path: Path, how: list[str]) -> None:
+    root = committed(tmp_path, FILES)
+    migrate_paths([root], write=True)
+    git(root, "checkout", "-q", ".")
+    shutil.rmtree(root / "tpu_runtime")
+    found = cli("--undo", ".", *how, cwd=root)
+    assert found.returncode == 0
+    assert found.stdout.decode().startswith("nothing to undo: ")
 
 
 def test_what_a_run_wrote_over_an_earlier_one_is_the_earlier_ones(tmp_path: Path) -> None:
