@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 from migrator.files import witness
 from migrator.files.places import resolved
@@ -45,33 +46,78 @@ def run(root: Path, *arguments: str) -> bytes:
     """The output of a git command in the work tree at `root`.
 
     Raises:
-        GitError: it failed, or git is missing.
+        GitError: it failed, takes too long, or git is missing.
     """
     witness.asked_others()
+    filters = own_filters(root) if arguments[0] in _FILTERING else ()
     try:
         done = subprocess.run(
-            [*_git(root), *arguments], capture_output=True, check=False, env=_environment(root)
-        )
+            [*_git(root), *_without_filters(filters), *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            env=_environment(root), timeout=_LONGEST,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise GitError(f"git {arguments[0]} takes longer than {_LONGEST:.0f} s") from None
     except OSError as error:
         raise _not_run(error) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         if not said:
             raise SaidNothing(f"exit code {done.returncode}")
+        if any(word in line for line in said for word in ("promisor", "lazy fetching")):
+            raise GitError(_MISSING)
         raise GitError(said[0].removeprefix("fatal: "))
     return done.stdout
 
 
-def _git(root: Path) -> list[str]:
-    """The command for a work tree, without programs that its configuration may name.
+_MISSING = "a partial clone lacks what is asked for: git fetch --refetch --no-filter"
 
-    Only filters of contents (`filter.*.clean`) are left: whether a file differs can't be told
-    without them.
+
+# Whoever made the repository may have written its configuration, too (an archive holds it): of the
+# programs that one can name, none is started. Nothing is fetched, which would start some, and
+# nobody is asked for a password. What a file holds is looked at, if it seems to be another file.
+_SETTINGS = (
+    "core.fsmonitor=", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit",
+    "core.checkStat=default", "core.trustCtime=true",
+)  # fmt: skip
+_VARIABLES = {
+    "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+}  # fmt: skip
+_LONGEST = 300.0  # seconds
+_FILTERING = ("diff", "hash-object")  # commands that start filters of contents
+
+
+def _git(root: Path) -> list[str]:
+    """The command for a work tree."""
+    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    return ["git", "--literal-pathspecs", "--no-optional-locks", *settings, "-C", str(root)]
+
+
+def own_filters(root: Path) -> list[str]:
+    """The filters of contents that only the configuration of a repository itself names.
+
+    They are not started. Those of the user's own configuration (git-lfs) are.
     """
-    return [
-        "git", "--literal-pathspecs", "--no-optional-locks", "-c", "core.fsmonitor=",
-        "-c", "safe.bareRepository=explicit", "-C", str(root),
-    ]  # fmt: skip
+    how = ("config", "--show-scope", "--name-only", "-z", "--get-regexp")
+    try:
+        listed = iter([*names(root, *how, r"^filter\..*\.(clean|process)$")])
+    except SaidNothing:  # there are none
+        return []
+    found = dict.fromkeys(
+        key.split(".", 1)[1].rpartition(".")[0]
+        for scope, key in zip(listed, listed, strict=True)
+        if scope in ("local", "worktree")
+    )
+    if odd := [name for name in found if "=" in name]:
+        raise GitError(f"the repository names a filter {odd[0]!r}, which can't be switched off")
+    return list(found)
+
+
+def _without_filters(filters: Iterable[str]) -> Iterator[str]:
+    for name in filters:
+        for setting in ("clean=", "process=", "required=false"):
+            yield from ("-c", f"filter.{name}.{setting}")
 
 
 def names(root: Path, *arguments: str) -> Iterator[str]:
@@ -112,8 +158,25 @@ def index(root: Path) -> Iterator[Entry]:
         yield Entry(name, blob, flag.islower() or flag == "S")
 
 
-# Options of a comparison, independent of the user's configuration.
-PLAIN = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "-M")
+# Options of a comparison, independent of the user's configuration. To look into the work tree of a
+# submodule, git would start another git there, by that one's configuration.
+PLAIN = (
+    "diff", "--no-ext-diff", "--no-textconv", "--no-color", "-M", "--submodule=short",
+    "--ignore-submodules=dirty",
+)  # fmt: skip
+
+
+def blobs_of(root: Path, files: Sequence[str]) -> list[str]:
+    """What git would call the contents of files in a work tree, as they are now: by the content
+    alone, with its conversion of line ends. Raises GitError."""
+    found: list[str] = []
+    for first in range(0, len(files), _AT_ONCE):
+        part = files[first : first + _AT_ONCE]
+        found += run(root, "hash-object", "--", *part).decode().split()
+    return found
+
+
+_AT_ONCE = 500  # arguments of a command
 
 
 @dataclass(frozen=True)
@@ -146,8 +209,9 @@ class Blobs:
         command = [*_git(root), "cat-file", "--batch"]
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(root)
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, env=_environment(root),
+            )  # fmt: skip
         except OSError as error:
             raise _not_run(error) from error
 
@@ -155,14 +219,20 @@ class Blobs:
         """Raises GitError for a missing blob (a partial clone)."""
         into, out = self._process.stdin, self._process.stdout
         assert into is not None and out is not None
-        into.write(f"{blob}\n".encode())
-        into.flush()
-        *_, size = out.readline().split() or [b"missing"]
-        if not size.isdigit():
-            raise GitError(f"{blob} is missing")
-        content = out.read(int(size))
-        out.read(1)  # the end of the line
-        return content
+        end = Timer(_LONGEST, self._process.kill)
+        end.start()
+        try:
+            into.write(f"{blob}\n".encode())
+            into.flush()
+            *_, size = out.readline().split() or [b"missing"]
+            content = out.read(int(size) + 1) if size.isdigit() else b""  # with a line's end
+        except OSError:  # it has ended
+            content = b""
+        finally:
+            end.cancel()
+        if not content:
+            raise GitError(_MISSING)
+        return content[:-1]
 
     def close(self) -> None:
         self._process.communicate()
@@ -173,4 +243,4 @@ def _environment(root: Path) -> dict[str, str]:
     left_out = {"GIT_DIFF_OPTS"}
     if root != top(Path.cwd()):
         left_out |= _LOCAL
-    return {name: value for name, value in os.environ.items() if name not in left_out}
+    return {n: value for n, value in os.environ.items() if n not in left_out} | _VARIABLES

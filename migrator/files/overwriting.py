@@ -5,70 +5,72 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from migrator.files import git, witness
 from migrator.files.places import cache_folder, digest, key, resolved
 from migrator.files.reading import read_or_none
 
+_UNTRACKED = "is not tracked by git"
 _TOLD_NOT_TO_LOOK = "has changes that git is told to ignore (assume-unchanged, skip-worktree)"
 
 
 def unsafe_to_write(files: Mapping[Path, bytes | None]) -> list[str]:
     """Why each of these files may not be overwritten, as "path: reason"; empty if all may.
 
-    A file is safe if git's index has its content, or if that is this tool's own last output.
+    A file is safe if git's index has its content, or if that is this tool's own last output. Only
+    the content counts: times and sizes can be those of another.
 
     Args:
         files: the content that was read; None for a missing file.
     """
-    problems = []
-    repositories: dict[Path | None, _Repository] = {}
+    repositories: dict[Path | None, dict[Path, bytes]] = {}
     for path, content in files.items():
-        if content is None:
-            continue
-        root = git.top(path)
-        if root not in repositories:
-            repositories[root] = _Repository(root)
-        reason = repositories[root].lacks(path, content)
-        if reason and not is_own_output(path, content):
-            problems.append(f"{path} {reason}")
-    return problems
+        if content is not None:
+            repositories.setdefault(git.top(path), {})[path] = content
+    reasons: dict[Path, str] = {}
+    for root, held in repositories.items():
+        reasons |= _lacking(root, held)
+    return [
+        f"{path} {reasons[path]}"
+        for path, content in files.items()
+        if path in reasons and not is_own_output(path, content)
+    ]
 
 
-@dataclass(frozen=True)
-class _Repository:
-    root: Path | None
+def _lacking(root: Path | None, files: Mapping[Path, bytes]) -> dict[Path, str]:
+    """The files whose content is not in the index of a repository, and why."""
+    if root is None:
+        return dict.fromkeys(files, "is not under version control")
+    try:
+        return _lacking_in(root, files)
+    except git.GitError as error:
+        return dict.fromkeys(files, f"is not known to be in version control ({error})")
 
-    def lacks(self, path: Path, content: bytes) -> str:
-        """Why the index doesn't have a file's content; "" if it does."""
-        if self.root is None:
-            return "is not under version control"
-        name = resolved(path).relative_to(self.root).as_posix()
-        try:
-            entry = self._index.get(name)
-            if entry is None:
-                return "is not tracked by git"
-            if entry.blob == _blob(content, like=entry.blob):
-                return ""
-            if entry.is_passed_over:
-                return _TOLD_NOT_TO_LOOK
-            # Other bytes may be equal to git: line ends, filters.
-            return "has changes that are not staged" if name in self._modified else ""
-        except git.GitError as error:
-            return f"is not known to be in version control ({error})"
 
-    @cached_property
-    def _index(self) -> dict[str, git.Entry]:
-        assert self.root is not None
-        return {entry.name: entry for entry in git.index(self.root)}
+def _lacking_in(root: Path, files: Mapping[Path, bytes]) -> dict[Path, str]:
+    index = {entry.name: entry for entry in git.index(root)}
+    names = {path: resolved(path).relative_to(root).as_posix() for path in files}
+    found = {path: _UNTRACKED for path, name in names.items() if name not in index}
+    others = [  # other bytes may be equal to git: line ends, filters
+        path
+        for path, content in files.items()
+        if path not in found and index[names[path]].blob != _blob(content, index[names[path]].blob)
+    ]
+    blobs = git.blobs_of(root, [names[path] for path in others])
+    for path, blob in zip(others, blobs, strict=True):
+        entry = index[names[path]]
+        if blob != entry.blob:
+            found[path] = _TOLD_NOT_TO_LOOK if entry.is_passed_over else _changed(root)
+    return found
 
-    @cached_property
-    def _modified(self) -> frozenset[str]:
-        assert self.root is not None
-        return frozenset(git.names(self.root, "diff", "--name-only", "-z"))
+
+def _changed(root: Path) -> str:
+    unless = [
+        f", unless filter.{name} made them, which only the repository itself names: it is not run"
+        for name in git.own_filters(root)[:1]
+    ]
+    return "".join(["has changes that are not staged", *unless])
 
 
 def _blob(content: bytes, like: str) -> str:

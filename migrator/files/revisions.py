@@ -25,7 +25,6 @@ AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
 _HUNK = re.compile(rb"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _GITLINK = "160000"  # the mode of a submodule
-_SUBMODULES = "--ignore-submodules=none"  # whatever the user has configured
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Changes:
             if b"\r" in content.replace(b"\r\n", b""):  # git counts lines differently from Python
                 return Lines(all=True)
             paths = dict.fromkeys((before.name, name))
-            text = git.run(repository.root, *git.PLAIN, _SUBMODULES, "-U0", "--text",
+            text = git.run(repository.root, *git.PLAIN, "-U0", "--text",
                            repository.base, "--", *paths)  # fmt: skip
         except git.GitError as error:
             raise UsageError(f"--diff-base {self.revision}: {path}: {error}") from None
@@ -203,7 +202,7 @@ class _Repository:
         if self.all:
             return {}
         found: dict[str, _Before | None] = {}
-        for each in git.differences(self.root, _SUBMODULES, self.base):
+        for each in git.differences(self.root, self.base):
             found[each.new] = _Before(each.old, each.blob) if each.status[0] in "MRT" else None
         return found | dict.fromkeys(git.untracked(self.root))
 
