@@ -16,6 +16,8 @@ from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import sync_folder
 
+_EXCLUDED = frozenset({".git", "__pycache__"})  # what a copy goes without
+
 
 def check_output(source: Path, output: Path) -> None:
     """Refuse an output folder that would mix with the source or hide existing files.
@@ -46,7 +48,7 @@ def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
     with only_writer([out]):
         try:
             with _staging(out) as staging:
-                problems = _copied(source, staging)
+                problems = [*_copied(source, staging), *_aim_links(source, staging, out)]
                 _put(source if source.is_dir() else source.parent, staging, changes)
                 if out.exists():
                     out.rmdir()
@@ -92,7 +94,7 @@ def _copied(source: Path, staging: Path) -> list[str]:
     if not source.is_dir():
         copy_file(str(source), str(staging / source.name))
         return problems
-    ignore = shutil.ignore_patterns(".git", "__pycache__")
+    ignore = shutil.ignore_patterns(*_EXCLUDED)
     try:
         shutil.copytree(source, staging, True, ignore, copy_file, dirs_exist_ok=True)
     except shutil.Error as errors:  # folders, and links, which few Windows users may create
@@ -102,6 +104,49 @@ def _copied(source: Path, staging: Path) -> list[str]:
                 raise OSError(code, os.strerror(code)) from None
         problems += [f"{file}: not copied: {why}" for file, why in found]
     return problems
+
+
+def _aim_links(source: Path, staging: Path, out: Path) -> Iterator[str]:
+    """Have the links of a copy lead where they belong: into the copy, instead of into the source;
+    those that lead elsewhere still do so from its place.
+
+    Yields "path: reason" for those that can't be changed. Raises OSError.
+    """
+    top, copied = resolved(source), resolved(staging)
+    for folder, folders, files in os.walk(copied):
+        for link in filter(Path.is_symlink, (Path(folder, name) for name in (*folders, *files))):
+            said, place = link.readlink(), link.relative_to(copied)
+            wanted = _aimed(said, top / place, top, out / place)
+            if wanted == said:
+                continue
+            try:
+                link.unlink()
+                link.symlink_to(wanted, target_is_directory=(top / place).is_dir())
+            except OSError as error:
+                if error.errno in FULL:
+                    raise
+                yield f"{source / place}: not copied: {error.strerror or error}"
+
+
+def _aimed(said: Path, link: Path, top: Path, copy: Path) -> Path:
+    """What the copy of a link has to say."""
+    target = link.parent / said  # `said` alone, if that is absolute
+    real = resolved(target.parent) / target.name if target.name != ".." else resolved(target)
+    if real.is_relative_to(top) and _EXCLUDED.isdisjoint(real.relative_to(top).parts):
+        if not said.is_absolute() and _stays_within(said, link.parent.relative_to(top)):
+            return said
+        return Path(os.path.relpath(real, link.parent))
+    return said if said.is_absolute() else Path(os.path.relpath(real, copy.parent))
+
+
+def _stays_within(said: Path, folder: Path) -> bool:
+    """Whether no step of a relative link, from a folder of the source, leads out of that."""
+    depth = len(folder.parts)
+    for part in said.parts:
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return True
 
 
 def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:

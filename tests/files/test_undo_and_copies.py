@@ -199,6 +199,47 @@ def test_the_copy_is_whole_and_the_source_untouched(tmp_path: Path) -> None:
     assert stat.S_IMODE((out / "run.sh").stat().st_mode) == 0o755
 
 
+@pytest.mark.parametrize("deep", [True, False])
+def test_no_link_of_a_copy_leads_into_the_source(tmp_path: Path, deep: bool) -> None:
+    """Else the copy imports the GPU code."""
+    root = write_tree(tmp_path / "in", {"lib/m.py": GPU, "a.py": GPU, "sub/b.py": GPU})
+    for link, to in {
+        "abs.py": root / "a.py", "pkg": root / "lib", "sub/up.py": "../a.py", "whole": root,
+        "around.py": "../in/a.py", "sub/around": "../../in/lib", "chain.py": root / "sub/up.py",
+        "dangling": root / "nowhere", "here": ".",
+    }.items():  # fmt: skip
+        (root / link).symlink_to(to)
+    out = tmp_path / "x" / "y" / "out" if deep else tmp_path / "out"
+    report = migrate_paths([root], output=out)
+    assert not report.errors
+    links = [path for path in out.rglob("*") if path.is_symlink()]
+    assert len(links) == 9
+    for link in links:
+        assert link.resolve().is_relative_to(out.resolve()), link
+    assert (out / "pkg" / "m.py").read_text() == (out / "chain.py").read_text() == TPU
+    assert (out / "sub" / "up.py").readlink() == Path("../a.py")
+    shutil.rmtree(root)
+    assert (out / "sub" / "around" / "m.py").read_text() == TPU
+
+
+def test_links_out_of_a_copy_lead_where_they_led(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "p" / "in", {"a.py": GPU, "sub/b.py": "", ".git/info/x": "git"})
+    write_tree(tmp_path, {"p/data/x.txt": "x", "y.txt": "y", "other/z.py": "z"})
+    led = {
+        "data": "../data", "sub/y.txt": "../../../y.txt", "z.py": tmp_path / "other" / "z.py",
+        "git": ".git/info/x", "nowhere": "../nowhere",
+    }  # fmt: skip
+    for link, to in led.items():
+        (root / link).symlink_to(to)
+    (tmp_path / "far").mkdir()
+    out = tmp_path / "far" / "q" / "out"
+    migrate_paths([root], output=out)
+    for link in led:
+        assert (out / link).is_symlink()
+        assert (out / link).resolve() == (root / link).resolve()
+    assert (out / "data" / "x.txt").read_text() == "x"
+
+
 def test_a_copy_of_one_file(tmp_path: Path) -> None:
     write_tree(tmp_path, {"a.py": "import torch\ntorch.cuda.seed()\n", "b.py": GPU})
     migrate_paths([tmp_path / "a.py"], output=tmp_path / "out")
