@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -15,25 +15,45 @@ from migrator.errors import UsageError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_INSTALLED = ("site-packages", "dist-packages")
 _OURS = b"tpu_migrate."  # what the names of our groups begin with
 Plugin = TypeVar("Plugin")
 
 
 def installed(group: str) -> Sequence[EntryPoint]:
-    """The entry points of packages that are installed.
+    """The entry points of packages that are installed for this interpreter.
 
-    What only lies in the working folder, or where PYTHONPATH leads, may be the project that is
-    migrated, of which nothing is ever run.
+    What lies elsewhere, as where PYTHONPATH leads, may be the project that is migrated, of which
+    nothing is ever run, whatever its folders are called.
     """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    roots = [Path.cwd(), *map(Path, filter(None, given))]
-    projects = {root.resolve() for root in roots if root.name not in _INSTALLED}
     return [
         point
         for point in _all(tuple(sys.path)).select(group=group)
-        if point.dist is None or Path(str(point.dist.locate_file(""))).resolve() not in projects
+        if point.dist is not None
+        and os.path.realpath(str(point.dist.locate_file(""))) in own_folders()
     ]
+
+
+def own_folders() -> Set[str]:
+    """The folders, without links, into which packages are installed for this interpreter."""
+    import site
+    import sysconfig
+
+    found = [*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if site.ENABLE_USER_SITE:
+        found.append(site.getusersitepackages())
+    return set(map(os.path.realpath, found))
+
+
+def imported(point: EntryPoint) -> Any:
+    """What an entry point names; a module of the same name in a project does not shadow it."""
+    given = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    projects = set(map(os.path.realpath, given)) - own_folders()  # "": the working folder
+    before = sys.path[:]
+    sys.path[:] = [folder for folder in before if os.path.realpath(folder) not in projects]
+    try:
+        return point.load()
+    finally:
+        sys.path[:] = before
 
 
 def load(point: EntryPoint, kind: type[Plugin]) -> Plugin:
@@ -44,7 +64,7 @@ def load(point: EntryPoint, kind: type[Plugin]) -> Plugin:
     word = kind.__name__
     where = f"{word.lower()} {point.name} of {point.value}"
     try:
-        module = point.load()
+        module = imported(point)
     except Exception as error:
         raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
     found = getattr(module, word.upper(), None)

@@ -15,7 +15,7 @@ from migrator.construct import Construct
 from migrator.errors import UsageError
 from migrator.frameworks import find_framework
 from migrator.frameworks.framework import Framework
-from migrator.plugins import installed
+from migrator.plugins import imported, installed
 from migrator.rule import Handler, Rule
 from migrator.targets import rule_modules
 from migrator.vocabulary import Vocabulary
@@ -115,7 +115,7 @@ def registry() -> Registry:
     for point in installed(GROUP):
         where = f"rules of {point.value}"
         try:
-            found = _found(module := point.load(), Rule)
+            found = _found(module := imported(point), Rule)
         except Exception as error:
             raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
         if not found:

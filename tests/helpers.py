@@ -7,17 +7,20 @@ import contextlib
 import io
 import os
 import re
+import site
 import subprocess
 import sys
 import tokenize
 import tomllib
 import traceback
+import venv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from markdown_it import MarkdownIt
 
 from migrator import start
@@ -217,6 +220,24 @@ def installed_by(project: str) -> dict[str, str]:
         f"{meta}/METADATA": f"Name: {about['name']}\nVersion: {about['version']}\n",
         f"{meta}/entry_points.txt": "\n".join(lines),
     }
+
+
+def have_installed(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let a folder be one into which packages are installed for this interpreter."""
+    known = site.getsitepackages()
+    patch.setattr(site, "getsitepackages", lambda: [*known, str(folder)])
+    patch.syspath_prepend(folder)
+
+
+def environment_with(root: Path, packages: Mapping[str, str]) -> Path:
+    """The interpreter of a new environment, with some packages and all that is installed here."""
+    venv.create(root, symlinks=True)
+    python = root / "bin" / "python"
+    asked = [python, "-c", "import site; print(site.getsitepackages()[0])"]
+    folder = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    here = [f"import site; site.addsitedir({each!r})\n" for each in site.getsitepackages()]
+    write_tree(folder, {**packages, "here.pth": "".join([*here, f"{REPOSITORY / 'tests'}\n"])})
+    return python
 
 
 def changed_lines(diff: bytes) -> str:

@@ -13,6 +13,7 @@ from helpers import (
     changed_lines,
     cli,
     committed,
+    have_installed,
     installed_by,
     one_line,
     outcomes,
@@ -60,8 +61,8 @@ def _forget() -> None:
 
 @pytest.fixture
 def loom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    folder = write_tree(tmp_path / "site-packages", PACKAGE)
-    monkeypatch.syspath_prepend(folder)
+    folder = write_tree(tmp_path / "installed", PACKAGE)
+    have_installed(monkeypatch, folder)
     _forget()
     yield
     monkeypatch.undo()
@@ -207,8 +208,8 @@ def test_two_targets_for_one_framework_are_an_error(tmp_path: Path) -> None:
 def test_a_package_with_a_fault_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], words: str
 ) -> None:
-    folder = write_tree(tmp_path / "site-packages", {**PACKAGE, **change})
-    monkeypatch.syspath_prepend(folder)
+    folder = write_tree(tmp_path / "installed", {**PACKAGE, **change})
+    have_installed(monkeypatch, folder)
     _forget()
     with pytest.raises(UsageError, match=r"framework loom of loom_migrate\.framework") as error:
         frameworks()

@@ -19,6 +19,7 @@ from helpers import (
     REPOSITORY,
     changed_lines,
     committed,
+    environment_with,
     installed_by,
     one_line,
     page_blocks,
@@ -43,18 +44,18 @@ class Installed:
     """The package of the page, where installed ones are found."""
 
     def __init__(self, root: Path, shown: list[tuple[str, str]]) -> None:
-        self.root, self.folder = root, root / "site-packages"
+        self.root = root
         files = dict(shown)
         own = {name: text for name, text in files.items() if name.startswith(PACKAGE)}
-        write_tree(self.folder, {**own, **installed_by(files["pyproject.toml"])})
+        packages = {**own, **installed_by(files["pyproject.toml"])}
+        self.python = environment_with(root / "env", packages)
+        [self.folder] = (root / "env").glob("lib/python*/site-packages")
         write_tree(root / "project", {"train.py": files["train.py"]})
 
     def run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-        paths = [str(self.folder), str(REPOSITORY), str(REPOSITORY / "tests")]
-        own = {"PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
         return subprocess.run(
-            [sys.executable, *command], cwd=cwd or self.root / "project",
-            env={**os.environ, **own}, capture_output=True, check=False,
+            [self.python, *command], cwd=cwd or self.root / "project",
+            env={**os.environ, "COLUMNS": "200"}, capture_output=True, check=False,
         )  # fmt: skip
 
     def command(self, line: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:

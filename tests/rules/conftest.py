@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from helpers import Install, write_tree
+from helpers import Install, have_installed, write_tree
 
 from migrator.registry import registry, vocabulary
 
@@ -15,7 +15,7 @@ from migrator.registry import registry, vocabulary
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Puts a package where installed ones are found, and its entry point beside it."""
-    folder = tmp_path / "site-packages"
+    folder = tmp_path / "installed"
     known = set(sys.modules)
 
     def put(files: Mapping[str, str], value: str) -> None:
@@ -24,7 +24,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             "own_rules-1.0.dist-info/entry_points.txt": f"[tpu_migrate.rules]\nown = {value}\n",
         }
         write_tree(folder, {**files, **meta})
-        monkeypatch.syspath_prepend(folder)
+        have_installed(monkeypatch, folder)
         registry.cache_clear()
         vocabulary.cache_clear()
 

@@ -17,6 +17,7 @@ from helpers import (
     TARGETS,
     Install,
     cli,
+    environment_with,
     errors,
     one_line,
     outcomes,
@@ -220,22 +221,55 @@ def test_bad_tables(tmp_path: Path, table: str, words: list[str]) -> None:
 # ---- packages with rules -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["PYTHONPATH", "python -m"])
+@pytest.mark.parametrize(
+    "way", ["PYTHONPATH", "python -m", "site-packages", "dist-packages", "a link"]
+)
 def test_rules_of_the_project_itself_are_never_loaded(tmp_path: Path, way: str) -> None:
-    """A repository brings no code that runs when it is looked at."""
+    """A repository brings no code that runs when it is looked at, whatever its folders' names."""
     files = {
         "own.py": f"open({str(tmp_path / 'ran')!r}, 'w')\n",
         "own.egg-info/PKG-INFO": "Name: own\nVersion: 1.0\n",
-        "own.egg-info/entry_points.txt": "[tpu_migrate.rules]\nown = own\n",
+        "own.egg-info/entry_points.txt": "".join(
+            f"[tpu_migrate.{group}]\nown = own\n" for group in ("rules", "targets", "frameworks")
+        ),
         "train.py": "x = x.cuda()\n",
     }
-    project = write_tree(tmp_path / "p", files)
-    where = {"PYTHONPATH": str(project)} if way == "PYTHONPATH" else {}
+    name = way if way.endswith("-packages") else "p"
+    project = where = write_tree(tmp_path / name, files)
+    if way == "a link":
+        where = tmp_path / "site-packages"
+        where.symlink_to(project)
+    given = {} if way == "python -m" else {"PYTHONPATH": str(where)}
     run = subprocess.run(
         [sys.executable, "-m", "migrator", project, "--target", "torchax", "--check"],
-        cwd=tmp_path if where else project, env={**os.environ, **where}, capture_output=True,
+        cwd=tmp_path if given else project, env={**os.environ, **given}, capture_output=True,
     )  # fmt: skip
     assert run.returncode == 1, run.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("way", ["PYTHONPATH", "python -m"])
+def test_a_module_of_the_project_does_not_stand_for_an_installed_one(
+    tmp_path: Path, way: str
+) -> None:
+    project = write_tree(
+        tmp_path / "p",
+        {"own_rules.py": f"open({str(tmp_path / 'ran')!r}, 'w')\n", "train.py": USES},
+    )
+    python = environment_with(
+        tmp_path / "env",
+        {
+            "own_rules.py": RULE.format(code="OWN001"),
+            "own_rules-1.0.dist-info/METADATA": "Name: own-rules\nVersion: 1.0\n",
+            "own_rules-1.0.dist-info/entry_points.txt": "[tpu_migrate.rules]\nown = own_rules\n",
+        },
+    )
+    given = {} if way == "python -m" else {"PYTHONPATH": str(project)}
+    run = subprocess.run(
+        [python, "-m", "migrator", "train.py", "--target", "torchax", "--check"],
+        cwd=project, env={**os.environ, **given}, capture_output=True,
+    )  # fmt: skip
+    assert b"OWN001" in run.stdout, run.stderr
     assert not (tmp_path / "ran").exists()
 
 
