@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from stat import S_IFMT
 
 from migrator import TYPE_CHECKING, __version__
 from migrator.cache.entries import TOLD, load
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 # Environment variables that affect what rich, click and this tool print.
 _VARIABLES = (
-    "COLORTERM", "COLUMNS", "FORCE_COLOR", "GITHUB_WORKSPACE", "LANG", "LC_ALL", "LC_CTYPE",
-    "LINES", "NO_COLOR", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONUTF8", "TERM", "TERM_PROGRAM",
-    "TTY_COMPATIBLE", "TTY_INTERACTIVE", "_TPU_MIGRATE_COMPLETE",
+    "COLORTERM", "COLUMNS", "FORCE_COLOR", "GITHUB_ACTIONS", "GITHUB_WORKSPACE", "LANG", "LC_ALL",
+    "LC_CTYPE", "LINES", "NO_COLOR", "PYTHONIOENCODING", "PYTHONPATH", "PYTHONUTF8", "TERM",
+    "TERM_PROGRAM", "TF_BUILD", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "_TPU_MIGRATE_COMPLETE",
 )  # fmt: skip
 _EXPANDED = frozenset("*?[~$%")  # click expands these to paths on Windows
 
@@ -39,7 +40,7 @@ def run_of(arguments: Sequence[str]) -> str | None:
             os.path.realpath(sys.executable), sys.path, os.getcwd(), list(arguments),
             [os.path.realpath(word) for word in arguments],
             os.geteuid() if hasattr(os, "geteuid") else None,
-            [(stream.isatty(), stream.encoding, _size(stream)) for stream in streams],
+            [(each.isatty(), each.encoding, _size(each), _kind(each)) for each in streams],
             [os.environ.get(name) for name in _VARIABLES],
         )  # fmt: skip
     except OSError:  # the working folder no longer exists
@@ -49,6 +50,14 @@ def run_of(arguments: Sequence[str]) -> str | None:
 
 def _size(stream: TextIO) -> os.terminal_size | None:
     return os.get_terminal_size(stream.fileno()) if stream.isatty() else None
+
+
+def _kind(stream: TextIO) -> int | None:
+    """Of a file, a pipe or a terminal."""
+    try:
+        return S_IFMT(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return None
 
 
 def said_again(run: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from migrator.cli.arguments import Arguments
 from migrator.report import View, render, write
-from migrator.report.terminal import console
+from migrator.report.terminal import console, obeying_nothing
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -23,7 +24,9 @@ def write_reports(report: Report, asked: Arguments, view: View, *, err: bool = F
         write(file, render(name, report, view))
     if printed == "console":
         return False
-    click.echo(render(printed, report, view).encode("utf-8", "replace"), err=err)
+    text = render(printed, report, view).encode("utf-8", "replace")
+    with obeying_nothing(err=err) if printed == "markdown" else nullcontext():
+        click.echo(text, err=err)
     return True
 
 
@@ -62,8 +65,9 @@ def show_diff(report: Report, asked: Arguments) -> None:
 def print_diff(report: Report) -> None:
     from migrator.report.diff import unified
 
-    sys.stdout.buffer.write(b"".join(unified(report)))
-    sys.stdout.flush()
+    with obeying_nothing():
+        sys.stdout.buffer.write(b"".join(unified(report)))
+        sys.stdout.flush()
 
 
 def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bool = False) -> None:

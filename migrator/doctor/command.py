@@ -52,9 +52,9 @@ def doctor_command(wanted: tuple[str, ...], python: Path | None, install: bool, 
         interpreters.forget()
         found = diagnose(chosen, python, every=bool(wanted))
     if form == "json":
-        import json
+        from migrator.report import as_json
 
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(as_json(found.to_dict()))
     else:
         show(found, console())
     raise SystemExit(found.exit_code)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("json", "github", "github-review", "gitlab", "markdown", "sarif")
 _NAMED = ("github", "gitlab", "sarif")  # a service uses the file that they refer to
 _BEYOND, _LONE = re.compile("[^\0-\x7f]+"), re.compile("[\ud800-\udfff]")
+_COMMAND = re.compile(r"(##(?:vso)?)\[")
 # The first characters of each: such a file may be overwritten.
 _BEGINNING = re.compile(
     rb"""::(error|warning|notice|group) ?\S | tpu-migrate:\ \d | <!--\ tpu-migrate\ -->
@@ -86,6 +87,7 @@ def _is_report(path: Path) -> bool:
 def as_json(document: object) -> str:
     """JSON that every reader accepts: half a character (a name that isn't UTF-8) becomes U+FFFD."""
     text = _LONE.sub("\N{REPLACEMENT CHARACTER}", dumps(document, indent=2, ensure_ascii=False))
+    text = _COMMAND.sub(r"\1\\u005b", text)  # only texts hold it; a log may be read for commands
     return _BEYOND.sub(lambda match: dumps(match[0])[1:-1], text)
 
 

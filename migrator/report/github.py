@@ -14,7 +14,7 @@ from migrator.report import View
 from migrator.report.findings import Finding, by_importance, findings, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.statistics import counted
-from migrator.report.terminal import shown
+from migrator.report.terminal import shown, spelled_out
 from migrator.runs.run_report import Report
 
 _SHOWN = 10  # of each kind, per step: GitHub drops the rest
@@ -69,7 +69,9 @@ def command(kind: str, properties: dict[str, object], message: str) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """Text in a command; whoever reads the log in a terminal is safe, too."""
+    text = spelled_out(text.replace("\r\n", "\n"))
+    return text.replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -75,9 +77,15 @@ def _safe() -> type[Console]:
         """A console that obeys no control codes in text: from a program, a file name, or source."""
 
         def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+            line = ""  # so far
             for segment in super().render(*arguments, **options):
-                if segment.control is None and _OBEYED.search(segment.text):
-                    segment = Segment(_OBEYED.sub(_spelled_out, segment.text), segment.style)
+                if segment.control is None:
+                    text = spelled_out(segment.text)
+                    if is_read_by_a_runner():
+                        text = _unobeyed(line, text)
+                    if text != segment.text:
+                        segment = Segment(text, segment.style)
+                    line = f"{line}{text}".rpartition("\n")[2][-_COMMAND:]
                 yield segment
 
     return Safe
@@ -87,8 +95,55 @@ def _safe() -> type[Console]:
 _OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-def _spelled_out(match: re.Match[str]) -> str:
-    return repr(match[0])[1:-1]
+def spelled_out(text: str) -> str:
+    """Text whose control characters are spelled out, except for tabs and line ends."""
+    return _OBEYED.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+# ---- the runners of workflows, which obey lines of a log -----------------------------------------
+
+_COMMAND = 100  # characters of a line, in front of which blanks are passed over
+_ANYWHERE = re.compile(r"##(?=(?:vso)?\[)")  # `##[` of GitHub, `##vso[` of Azure
+
+
+def is_read_by_a_runner() -> bool:
+    return bool(os.environ.get("GITHUB_ACTIONS") or os.environ.get("TF_BUILD"))
+
+
+def _unobeyed(before: str, text: str) -> str:
+    """Text behind `before` on its line, where no line starts as a command does."""
+    first, *others = text.split("\n")
+    lines = [first if before.strip(" :") else _uncolon(first), *map(_uncolon, others)]
+    return _ANYWHERE.sub("## ", "\n".join(lines))
+
+
+def _uncolon(said: str) -> str:
+    return said.replace("::", ": :", 1) if said.lstrip().startswith("::") else said
+
+
+@contextmanager
+def obeying_nothing(*, err: bool = False) -> Iterator[None]:
+    """Have a runner obey no line of an output meanwhile: source can hold its commands.
+
+    In a file nobody obeys them, so nothing is added to one.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if not os.environ.get("GITHUB_ACTIONS") or _is_file(stream):
+        yield
+        return
+    word = os.urandom(16).hex()
+    print(f"::stop-commands::{word}", file=stream, flush=True)
+    try:
+        yield
+    finally:
+        print(f"::{word}::", file=stream, flush=True)
+
+
+def _is_file(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
@@ -103,9 +158,7 @@ def line(*parts: str | tuple[str, str]) -> Text:
 def shown(text: object) -> str:
     """A name or a message on one line that neither a terminal nor a workflow runner obeys."""
     said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
-    if said.lstrip().startswith("::"):
-        said = said.replace("::", ": :", 1)
-    return said.replace("##[", "## [")
+    return _ANYWHERE.sub("## ", _uncolon(said))
 
 
 def print_code(code: str, language: str, to: Console) -> None:

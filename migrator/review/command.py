@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from migrator.config import load
-from migrator.report.terminal import color_option, console
+from migrator.report.terminal import color_option, console, obeying_nothing
 from migrator.targets.choice import TargetName
 
 
@@ -53,5 +54,6 @@ def review_command(
     if form == "console":
         show(found, console(), verbose=verbose)
     else:
-        click.echo(shown(found, form).encode("utf-8", "replace"))
+        with obeying_nothing() if form == "markdown" else nullcontext():
+            click.echo(shown(found, form).encode("utf-8", "replace"))
     raise SystemExit(found.exit_code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from migrator import __version__
 from migrator.diagnostics import Safety, first_of
+from migrator.report import as_json as as_text
 from migrator.report.markup import Page, changed, code, prose
 from migrator.report.statistics import counted
 from migrator.report.terminal import line
@@ -148,7 +148,7 @@ def as_json(review: Review) -> str:
         "errors": review.errors,
         "summary": {str(kind): review.count(kind) for kind in Kind},
     }
-    return json.dumps(document, indent=2)
+    return as_text(document)
 
 
 def _file(file: FileReview) -> dict[str, Any]:

@@ -207,7 +207,7 @@ def _of_app(
 
 
 def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:
-    import json
+    from migrator.report import as_json
 
     found = [result.to_dict() for result in results]
-    click.echo(json.dumps(found[0] if single else found, indent=2))
+    click.echo(as_json(found[0] if single else found))
