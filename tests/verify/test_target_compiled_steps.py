@@ -1,9 +1,18 @@
 """Steps that torchax compiles as a whole, and what the verification of a script sees of them."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from target import TARGET
+
+from migrator import migrate_paths
+from migrator.frameworks import find_framework
+from migrator.verify.recordings import Recording, Settings, record_run
 
 from .small_scripts import held
 
@@ -90,3 +99,62 @@ for _ in range(3):
     found = held(tmp_path, text, roundings=0)
     assert found.passed, (found.error, found.problems, found.compiled.first, found.log_tail)
     assert {f.kind for f in found.compiled.findings} >= {"loss", "end"}
+
+
+LOOP = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+layers = nn.Linear(3, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1)
+net = nn.Sequential(*layers).cuda()
+scale = torch.ones(3, requires_grad=True, device="cuda")
+optimizer = torch.optim.Adam([*net.parameters(), scale], lr=0.1)
+for number in range(6):
+    for _ in range(2):
+        loss = net(torch.randn(6, 3).cuda() * scale).pow(2).mean() / 2
+        loss.backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    if number % 2:
+        print(loss.item())
+net.eval()
+with torch.no_grad():
+    for _ in range(3):
+        net(torch.randn(6, 3).cuda())
+"""
+
+
+def test_the_recorder_sees_the_programs_that_run_without_it(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(LOOP, encoding="utf-8")
+    migrated = tmp_path / "migrated"
+    migrate_paths([tmp_path / "t.py"], target="torchax", output=migrated)
+    report = tmp_path / "report.json"
+    env = {**os.environ, "TPU_RUNTIME_REPORT": str(report)}
+    subprocess.run([sys.executable, "t.py"], cwd=migrated, env=env, check=True, timeout=300)
+    alone = functions_of(report)
+    assert alone["recorded steps"]["calls"] >= 6
+
+    def recorded(name: str, **env: str) -> Recording:
+        return record_run(
+            Path(sys.executable), "t.py", [], migrated, tmp_path / name, Settings(),
+            framework=find_framework("torch"), stand_in=False, original=migrated, closely=False,
+            env={"TPU_RUNTIME_REPORT": str(report), **env},
+        )[1]  # fmt: skip
+
+    seen = recorded("recorded")
+    assert functions_of(report) == alone
+    at_once = recorded("at_once", TPU_RUNTIME_EAGER="1")
+    assert not seen.ended and not at_once.ended
+    assert [event["kind"] for event in seen.events].count("loss") == 12
+    for event, expected in zip(seen.events, at_once.events, strict=True):
+        for name in ("kind", "name", "line", "loop", "step", "dtype", "dtypes", "tensors"):
+            assert event.get(name) == expected.get(name)
+        assert event.get("value", 0.0) == pytest.approx(expected.get("value", 0.0), rel=1e-5)
+        assert event.get("norms", {}) == pytest.approx(expected.get("norms", {}), rel=1e-4)
+
+
+def functions_of(report: Path) -> dict[str, Any]:
+    functions = json.loads(report.read_text("utf-8"))["functions"]
+    return {found["name"]: found for found in functions if found["calls"]}

@@ -131,7 +131,7 @@ def _tell(watch: Watch, seen: Traced) -> None:
         elif all_there:
             array = seen.given[what]  # type: ignore[index]
             if array.size == 1:
-                watch.loss(float(array), getattr(torch, str(array.dtype)))
+                watch.loss(torch.tensor(float(array), dtype=getattr(torch, str(array.dtype))))
     watch.step = before
     watch.stepped(len(seen.steps))
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from sharded import gradients, plain
 from store import name_of
 from torch import nn
-from values import for_json, on_host
+from values import for_json, is_there, kept, now
 
 
 def norms(
     parameters: Sequence[tuple[str, torch.Tensor]], models: Iterable[tuple[str, nn.Module]]
-) -> dict[str, Any]:
-    """Norms by name, and the dtypes other than float32. ``models`` own the parameters."""
+) -> tuple[Callable[[], bool], Callable[[], dict[str, Any]]]:
+    """Norms by name, and the dtypes other than float32, of the present gradients: whether they are
+    computed already, and what returns them. ``models`` own the parameters."""
     found: dict[str, float | str] = {}
     kinds: dict[str, torch.dtype] = {}
+    waiting: dict[str, torch.Tensor] = {}
     divided: set[int] = set()
     for own, of_all, kind in gradients(models, {id(parameter) for _, parameter in parameters}):
         divided |= own
@@ -25,10 +27,23 @@ def norms(
         kinds |= dict.fromkeys(of_all, kind)
     for name, parameter in parameters:
         if parameter.grad is not None and id(parameter) not in divided:
-            found[name] = for_json(float(on_host(parameter.grad).to(torch.float64).norm()))
+            gradient = kept(parameter.grad)
+            if is_there(gradient):
+                found[name] = _norm(gradient)
+            else:
+                found[name], waiting[name] = "", gradient  # in the order of the parameters
             kinds[name] = parameter.grad.dtype
     dtypes = {n: name_of(kind) or "F32" for n, kind in kinds.items() if kind != torch.float32}
-    return {"norms": found, "dtypes": dtypes}
+
+    def read() -> dict[str, Any]:
+        found.update({name: _norm(gradient) for name, gradient in waiting.items()})
+        return {"norms": found, "dtypes": dtypes}
+
+    return lambda: all(map(is_there, waiting.values())), read
+
+
+def _norm(gradient: torch.Tensor) -> float | str:
+    return for_json(float(now(gradient).to(torch.float64).norm()))
 
 
 def others(models: Iterable[tuple[str, nn.Module]], used: Iterable[torch.Tensor]) -> list[str]:

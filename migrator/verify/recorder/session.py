@@ -127,6 +127,7 @@ class Session:
                         written = files.written(self.root, before, self.watch.store, own)
         except Exception as error:
             ended = ended or f"its end cannot be read: {type(error).__name__}: {error}"
+        self.watch.finish_reading()
         self._write(self.error or ended, seconds, self.failed or began + seconds, written)
         return code
 

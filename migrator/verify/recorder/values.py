@@ -33,6 +33,30 @@ def compute_what_is_recorded() -> None:
         library._XLAC._xla_sync_live_tensors(own, [], False)
 
 
+def kept(tensor: torch.Tensor) -> torch.Tensor:
+    """The present values of a tensor, for `now` to read later: a copy on the CPU; or, where its
+    computation is only recorded, a tensor of what will be computed. Reading that now would compute
+    it, and divide what the program runs as one."""
+    lazy, views = (sys.modules.get(f"tpu_runtime.{name}") for name in ("lazy_arrays", "views"))
+    if lazy is None or views is None or not isinstance(tensor, views.Tensor):
+        return on_host(tensor)
+    array = views.peek(tensor)  # writes give the tensor another array
+    if not lazy.is_any([array]):
+        return on_host(tensor)
+    return views.Tensor(array, tensor._env)  # type: ignore[no-any-return, attr-defined]
+
+
+def is_there(tensor: torch.Tensor) -> bool:
+    """Whether what `kept` returned has been computed."""
+    lazy = sys.modules.get("tpu_runtime.lazy_arrays")
+    return lazy is None or not lazy.is_any([tensor.__dict__.get("_elem")])
+
+
+def now(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of what `kept` returned, on the CPU."""
+    return tensor if tensor.device.type == "cpu" else on_host(tensor)
+
+
 def for_json(number: float) -> float | str:
     """JSON has no NaN and Inf: they are text, which `float` reads."""
     return number if math.isfinite(number) else str(number)

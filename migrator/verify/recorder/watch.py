@@ -29,7 +29,16 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from values import compute_what_is_recorded, for_json, has_values, leaves, on_host, unwrapped
+from values import (
+    compute_what_is_recorded,
+    for_json,
+    has_values,
+    is_there,
+    kept,
+    leaves,
+    now,
+    unwrapped,
+)
 
 _SMALL = 2**16  # elements of a buffer that is compared after each step
 
@@ -180,12 +189,15 @@ class Watch(Events):
         self.trains = True
         with self.at_rest():
             for tensor in tensors:
-                value = on_host(tensor)
-                if value.numel() == 1:
-                    self.loss(float(value), value.dtype)
+                if tensor.numel() == 1 and not tensor.is_complex():
+                    self.loss(kept(tensor))
 
-    def loss(self, value: float, dtype: torch.dtype) -> None:
-        self.event("loss", "loss", value=for_json(value), dtype=name_of(dtype) or "F32")
+    def loss(self, tensor: torch.Tensor) -> None:
+        def read() -> dict[str, Any]:
+            value = now(tensor)
+            return {"value": for_json(float(value)), "dtype": name_of(value.dtype) or "F32"}
+
+        self.later("loss", "loss", lambda: is_there(tensor), read)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if is_traced():
@@ -225,10 +237,11 @@ class Watch(Events):
         """The norms of gradients that an optimizer is about to use, or has used."""
         with self.at_rest():
             used = list(self.parameters(optimizer))
-            found = norms(used, self.trained.values())
+            about = {}
             if self.closely:
-                found["others"] = others(self.names.values(), [p for _, p in used])
-            self.event("gradients", type(optimizer).__name__, **found)
+                about["others"] = others(self.names.values(), [p for _, p in used])
+            found = norms(used, self.trained.values())
+            self.later("gradients", type(optimizer).__name__, *found, **about)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if not self.paused and not is_traced():
@@ -270,12 +283,12 @@ class Watch(Events):
     def _state(self, module: nn.Module) -> list[tuple[str, torch.Tensor]]:
         """Parameters and buffers of a module."""
         found = sharded.state_dict(module).items()
-        return [(path, self.on_host(v)) for path, v in found if isinstance(v, torch.Tensor)]
+        return [(path, self.kept(v)) for path, v in found if isinstance(v, torch.Tensor)]
 
     def _buffers(self) -> None:
         """Statistics that trained modules have collected so far."""
         for name, module in self.trained.values():
-            found = [(sharded.plain(path), on_host(b)) for path, b in module.named_buffers()
+            found = [(sharded.plain(path), kept(b)) for path, b in module.named_buffers()
                      if b.numel() <= _SMALL]  # fmt: skip
             if found:
                 self.keep("buffers", name, found)
@@ -290,10 +303,12 @@ class Watch(Events):
     def finish(self) -> None:
         """The final states of trained objects; after the last step, if the next one was ended
         early."""
-        kept = self.parted | (self.last if self.shortened else {})
+        last = self.parted | (self.last if self.shortened else {})
         with self.at_rest():
             for name, module in self.trained.values():
-                self.keep("end", name, kept.get(name) or self._state(module))
+                self.keep("end", name, last.get(name) or self._state(module))
+            while self.unread:
+                self._write()
 
     # ---- keeping ---------------------------------------------------------------------------------
 
@@ -301,13 +316,40 @@ class Watch(Events):
         self, kind: str, name: str, value: Any, padded: padding.Padding, **about: Any
     ) -> None:
         with self.at_rest():
-            found = [(path, padded.without(self.on_host(t))) for path, t in leaves(value)]
-            self.keep(kind, name, padding.compared(kind, found), **about)
+            found = [(path, self.kept(tensor)) for path, tensor in leaves(value)]
+            self.keep(kind, name, found, padded, **about)
 
-    def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy on the CPU; its device is noted."""
+    def keep(
+        self,
+        kind: str,
+        name: str,
+        found: list[tuple[str, torch.Tensor]],
+        padded: padding.Padding = padding.NONE,
+        **about: Any,
+    ) -> None:
+        """An event with the values of tensors, as `kept` returned them."""
+        number = len(self.events)
+
+        def read() -> dict[str, Any]:
+            tensors = [(path, padded.without(now(tensor))) for path, tensor in found]
+            if kind in ("input", "output"):
+                tensors = padding.compared(kind, tensors)
+            return {"tensors": self.stored(kind, name, number, tensors)}
+
+        self.later(kind, name, lambda: all(is_there(tensor) for _, tensor in found), read, **about)
+
+    def read(self) -> None:
+        with self.at_rest():
+            super().read()
+
+    def finish_reading(self) -> None:
+        with self.at_rest():
+            super().finish_reading()
+
+    def kept(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The present values of a tensor; its device is noted."""
         self.devices.add(tensor.device.type)
-        return on_host(tensor)
+        return kept(tensor)
 
     def name(self, module: nn.Module) -> str:
         """A module's class, with a number where there are several of them."""
@@ -332,6 +374,7 @@ class Watch(Events):
         """Start anew, in a child that is a rank."""
         self.left = self.store  # the parent's, whose buffers must not be written here
         self.store, self.events, self.paused = store, [], False
+        self.unread.clear()
 
     def at_rest(self) -> _AtRest:
         """Don't watch while the recorder itself reads values."""
