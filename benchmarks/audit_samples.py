@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import audit_variants
 import forms
 
 # float32, relative to the value itself and to the largest of the tensor: an operator that is right
@@ -23,6 +24,7 @@ RANDOM = (
     "dropout", "rrelu", "bernoulli", "normal", "multinomial", "uniform", "exponential", "cauchy",
     "geometric", "rand", "svd_lowrank", "pca_lowrank", "multi_head_attention",
 )  # fmt: skip
+OF_A_VARIANT = 2  # samples of each
 UNDEFINED = ("empty", "new_empty")  # memory without values
 
 
@@ -144,13 +146,18 @@ class Sample:
     """
 
     def __init__(
-        self, compute: Callable[[list[Any], Any], list[Any]], leaves: list[Any], label: str = ""
+        self,
+        compute: Callable[[list[Any], Any], list[Any]],
+        leaves: list[Any],
+        label: str = "",
+        variant: str = audit_variants.AS_GIVEN,
     ) -> None:
         import torch
 
         self.compute = compute
         self.leaves = leaves
         self.label = label
+        self.variant = variant
         self.error: Exception | None = None
         own = self._own(lambda tensor: tensor)
         try:
@@ -237,7 +244,7 @@ def _is_device(leaf: Any) -> bool:
     return isinstance(leaf, torch.device) or (isinstance(leaf, str) and leaf == "cpu")
 
 
-def _sample_of_operator(op: Any, sample: Any, dtype: str) -> Sample:
+def _sample_of_operator(op: Any, sample: Any, label: str, variant: str) -> Sample:
     from torch.utils import _pytree as pytree
 
     if sample.kwargs.get("dropout_p"):
@@ -247,17 +254,19 @@ def _sample_of_operator(op: Any, sample: Any, dtype: str) -> Sample:
     def compute(own: list[Any], word: str | None) -> list[Any]:
         if word:
             own = [word if _is_device(leaf) else leaf for leaf in own]
+        if variant == audit_variants.STRIDED:
+            own = [audit_variants.strided(leaf) for leaf in own]
         args, kwargs = pytree.tree_unflatten(own, spec)
         if word and "device" in kwargs:
             kwargs["device"] = word
         # Of what torch leaves open, such as the signs of eigenvectors, what is determined.
         return _tensors(sample.output_process_fn_grad(_function(op)(*args, **kwargs)))
 
-    return Sample(compute, leaves, f"{dtype}:")
+    return Sample(compute, leaves, label, variant)
 
 
 def samples_of_operator(name: str, most: int, dtype: str) -> Iterator[Sample]:
-    """At most ``most`` samples, evenly spread over those that CPU torch can compute."""
+    """Of those that CPU torch can compute at most ``most``, evenly spread, and variants of some."""
     import torch
 
     op = operators()[name]
@@ -267,13 +276,31 @@ def samples_of_operator(name: str, most: int, dtype: str) -> Iterator[Sample]:
     made = op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=op.supports_autograd)
     samples = list(itertools.islice(made, most * 6))
     step = max(1, len(samples) // most)
-    for sample in samples[::step][:most]:
-        try:
-            found = _sample_of_operator(op, sample, dtype)
-        except Exception:
-            continue
-        if found.error is None:  # what CPU torch itself cannot do is not compared
+    chosen = samples[::step][:most]
+    for sample in chosen:
+        if found := _computed(op, sample, dtype, audit_variants.AS_GIVEN):
             yield found
+    left = dict.fromkeys(audit_variants.VARIANTS, OF_A_VARIANT)
+    for sample in chosen:
+        # Of several ways to make a variant, torch accepts one, or they are the same.
+        once = set()
+        for which, other in audit_variants.variants(op, _function(op), sample):
+            if which in once or not left[which]:
+                continue
+            if found := _computed(op, other, dtype, which):
+                once.add(which)
+                left[which] -= 1
+                yield found
+
+
+def _computed(op: Any, sample: Any, dtype: str, variant: str) -> Sample | None:
+    """What CPU torch computes of a sample; None where it cannot."""
+    label = dtype if variant == audit_variants.AS_GIVEN else f"{dtype}, {variant}"
+    try:
+        found = _sample_of_operator(op, sample, f"{label}:", variant)
+    except Exception:
+        return None
+    return None if found.error else found
 
 
 def samples_of_form(text: str) -> Iterator[Sample]:

@@ -37,6 +37,7 @@ from typing import IO, Any
 
 import forms
 from audit_samples import operators, samples_of
+from audit_variants import AS_GIVEN, VARIANTS
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("stock", "ours")
@@ -55,7 +56,9 @@ HEAD = """# Operators on {title}
 
 Made by `benchmarks/operator_audit.py`: each operator of torch's OpInfo database that has float32
 and is not random, and each form of `benchmarks/forms.py`: values and gradients against CPU torch,
-on {back_end}. What counts is the worst sample. `wrong` and `no gradient` are silent, and so is
+on {back_end}. Operators are also called in other ways (`benchmarks/audit_variants.py`): with
+dimensions counted from the end, with keywords, of tensors without dimensions, without elements, and
+not contiguous in memory. What counts is the worst sample. `wrong` and `no gradient` are silent, and so is
 `does not raise`, where torch does: a program that runs on a GPU does not meet it.
 {note}"""
 
@@ -170,8 +173,12 @@ TARGETS = {
 
 
 def audit(name: str, target: str, device: Device, most: int) -> dict[str, Any]:
-    """The worst verdict of an operator's or a form's samples, how many had which, and why."""
+    """The worst verdict of an operator's or a form's samples, how many had which, and why.
+
+    Also the worst of each way to call it.
+    """
     found: Counter[str] = Counter()
+    ways: dict[str, str] = {}
     why: dict[str, str] = {}
 
     def stop(*_: object) -> None:
@@ -190,13 +197,15 @@ def audit(name: str, target: str, device: Device, most: int) -> dict[str, Any]:
         finally:
             signal.alarm(0)
         found[verdict] += 1
+        way = sample.variant
+        ways[way] = max(ways.get(way, verdict), verdict, key=ORDER.index)
         why.setdefault(verdict, " ".join(f"{sample.label} {text}".split())[:300])
         if not device.works():
             break
     if not found:
         return {"verdict": "no sample", "counts": {}, "why": ""}
     worst = max(found, key=ORDER.index)
-    return {"verdict": worst, "counts": dict(found), "why": why[worst]}
+    return {"verdict": worst, "counts": dict(found), "why": why[worst], "ways": ways}
 
 
 def work(target: str, kind: str, names: Sequence[str], most: int, out: Any) -> None:
@@ -292,14 +301,17 @@ def tables(what: str, names: Sequence[str], results: Results, library: str) -> I
     judged = "ours" if "ours" in results else "stock"
     alone = "stock" if "ours" in results else "with"
     heads = {"stock": f"{alone} {package} {metadata.version(package)}", "ours": "with tpu_runtime"}
+    ways = [results[judged].get(name, NOTHING).get("ways", {}) for name in names]
+    columns = [way for way in (AS_GIVEN, *VARIANTS) if what == "operator" and any(map(len, ways))]
     yield f"## {what.capitalize()}s\n"
-    yield _row("verdict", *map(heads.get, kinds))
-    yield "|---" * (1 + len(kinds)) + "|"
+    yield _row("verdict", *map(heads.get, kinds), *columns)
+    yield "|---" * (1 + len(kinds) + len(columns)) + "|"
     for verdict in ORDER:
         counts = [
             sum(found.get(name, {}).get("verdict") == verdict for name in names)
             for found in kinds.values()
         ]
+        counts += [sum(found.get(way) == verdict for found in ways) for way in columns]
         yield _row(verdict, *counts)
     yield f"\nNot right {heads[judged]}:\n\n{_row(what, 'verdict', 'samples', 'the first')}"
     yield "|---|---|---|---|"
@@ -358,6 +370,8 @@ def main() -> None:
     if TARGETS[target].modules is not None:
         sys.path.insert(0, str(TARGETS[target].modules))
     importlib.import_module("torch")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torchvision")  # some targets have to come after it
     importlib.import_module(TARGETS[target].package or target)
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)

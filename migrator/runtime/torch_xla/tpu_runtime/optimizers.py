@@ -51,15 +51,20 @@ def _drop_fused_in_files() -> None:
 _BETTER_CAPTURABLE = (optim.Rprop, optim.ASGD)
 
 
-def _make_capturable(optimizer: optim.Optimizer, *_: object) -> None:
-    """Before the first step: switch to the variant that stays on the device."""
-    if not isinstance(optimizer, _BETTER_CAPTURABLE):
-        return
+def _suit_the_device(optimizer: optim.Optimizer, *_: object) -> None:
+    """Before a step: switch to the variant that stays on the device, one parameter at a time.
+
+    torch 2.9 refuses `foreach=True` with `capturable=True` on XLA; the results are the same.
+    """
     for group in optimizer.param_groups:
-        if not group["capturable"] and group["params"]:
-            on_device = all(p.device.type == DEVICE_TYPE for p in group["params"])
-            fresh = not any(optimizer.state.get(p) for p in group["params"])
-            group["capturable"] = on_device and fresh
+        if not group["params"] or "capturable" not in group:
+            continue
+        if any(p.device.type != DEVICE_TYPE for p in group["params"]):
+            continue
+        if isinstance(optimizer, _BETTER_CAPTURABLE) and not group["capturable"]:
+            group["capturable"] = not any(optimizer.state.get(p) for p in group["params"])
+        if group["capturable"] and group.get("foreach"):
+            group["foreach"] = False
 
 
 def _never_scale() -> None:
@@ -87,5 +92,5 @@ def install() -> None:
         for kind in (optim.Adam, optim.AdamW, optim.SGD, optim.Adagrad):
             _drop_fused(kind)
         _drop_fused_in_files()
-    register_optimizer_step_pre_hook(_make_capturable)
+    register_optimizer_step_pre_hook(_suit_the_device)
     _never_scale()

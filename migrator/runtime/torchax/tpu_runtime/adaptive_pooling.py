@@ -20,6 +20,9 @@ def _pool(dims: int) -> Any:
     @kernel
     def pool(x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
         leading, inner = x.shape[: x.ndim - dims], x.shape[x.ndim - dims :]
+        if not x.size:
+            shape = (*leading, *output_size)
+            return jnp.zeros(shape, x.dtype), jnp.zeros(shape, "int32")
         places = jnp.arange(math.prod(inner)).reshape(inner)
         values, indices = [], []
         for cell in itertools.product(*(range(n) for n in output_size)):

@@ -1,5 +1,5 @@
-"""Tensors without elements or dimensions, bools, and views as dtypes of the same size, where
-torchax 0.0.13 raises; a loss that torch 2.9 decomposes wrongly.
+"""Tensors without elements or dimensions, dimensions counted from the end, bools, and views as
+dtypes of the same size, where torchax 0.0.13 raises; a loss that torch 2.9 decomposes wrongly.
 
 Each docstring says for which arguments. Found by benchmarks/operator_audit.py.
 """
@@ -83,15 +83,30 @@ def _put_at(stock: Function) -> Function:
 
 def _unfold_backward(gradient: Array, shape: Sequence[int], dim: int, size: int,
                      step: int) -> Array:  # fmt: skip
-    """No elements."""
+    """No elements, and a dimension counted from the end."""
     if not shape:
         return gradient.sum()
+    dim %= len(shape)
     result = jnp.zeros(shape, gradient.dtype)
     if not gradient.size:
         return result
     places = jnp.arange(gradient.shape[dim])[:, None] * step + jnp.arange(size)
     added = jnp.moveaxis(gradient, (dim, -1), (0, 1))
     return jnp.moveaxis(jnp.moveaxis(result, dim, 0).at[places].add(added), 0, dim)
+
+
+def _counted(stock: Function) -> Function:
+    """A dimension counted from the end."""
+
+    def along(x: Array, dim: int, **rest: Any) -> Any:
+        return stock(x, dim % x.ndim if x.ndim else dim, **rest)
+
+    return along
+
+
+def _flip(x: Array, dims: Sequence[int]) -> Array:
+    """A tensor that has no dimensions."""
+    return jnp.flip(x, tuple(dims)) if x.ndim else x
 
 
 def _var(stock: Function) -> Function:
@@ -166,6 +181,20 @@ def _places(repeats: Array, output_size: int | None = None) -> Array:
     return jnp.repeat(places, repeats, total_repeat_length=output_size)
 
 
+def _lu_unpack(stock: Function) -> Function:
+    """No elements."""
+
+    def unpack(lu: Array, pivots: Array, data: bool = True, permutation: bool = True) -> Any:
+        if lu.size:
+            return stock(lu, pivots, data, permutation)
+        *batch, rows, columns = lu.shape
+        least = min(rows, columns)
+        whole = jnp.broadcast_to(jnp.eye(rows, dtype=lu.dtype), (*batch, rows, rows))
+        return whole, lu[..., :least], lu[..., :least, :]
+
+    return unpack
+
+
 def _multilabel_margin(x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
     """torch's decomposition also counts the indices after the last label."""
     rows, labels = jnp.atleast_2d(x), jnp.atleast_2d(target)
@@ -189,11 +218,17 @@ def install(env: Environment) -> None:
         (aten.scatter_reduce, _at_places),
         (aten.index_put, _put_at),
         (aten.var.correction, _var),
+        (aten.var_mean.correction, _var),
+        (aten.lu_unpack, _lu_unpack),
+        (aten.cummax, _counted),
+        (aten.cummin, _counted),
+        (aten.logcumsumexp, _counted),
         (aten.median, _median),
         (aten.native_group_norm, _group_norm),
     ):
         register(env, operator, around(env._ops[operator].func), of_arrays=True)
     for operator, function in (
+        (aten.flip, _flip),
         (aten.sign, _sign),
         (aten.sgn, _sign),
         (aten.index_fill, _index_fill),
@@ -204,4 +239,6 @@ def install(env: Environment) -> None:
         (aten.multilabel_margin_loss_forward.default, _multilabel_margin),
     ):
         register(env, operator, function, of_arrays=True)
+    nanmedian = _median(env._ops[aten.nanmedian].func)
+    register(env, aten.nanmedian.default, nanmedian, of_arrays=True)
     env._ops.pop(torch.Tensor.repeat_interleave, None)  # accepts any output_size

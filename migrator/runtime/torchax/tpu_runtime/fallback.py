@@ -36,6 +36,7 @@ _WRONG = (
     "polygamma",  # inexact near its poles, and for negative arguments
     "special_spherical_bessel_j0",  # turns the device's mode off
 )
+_HALVES = (torch.float16, torch.bfloat16)
 # Operators that neither supports, and what to do instead.
 _REFUSED = {
     "_sparse_coo_tensor_with_dims_and_tensors": "there are no sparse tensors; use sparse=False",
@@ -54,6 +55,8 @@ def _pairs(argument: Any, copy: Any) -> Iterator[tuple[Any, Any]]:
 def computed_on_cpu(env: Environment, overload: Any) -> Function:
     """``overload`` as a function of device tensors, computed by torch on the CPU."""
     name = str(overload).removesuffix(".default")
+    # Places of torchvision's maxima stay int32. Its kernels lack the halves that a GPU has.
+    of_images = overload.namespace == "torchvision"
     written = [
         argument.alias_info is not None and argument.alias_info.is_write
         for argument in overload._schema.arguments
@@ -69,6 +72,8 @@ def computed_on_cpu(env: Environment, overload: Any) -> Function:
                     "computed on the CPU"
                 )
             tensor = value.torch()
+            if of_images:
+                return tensor.float() if tensor.dtype in _HALVES else tensor
             # With 64 bits off, an index is int32 on the device; torch requires int64.
             return tensor.long() if tensor.dtype == torch.int32 else tensor
         return torch.device("cpu") if isinstance(value, torch.device) else value
@@ -90,9 +95,19 @@ def computed_on_cpu(env: Environment, overload: Any) -> Function:
             for each, its in _pairs(argument, copy) if is_written else ():
                 each._elem = env.t2j_copy(its).astype(each._elem.dtype)
                 results = each if results is its else results
-        return pytree.tree_map(to_device, results)
+        results = pytree.tree_map(to_device, results)
+        return _as_halves(results, args[0].dtype) if of_images else results
 
     return run
+
+
+def _as_halves(results: Any, dtype: torch.dtype) -> Any:
+    """Results of floats as the ``dtype`` of the input, if that is a half."""
+
+    def convert(tensor: Any) -> Any:
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    return pytree.tree_map(convert, results) if dtype in _HALVES else results
 
 
 def find(env: Environment, function: Any) -> Operator:
@@ -143,8 +158,18 @@ def _sampled(env: Environment) -> Function:
     return grid_sampler_3d
 
 
+def _remove_nms(env: Environment) -> None:
+    """torchax's always counts an overlap of 0.5 and needs sorted boxes; it returns all places.
+
+    The number of boxes that are left is only known on the host, so it is computed there.
+    """
+    for operator in [op for op in env._ops if str(op).startswith("torchvision.nms")]:
+        del env._ops[operator]
+
+
 def install(env: Environment) -> None:
     """Remove the wrong operators from torchax."""
+    _remove_nms(env)
     register(env, torch.ops.aten.grid_sampler_3d.default, _sampled(env), of_arrays=False)
     for name in _WRONG:
         packet = getattr(torch.ops.aten, name)

@@ -8,11 +8,11 @@ CPU, not those of a CUDA generator.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import torch
 from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, Tensor
 
+from . import draws
 from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
 from .device import DEVICE_TYPE
 
@@ -114,7 +114,8 @@ def _fill(env: Environment, name: str) -> Function:
         shape, dtype = tuple(tensor.shape), tensor.jax().dtype
         of_key = _BY_KEY.get(name)
         numbers = of_key and _numbers(args, kwargs, of_key.defaults)
-        if of_key and numbers and generator is None and tensor.is_floating_point():
+        fits = of_key and (tensor.is_floating_point() or of_key.of_integers)
+        if of_key and fits and numbers is not None and generator is None:
             drawn = of_key.draw(env.get_and_rotate_prng_key(), shape, dtype, *numbers)
         else:
             cpu = native(torch.empty, (shape,), {"dtype": tensor.dtype, "device": "cpu"})
@@ -133,38 +134,31 @@ def _all_forms(packet: Any) -> set[Any]:
 
 
 class _Distribution(NamedTuple):
-    """How JAX fills a tensor: from a key, a shape, a dtype and the distribution's parameters."""
+    """How a tensor is filled: from a key, a shape, a dtype and the distribution's parameters."""
 
-    defaults: tuple[tuple[str, float], ...]
+    defaults: tuple[tuple[str, Any], ...]
     draw: Callable[..., Any]
+    of_integers: bool = False  # also fills these
 
 
 _BY_KEY = {
-    "normal_": _Distribution(
-        (("mean", 0.0), ("std", 1.0)),
-        lambda key, shape, dtype, mean, std: jax.random.normal(key, shape, dtype) * std + mean,
-    ),
-    "uniform_": _Distribution(
-        (("from", 0.0), ("to", 1.0)),
-        jax.random.uniform,
-    ),
-    "bernoulli_": _Distribution(
-        (("p", 0.5),),
-        lambda key, shape, dtype, p: jax.random.bernoulli(key, p, shape).astype(dtype),
-    ),
-    "exponential_": _Distribution(
-        (("lambd", 1.0),),
-        lambda key, shape, dtype, rate: jax.random.exponential(key, shape, dtype) / rate,
-    ),
+    "normal_": _Distribution((("mean", 0.0), ("std", 1.0)), draws.normal),
+    "uniform_": _Distribution((("from", 0.0), ("to", 1.0)), draws.uniform),
+    "bernoulli_": _Distribution((("p", 0.5),), draws.bernoulli, True),
+    "exponential_": _Distribution((("lambd", 1.0),), draws.exponential),
+    "cauchy_": _Distribution((("median", 0.0), ("sigma", 1.0)), draws.cauchy),
+    "log_normal_": _Distribution((("mean", 1.0), ("std", 2.0)), draws.log_normal),
+    "geometric_": _Distribution((("p", None),), draws.geometric, True),
+    "random_": _Distribution((), draws.any_integers, True),
 }
 
 
-def _numbers(args: Any, kwargs: Any, defaults: Any) -> list[float] | None:
-    """Numbers given by position, by name, or not at all; None if one is a tensor."""
+def _numbers(args: Any, kwargs: Any, defaults: Any) -> list[Any] | None:
+    """Parameters given by position, by name, or not at all; None if one is on the CPU."""
     numbers = [
-        args[n] if len(args) > n else kwargs.get(name, default)
-        for n, (name, default) in enumerate(defaults)
+        *(kwargs.get(name, default) for name, default in defaults[len(args) :]),
     ]
+    numbers = [arg.jax() if is_device_tensor(arg) else arg for arg in (*args, *numbers)]
     return None if any(isinstance(number, torch.Tensor) for number in numbers) else numbers
 
 

@@ -14,7 +14,16 @@ from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
 from . import lazy_graph, modes
-from .calls import Function, is_device_tensor, native, needs_gradient, patch, register, replaces
+from .calls import (
+    Function,
+    holds_device_tensor,
+    is_device_tensor,
+    native,
+    needs_gradient,
+    patch,
+    register,
+    replaces,
+)
 from .device import DEVICE_TYPE
 from .kernels import Array
 from .views import array_of, count_write, link_part, peek
@@ -71,6 +80,14 @@ def of_base(
     while (link := tensor.__dict__.get("_link")) is not None and link.parent.dtype == dtype:
         tensor = link.parent
     return tensor, size, strides, offset
+
+
+@replaces(torch.as_strided_copy)
+def _as_strided_copy(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """Of a view: torchax counts positions in its elements."""
+    if not holds_device_tensor((args, kwargs)) or "out" in kwargs:
+        return NotImplemented
+    return torch.as_strided(*args, **kwargs).clone()
 
 
 def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) -> Tensor:

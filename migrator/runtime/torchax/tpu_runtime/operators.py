@@ -178,8 +178,9 @@ def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any
 @kernel
 def _nanmedian(x: Array, dim: int, keepdim: bool = False) -> tuple[Array, Array]:
     """With NaNs, the indices were those of another order: the gradient went to wrong places."""
-    if x.ndim == 0:
-        return x, jnp.zeros((), "int32")
+    if x.ndim == 0 or not x.size:
+        whole = x if x.ndim == 0 else jnp.sum(x, dim, keepdims=keepdim)
+        return whole, jnp.zeros(whole.shape, "int32")
     order = jnp.argsort(jnp.where(jnp.isnan(x), jnp.inf, x), axis=dim)
     numbers = jnp.sum(~jnp.isnan(x), axis=dim, keepdims=True)
     place = jnp.take_along_axis(order, jnp.maximum((numbers - 1) // 2, 0), axis=dim)

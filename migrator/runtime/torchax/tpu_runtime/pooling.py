@@ -34,6 +34,11 @@ def _max_pool(dims: int) -> Any:
         x: Array, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> Any:  # fmt: skip
+        if not x.size:  # of no images: the shapes of one's
+            whole = jnp.zeros([n or 1 for n in x.shape], x.dtype)
+            results = pool(whole, size, stride, padding, dilation, ceil_mode)
+            leading = tuple(slice(n) for n in x.shape[: x.ndim - dims])
+            return tuple(result[leading] for result in results)
         return jaten.max_pool(
             x, _each(size, dims), _each(stride, dims) if stride else None, _each(padding, dims),
             _each(dilation, dims), ceil_mode, with_index=True,
@@ -48,6 +53,8 @@ def _max_pool_backward(dims: int) -> Any:
         gradient: Array, x: Array, size: Any, stride: Any, padding: Any, dilation: Any,
         ceil_mode: bool, indices: Array,
     ) -> Array:  # fmt: skip
+        if not x.size:
+            return jnp.zeros_like(x)
         if any(step != 1 for step in _each(dilation, dims)):
             return scatter(gradient, x, indices, dims)
 
