@@ -1,8 +1,9 @@
 """Sparse tensors on the device. XLA has none: they become dense, and remember their entries.
 
-This holds for those that move there and for those that `torch.sparse_coo_tensor` and
-`torch.sparse.FloatTensor` create there, which copy their values. Other functions for sparse tensors
-are unchanged.
+This holds for those that move there and for those that `torch.sparse_coo_tensor`,
+`torch.sparse_csr_tensor`, `torch.sparse.FloatTensor` and `to_sparse` create there, which copy their
+values. `torch.sparse.sum`, `softmax` and `log_softmax` compute with the dense values. Other
+functions for sparse tensors are unchanged.
 """
 
 import functools
@@ -61,12 +62,93 @@ def _coalesced(tensor: Tensor) -> Tensor:
     return made
 
 
+def _to_sparse(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """The entries are the elements that are not 0."""
+    if args or kwargs.get("sparse_dim") is not None or kwargs.get("blocksize") is not None:
+        raise RuntimeError("to_sparse of some dimensions or of blocks is not available here")
+    made = tensor.clone()
+    warn_of(made)
+    indices = tensor.detach().nonzero().t()
+    setattr(made, _ENTRIES, (indices, tensor[tuple(indices)], True))
+    return made
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Of a matrix, where the entries of each row begin and end."""
+    indices = _coalesced(tensor).indices()  # type: ignore[operator]
+    counts = torch.bincount(indices[0].cpu(), minlength=tensor.shape[0])
+    ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return ends.to(indices)
+
+
+def _csr(crow: Any, col: Any, values: Any, size: Any = None, **kwargs: Any) -> Tensor:
+    crow, col = (torch.as_tensor(part).cpu().long() for part in (crow, col))
+    rows = torch.arange(len(crow) - 1).repeat_interleave(crow.diff())
+    if size is None:
+        size = (len(crow) - 1, int(col.max()) + 1)
+    return dense(torch.stack([rows, col]), values, size, **kwargs)
+
+
+def _entries_of(tensor: Tensor, name: str) -> Tensor:
+    """Which elements are entries."""
+    if not hasattr(tensor, _ENTRIES):
+        raise RuntimeError(
+            f"{name}: the sparse tensor is dense on this device, and which of its elements are"
+            " entries is not known after an operation on it"
+        )
+    there = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+    there[tuple(getattr(tensor, _ENTRIES)[0])] = True
+    return there
+
+
+def _of_entries(source: Tensor, result: Tensor) -> Tensor:
+    """``result`` with the entries of ``source``."""
+    indices = _coalesced(source).indices()  # type: ignore[operator]
+    setattr(result, _ENTRIES, (indices, result[tuple(indices)], True))
+    return result
+
+
+def _softmax(name: str) -> Callable[..., Tensor]:
+    """Over the entries alone; other elements stay 0."""
+    compute = getattr(torch, name)
+
+    def softmax(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+        there = _entries_of(input, f"torch.sparse.{name}")
+        values = compute(torch.where(there, input, -torch.inf), dim, dtype=dtype)
+        return _of_entries(input, torch.where(there, values, 0))
+
+    return softmax
+
+
+def _sum(input: Tensor, dim: Any = None, dtype: torch.dtype | None = None) -> Tensor:
+    return input.sum(dtype=dtype) if dim is None else input.sum(dim, dtype=dtype)
+
+
+def _sparse_mask(tensor: Tensor, mask: Tensor) -> Tensor:
+    return _of_entries(mask, torch.where(_entries_of(mask, "sparse_mask"), tensor, 0))
+
+
+def _if_there(stock: Callable[..., Any], of_dense: Callable[..., Any]) -> Callable[..., Any]:
+    """``of_dense`` where an argument, or the device that is asked for, is the device."""
+
+    @functools.wraps(stock)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        tensors = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor))
+        there = _is_there(*tensors, kwargs.get("device"))
+        kwargs = kwargs if not there else {k: v for k, v in kwargs.items() if k != "device"}
+        return (of_dense if there else stock)(*args, **kwargs)
+
+    return function
+
+
 _OF_ENTRIES: dict[str, Callable[[Tensor], Any]] = {
     "_indices": lambda tensor: getattr(tensor, _ENTRIES)[0].detach(),
     "_values": lambda tensor: getattr(tensor, _ENTRIES)[1].detach(),
     "_nnz": lambda tensor: getattr(tensor, _ENTRIES)[1].shape[0],
     "indices": lambda tensor: getattr(tensor, _ENTRIES)[0],
     "values": lambda tensor: getattr(tensor, _ENTRIES)[1],
+    "crow_indices": _rows,
+    "col_indices": lambda tensor: _coalesced(tensor).indices()[1],  # type: ignore[operator]
     "coalesce": _coalesced,
     "is_coalesced": lambda tensor: getattr(tensor, _ENTRIES)[2],
 }
@@ -127,5 +209,13 @@ def install(env: object = None) -> None:
     UninitializedTensorMixin._allowed_methods.append(moved)
     for name, of_entries in _OF_ENTRIES.items():
         setattr(torch.Tensor, name, _known(getattr(torch.Tensor, name), of_entries))
+    for name in ("to_sparse", "to_sparse_coo", "to_sparse_csr"):
+        setattr(Tensor, name, _if_there(getattr(Tensor, name), _to_sparse))
+    Tensor.sparse_mask = _if_there(Tensor.sparse_mask, _sparse_mask)  # type: ignore[method-assign]
+    torch.sparse_csr_tensor = _if_there(torch.sparse_csr_tensor, _csr)
+    for name, of_dense in (
+        ("sum", _sum), ("softmax", _softmax("softmax")), ("log_softmax", _softmax("log_softmax")),
+    ):  # fmt: skip
+        setattr(torch.sparse, name, _if_there(getattr(torch.sparse, name), of_dense))
     for name in ("FloatTensor", "DoubleTensor", "LongTensor", "IntTensor"):
         setattr(torch.sparse, name, _old(getattr(torch.sparse, name), sparse_coo_tensor))

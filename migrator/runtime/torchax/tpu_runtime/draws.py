@@ -16,7 +16,7 @@ import torch
 from torchax.ops import mappings
 from torchax.tensor import Environment
 
-from .calls import register
+from .calls import Function, is_device_tensor, register, replaces
 from .kernels import Array, kernel
 
 NEEDED_BY = "<unusual>"
@@ -230,6 +230,21 @@ def any_integers(key: Array, shape: Shape, dtype: Any, *ends: int | None) -> Arr
     low, high = (ends if len(ends) == 2 else (0, *ends)) if ends else (0, most + 1)
     low = least if low is None else low
     return integers(key, shape, dtype, low, most + 1 if high is None else high)
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+@replaces(torch.dropout, torch.dropout_)
+def _dropout(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """Of halves, as a GPU's kernel: torch's own formula rounds 1 / (1 - p) to one."""
+    names = ("input", "p", "train")[len(args) :]
+    x, p, train = [*args, *map(kwargs.get, names)]
+    if not is_device_tensor(x) or x.dtype not in _HALVES or not train or not 0 < p < 1:
+        return NotImplemented
+    with env:
+        dropped = torch.native_dropout(x, p, train)[0]
+        return x.copy_(dropped) if function is torch.dropout_ else dropped
 
 
 def install(env: Environment) -> None:

@@ -1,0 +1,219 @@
+"""What the device draws: at the ends of its random bits, in halves, for each row, with gradients.
+
+A fault of one draw in ten million is not met by chance: the bits are forced. benchmarks/draws.py
+compares 10^8 draws of each distribution.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tpu_runtime as tpu
+from torch import Tensor
+from torch import distributions as dist
+
+from tests.runtime.support import DEVICE, TARGET
+
+tpu.setup()
+from tpu_runtime import draws  # type: ignore[attr-defined]  # noqa: E402
+
+LOWEST, HIGHEST = "lowest bits", "highest bits"
+
+
+@pytest.fixture(params=[LOWEST, HIGHEST])
+def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """All random bits are 0, or 1; a number of rows that no other test has: programs are kept."""
+    is_low = request.param == LOWEST
+    if TARGET == "torchax":
+        import jax.numpy as jnp
+
+        def bits(key: Any, shape: Any, dtype: str) -> Any:
+            return jnp.full(shape, 0 if is_low else jnp.iinfo(dtype).max, dtype)
+
+        monkeypatch.setattr(draws.jax.random, "bits", bits)
+    else:
+
+        def numbers(like: Tensor) -> Tensor:
+            dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+            return torch.full(like.shape, 0.0 if is_low else 1 - 2**-24, dtype=dtype, device=DEVICE)
+
+        monkeypatch.setattr(draws, "numbers", numbers)
+    return 1013 if is_low else 1019
+
+
+ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
+    "exponential_": (lambda z: z.exponential_(), 2.0**-25, 40),
+    "its logarithm": (lambda z: z.exponential_().log(), -40, 40),
+    "gumbel_softmax": (lambda z: F.gumbel_softmax(z, dim=0), 0, 1),
+    "uniform_": (lambda z: z.uniform_(10, 11), 10, 10.9999),
+    "rand": (lambda z: torch.rand_like(z), 0, 1 - 2.0**-24),
+    "bernoulli_ of 0": (lambda z: z.bernoulli_(0.0), 0, 0),
+    "bernoulli_ of 1": (lambda z: z.bernoulli_(1.0), 1, 1),
+    "bernoulli of 0 and 1": (lambda z: torch.bernoulli(z) + torch.bernoulli(z + 1), 1, 1),
+    "cauchy_": (lambda z: z.cauchy_(), -1e8, 1e8),
+    "geometric_": (lambda z: z.geometric_(0.3), 1, 100),
+    "dropout": (lambda z: F.dropout(z + 1, 0.25), 0, 1.34),
+    "multinomial": (lambda z: _chosen(z, 1), 1, 3),
+    "multinomial, several": (lambda z: _chosen(z, 4), 1, 3),
+    "Gumbel": (lambda z: dist.Gumbel(z, 1.0).sample(), -40, 40),
+    "Laplace": (lambda z: dist.Laplace(z, 1.0).sample(), -120, 120),
+    "Weibull": (lambda z: dist.Weibull(z + 1, 0.5).sample(), 0, 1e4),
+    "Geometric": (lambda z: dist.Geometric(z + 0.5).sample(), 0, 300),
+    "LogisticNormal": (lambda z: dist.RelaxedBernoulli(z + 1, z + 0.5).sample(), 0, 1),
+}
+
+
+def _chosen(z: Tensor, count: int) -> Tensor:
+    weights = torch.tensor([0.0, 1, 0, 1, 0], device=z.device).expand(z.shape[0], 5)
+    return torch.multinomial(weights, count, replacement=True).float()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends(name: str, rows: int) -> None:
+    draw, least, most = ENDS[name]
+    values = draw(torch.zeros(rows, 1, device=DEVICE)).cpu()
+    assert values.isfinite().all() and least <= values.min() and values.max() <= most, values
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_ends_of_halves(dtype: torch.dtype, rows: int) -> None:
+    zeros = torch.zeros(rows, 1, device=DEVICE, dtype=dtype)
+    assert (torch.rand_like(zeros) < 1).all() and (zeros.clone().uniform_(-3, 2) < 2).all()
+    drawn = zeros.clone().exponential_()
+    assert (drawn > 0).all() and drawn.isfinite().all()
+
+
+def test_rows_are_independent() -> None:
+    """Each row of a batch chooses by draws of its own."""
+    for count, replacement in ((1, False), (3, False), (3, True)):
+        chosen = torch.multinomial(torch.ones(8, 1000, device=DEVICE), count, replacement)
+        assert chosen[:, 0].unique().numel() > 4
+    sample = dist.Categorical(logits=torch.zeros(8, 1000, device=DEVICE)).sample()
+    assert sample.unique().numel() > 4
+
+
+def test_without_replacement_by_weight() -> None:
+    weights = torch.tensor([1.0, 2, 0, 5], device=DEVICE).expand(20_000, 4)
+    first, second = torch.multinomial(weights, 2).cpu().unbind(1)
+    assert (first != second).all()
+    shares = first.bincount(minlength=4) / 20_000
+    assert torch.allclose(shares, torch.tensor([0.125, 0.25, 0, 0.625]), atol=0.02)
+    assert second.bincount(minlength=4)[2] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_drawn_as_floats(dtype: torch.dtype) -> None:
+    def zeros() -> Tensor:
+        return torch.zeros(50_000, device=DEVICE, dtype=dtype)
+
+    normal = zeros().normal_().cpu().float()
+    assert normal.abs().max() > 3.5 and abs(normal.var() - 1) < 0.03
+    uniform = zeros().uniform_().cpu().float()
+    assert uniform.unique().numel() > 500 and abs(uniform.mean() - 0.5) < 0.01
+    drawn = zeros().exponential_().cpu().float()
+    assert drawn.max() > 7 and abs(drawn.mean() - 1) < 0.03 and drawn.min() > 0
+    chosen = torch.multinomial(torch.ones(5000, device=DEVICE, dtype=dtype), 5000, True)
+    assert abs(chosen.float().mean().item() - 2500) < 100  # sums of halves end at 256
+
+
+def test_dropout_of_halves() -> None:
+    """What is kept is multiplied by 1 / (1 - p), not by the bfloat16 that is next to it."""
+    x = torch.full((400_000,), 0.9, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+    out = F.dropout(x, 0.1)
+    kept = out.detach().cpu().float()
+    wanted = (torch.tensor(0.9, dtype=torch.bfloat16).float() / 0.9).bfloat16()
+    assert set(kept.unique().tolist()) == {0.0, wanted.item()}
+    assert abs((kept > 0).float().mean() - 0.9) < 0.0025
+    out.sum().backward()
+    assert torch.equal(x.grad.cpu() > 0, kept > 0)
+
+
+def test_dropout_in_place() -> None:
+    x = torch.ones(1000, device=DEVICE, requires_grad=True)
+    out = F.dropout(x * 2, 0.5, inplace=True)
+    out.sum().backward()
+    assert set(out.tolist()) == {0.0, 4.0} and torch.equal(x.grad, out.detach())
+    assert F.dropout(x, 1.0).sum() == 0 and torch.equal(F.dropout(x, 0.3, training=False), x)
+
+
+def test_parts_of_complex_numbers() -> None:
+    parts = torch.view_as_real(torch.randn(20_000, dtype=torch.complex64, device=DEVICE).cpu())
+    assert (parts.var(0) - 0.5).abs().max() < 0.03
+    parts = torch.view_as_real(torch.rand(20_000, dtype=torch.complex64, device=DEVICE).cpu())
+    assert (parts.mean(0) - 0.5).abs().max() < 0.02
+
+
+def test_integers() -> None:
+    def drawn(*ends: int, **options: Any) -> Tensor:
+        return torch.randint(*ends, (20_000,), device=DEVICE, **options).cpu()
+
+    assert drawn(-2, 3).unique().tolist() == [-2, -1, 0, 1, 2]
+    assert drawn(256, dtype=torch.uint8).unique().numel() == 256
+    assert drawn(2**31).max() > 2**30 and drawn(2**31).min() >= 0
+    assert drawn(-(2**31), 2**31).min() < -(2**30)
+    whole = torch.zeros(20_000, device=DEVICE, dtype=torch.int32).bernoulli_(0.4)
+    assert abs(whole.float().mean().item() - 0.4) < 0.02 and set(whole.tolist()) == {0, 1}
+
+
+WRONG: dict[str, Callable[[Tensor], Any]] = {
+    "randint": lambda z: torch.randint(5, 5, (2,), device=DEVICE),
+    "random_": lambda z: z.random_(3, 2),
+    "exponential_": lambda z: z.exponential_(0.0),
+    "normal_": lambda z: z.normal_(0, -1),
+    "uniform_": lambda z: z.uniform_(1, 0),
+    "bernoulli_": lambda z: z.bernoulli_(1.5),
+    "geometric_": lambda z: z.geometric_(1.0),
+    "multinomial": lambda z: torch.multinomial(z + 1, 9),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_torch_refuses(name: str) -> None:
+    with pytest.raises(RuntimeError):
+        WRONG[name](torch.zeros(4, device=DEVICE))
+
+
+FAMILIES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "Normal": dist.Normal,
+    "Laplace": dist.Laplace,
+    "Cauchy": dist.Cauchy,
+    "Gumbel": dist.Gumbel,
+    "Uniform": lambda loc, scale: dist.Uniform(loc, loc + scale),
+    "Exponential": lambda loc, scale: dist.Exponential(1 / scale),
+    "Gamma": lambda loc, scale: dist.Gamma(loc * 0 + 2, 1 / scale),
+    "HalfNormal": lambda loc, scale: dist.HalfNormal(scale),
+    "Weibull": lambda loc, scale: dist.Weibull(scale, loc * 0 + 2),
+    "StudentT": lambda loc, scale: dist.StudentT(loc * 0 + 5, loc, scale),
+}
+WITHOUT_PLACE = ("Exponential", "Gamma", "HalfNormal", "Weibull")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gradients_of_samples(name: str) -> None:
+    """A sample is place + scale * noise."""
+    place = torch.full((2000,), 1.5, device=DEVICE, requires_grad=True)
+    scale = torch.full((2000,), 0.5, device=DEVICE, requires_grad=True)
+    sample = FAMILIES[name](place, scale).rsample()
+    sample.sum().backward()
+    start = torch.zeros(2000) if name in WITHOUT_PLACE else place.detach().cpu()
+    noise = (sample.detach().cpu() - start) / 0.5
+    assert noise.isfinite().all()
+    assert torch.allclose(scale.grad.cpu(), noise, rtol=1e-3, atol=1e-4)
+    if name not in WITHOUT_PLACE:
+        assert torch.allclose(place.grad.cpu(), torch.ones(2000), rtol=1e-4)
+
+
+def test_gradients_of_shapes() -> None:
+    """Those of gamma and Dirichlet samples are those that the CPU finds for the same samples."""
+    shape = torch.linspace(0.5, 4, 500).to(DEVICE).requires_grad_()
+    sample = dist.Gamma(shape, torch.ones_like(shape)).rsample()
+    sample.sum().backward()
+    wanted = torch._standard_gamma_grad(shape.detach().cpu(), sample.detach().cpu())
+    assert torch.allclose(shape.grad.cpu(), wanted, rtol=1e-3)
+    shape = torch.tensor([[0.5, 2.0, 3.0]], device=DEVICE).expand(100, 3).clone().requires_grad_()
+    sample = dist.Dirichlet(shape).rsample()
+    assert torch.allclose(sample.sum(-1), torch.ones(100, device=DEVICE), atol=1e-5)
+    sample[:, 0].sum().backward()
+    assert shape.grad.isfinite().all() and shape.grad[:, 0].mean() > 0
