@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import torch
+import torch.nn.functional as F
 from torchax.ops import mappings
 from torchax.tensor import Environment
 
@@ -235,16 +236,18 @@ def any_integers(key: Array, shape: Shape, dtype: Any, *ends: int | None) -> Arr
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-@replaces(torch.dropout, torch.dropout_)
+@replaces(F.dropout, torch.dropout, torch.dropout_)
 def _dropout(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """Of halves, as a GPU's kernel: torch's own formula rounds 1 / (1 - p) to one."""
-    names = ("input", "p", "train")[len(args) :]
-    x, p, train = [*args, *map(kwargs.get, names)]
+    given = dict(zip(("input", "p", "train", "inplace"), args, strict=False)) | kwargs
+    x, p = given["input"], given.get("p", 0.5)
+    train = given.get("train", given.get("training", True))
     if not is_device_tensor(x) or x.dtype not in _HALVES or not train or not 0 < p < 1:
         return NotImplemented
     with env:
         dropped = torch.native_dropout(x, p, train)[0]
-        return x.copy_(dropped) if function is torch.dropout_ else dropped
+        in_place = function is torch.dropout_ or given.get("inplace")
+        return x.copy_(dropped) if in_place else dropped
 
 
 def install(env: Environment) -> None:
