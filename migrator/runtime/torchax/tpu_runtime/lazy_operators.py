@@ -328,8 +328,9 @@ def _begins_forward(tensors: list[Tensor]) -> bool:
 
 _NOT_RECORDED = {
     aten.new_empty_strided.default,  # computed by others that are recorded
-    aten.repeat_interleave.Tensor,  # its `output_size=` is compared with the repeats
-}
+    # `output_size=` is compared with the repeats.
+    aten.repeat_interleave.Tensor, torch.repeat_interleave, torch.Tensor.repeat_interleave,
+}  # fmt: skip
 
 
 _PARTS = {
@@ -373,7 +374,7 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
 
 def _function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]) -> Any:
     """The same for a function that torchax computes in one piece, or that creates a tensor."""
-    if not lazy_graph.is_recording():
+    if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
     options = {name: value for name, value in kwargs.items() if name != "requires_grad"}
 
