@@ -1,6 +1,7 @@
 """Recorded operations, and how they are computed: as one program, or one after another."""
 
 import sys
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -221,8 +222,11 @@ class _Program:
 
     def _compile(self, given: list[Any]) -> None:
         try:
-            traced = jax.jit(self._step, donate_argnums=0).trace(*self._sorted(given))
-            self._compiled = _compiled(traced, "step")
+            with warnings.catch_warnings():
+                # The memory of an update that nothing needs is not reused.
+                warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+                traced = jax.jit(self._step, donate_argnums=0).trace(*self._sorted(given))
+                self._compiled = _compiled(traced, "step")
             record.programs += 1
         except Exception:  # for example if it is too large for the device
             self._is_divided = True
