@@ -154,4 +154,3 @@ def strided(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor) or not leaf.dim():
         return leaf
     return torch.stack([leaf, leaf], -1)[..., 0]
-

@@ -2,7 +2,8 @@
 
 A form is a line of Python in one of the files of `forms/`. What it leaves in its variables is
 compared, and if it is an expression, its value, and the gradients of `x` and `y` (`boxes` and
-`others` of torchvision's). It is run with each shape and each dtype of its group. Where torch raises on the CPU, so must the target.
+`others` of torchvision's). It is run with each shape and each dtype of its group. Where torch
+raises on the CPU, so must the target.
 """
 
 import importlib.util
@@ -109,7 +110,9 @@ def _detected(generator: Any) -> list[Any]:
 
     corners = some(12, 2) * torch.tensor([7.0, 5.0])
     corners[6:] = corners[:6] + some(6, 2)
-    boxes, others = torch.cat([corners, corners + 1 + 3 * some(12, 2)], 1).reshape(6, 2, 4).unbind(1)
+    boxes, others = (
+        torch.cat([corners, corners + 1 + 3 * some(12, 2)], 1).reshape(6, 2, 4).unbind(1)
+    )
     rois = torch.cat([torch.tensor([0.0, 1, 1, 0, 1, 0])[:, None], boxes], 1)
     labels = torch.tensor([0, 1, 0, 0, 1, 0])
     return [

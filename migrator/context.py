@@ -54,8 +54,7 @@ class Context:
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
     for_others: bool = False  # only analysed, for a file that imports this one
-    # The names and the code of sharding tables, by the class of the model.
-    sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)
+    sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)  # by model
     framework: Framework = field(init=False)  # of the target
     words: Words = field(init=False)  # of the target, as this file speaks of torch
 
@@ -226,33 +225,27 @@ class Context:
     @cached_property
     def uses_device(self) -> bool:
         """Whether this file, or a file that it imports, uses a device."""
-        if any(map(self.framework.uses_device, self.constructs)):
-            return True
-        return self.project is not None and self.project.imports_gpu_code(self.framework)
+        own = any(map(self.framework.uses_device, self.constructs))
+        return own or bool(self.project and self.project.imports_gpu_code(self.framework))
 
     @cached_property
     def is_without_device(self) -> bool:
         """Whether this is a program that uses no device, whose code no other takes to one."""
-        if not self.is_entry or self.uses_device:
-            return False
-        return self.project is None or not self.project.is_imported_by_gpu_code()
+        is_cpu = self.is_entry and not self.uses_device
+        return is_cpu and (self.project is None or not self.project.is_imported_by_gpu_code())
 
     @cached_property
     def is_native(self) -> bool:
         """Whether the code was written for the target itself: then only older spellings change."""
         imports = [i for i in self.names.imports if self.names.parents[i] is self.names.tree]
-        libraries = {
-            (name or "").partition(".")[0]
+        names = (
+            [i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names]
             for i in imports
-            for name in ([i.module] if isinstance(i, ast.ImportFrom) else [a.name for a in i.names])
-        }
-        own = self.target.traces.library
-        mine = own != "" and own in libraries
-        return (
-            mine
-            and RUNTIME not in libraries
-            and not any(map(self.framework.uses_device, self.constructs))
         )
+        libraries = {(name or "").partition(".")[0] for each in names for name in each}
+        if self.target.traces.library not in libraries - {""} or RUNTIME in libraries:
+            return False
+        return not any(map(self.framework.uses_device, self.constructs))
 
     @cached_property
     def effects(self) -> Effects:
@@ -273,9 +266,8 @@ class Context:
     @cached_property
     def patched(self) -> Mapping[str, str]:
         """The functions of torch.cuda that the program replaces itself, and where."""
-        own = patches(self.names, self.flow).items()
-        others = self.project.patches() if self.project is not None else {}
-        return {**others, **{name: f"line {line}" for name, line in own}}
+        own = {name: f"line {n}" for name, n in patches(self.names, self.flow).items()}
+        return own if self.project is None else {**self.project.patches(), **own}
 
     @cached_property
     def hot(self) -> Hot:
@@ -286,10 +278,6 @@ class Context:
     def iterations(self) -> Iterations:
         """The iterations in which this file trains."""
         return Iterations(self.hot)
-
-    def is_of_step(self, node: ast.AST) -> bool:
-        """Whether the target records what an iteration does around a node, up to its step."""
-        return self.words.records and self.iterations.hold(node)
 
     @cached_property
     def shardings(self) -> dict[ast.expr, Table | None]:

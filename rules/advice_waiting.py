@@ -114,7 +114,7 @@ def printed(ctx: Context, found: Construct) -> Decision | None:
 
 def _in_each_round(ctx: Context, node: ast.AST) -> bool:
     """Whether a node is reached in each iteration of a loop in which the device works."""
-    if ctx.is_of_step(node):
+    if _is_of_step(ctx, node):
         return False
     loop = ctx.hot.loop(node)
     return (
@@ -176,6 +176,11 @@ def branch(ctx: Context, found: Construct) -> Decision | None:
         return _IN_MODEL
     if _in_each_round(ctx, node):
         return _IN_LOOP
-    if isinstance(node, ast.While) and ctx.hot.works(node) and not ctx.is_of_step(node):
+    if isinstance(node, ast.While) and ctx.hot.works(node) and not _is_of_step(ctx, node):
         return _IN_LOOP
     return None
+
+
+def _is_of_step(ctx: Context, node: ast.AST) -> bool:
+    """Whether the target records what an iteration does around a node, up to its step."""
+    return ctx.words.records and ctx.iterations.hold(node)

@@ -250,8 +250,8 @@ def _dropout(env: Environment, function: Function, args: Any, kwargs: Any) -> An
         return x.copy_(dropped) if in_place else dropped
 
 
-def install(env: Environment) -> None:
-    """Replace torchax's draws that make tensors; generators.py has those that fill them."""
+def _factories(env: Environment) -> dict[Any, Any]:
+    """Operators that make tensors of a size."""
 
     def dtype_of(dtype: Any) -> Any:
         return jnp.dtype(mappings.t2j_dtype(dtype or torch.get_default_dtype()))
@@ -288,6 +288,20 @@ def install(env: Environment) -> None:
         wanted = dtype_of(dtype) if dtype is not None else x.dtype
         return integers(env.get_and_rotate_prng_key(), x.shape, wanted, low, high)
 
+    aten = torch.ops.aten
+    return {
+        aten.rand: made(False),
+        aten.randn: made(True),
+        aten.rand_like: like(False),
+        aten.randn_like: like(True),
+        aten.randint: randint,
+        aten.randint_like: randint_like,
+    }
+
+
+def _choices(env: Environment) -> dict[Any, Any]:
+    """Operators that choose by the values of a tensor, or among them."""
+
     def bernoulli_of(x: Array, p: Any = None, *, generator: Any = None) -> Array:
         chance = x if p is None else p
         return bernoulli(env.get_and_rotate_prng_key(), x.shape, x.dtype, chance)
@@ -314,19 +328,18 @@ def install(env: Environment) -> None:
         return _scaled(gradient, mask, _number(scale))
 
     aten = torch.ops.aten
-    for operator, function in (
-        (aten.rand, made(False)),
-        (aten.randn, made(True)),
-        (aten.rand_like, like(False)),
-        (aten.randn_like, like(True)),
-        (aten.randint, randint),
-        (aten.randint_like, randint_like),
-        (aten.bernoulli, bernoulli_of),
-        (aten.multinomial, multinomial),
-        (aten.native_dropout, native_dropout),
-        (aten.native_dropout_backward, native_dropout_backward),
-    ):
+    return {
+        aten.bernoulli: bernoulli_of,
+        aten.multinomial: multinomial,
+        aten.native_dropout: native_dropout,
+        aten.native_dropout_backward: native_dropout_backward,
+    }
+
+
+def install(env: Environment) -> None:
+    """Replace torchax's draws that make tensors; generators.py has those that fill them."""
+    for operator, function in (_factories(env) | _choices(env)).items():
         register(env, operator, function, of_arrays=True)
     for torch_function in (torch.rand, torch.randn, torch.randint):
-        made_by = env._ops[getattr(aten, torch_function.__name__)]
+        made_by = env._ops[getattr(torch.ops.aten, torch_function.__name__)]
         env._ops[torch_function] = made_by
