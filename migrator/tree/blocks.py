@@ -126,12 +126,16 @@ _FOR_TOOLS = re.compile(
 
 
 def outliving(gone: Any) -> list[cst.EmptyLine]:
-    """The comments in a statement or a decorator that goes, without those above it."""
+    """The comments in a statement or a decorator that goes, without those above it.
+
+    What stands beside an import that may fail is about the code of another version.
+    """
     above = {id(line.comment) for line in gone.leading_lines}
-    lines = {id(comment) for comment in own_line_comments(gone)}
+    whole = gone.body if isinstance(gone, cst.Try) else gone
+    lines = {id(comment) for comment in own_line_comments(whole)}
     return [
         cst.EmptyLine(comment=comment)
-        for comment in comments(gone)
+        for comment in comments(whole)
         if id(comment) not in above
         and (id(comment) in lines or not _FOR_TOOLS.match(comment.value))
     ]

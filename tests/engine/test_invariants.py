@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import codecs
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -108,6 +109,12 @@ def check_untouched_lines(result: Result) -> None:
 
 def check_comments(result: Result) -> None:
     lost = comments(result.original) - comments(result.source)
+    text = decode(result.original).text
+    tries = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Try))
+    for block in tries:  # a fallback goes with its import, and what is said about it
+        if all(isinstance(each, ast.Import | ast.ImportFrom) for each in block.body):
+            lines = text.split("\n")[block.lineno - 1 : block.end_lineno]
+            lost -= Counter(line[line.index("#") :].strip() for line in lines if "#" in line)
     assert all(comment.startswith(FOR_TOOLS) for comment in lost), f"comments lost: {lost}"
 
 
