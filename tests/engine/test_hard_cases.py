@@ -87,9 +87,8 @@ def test_04_dummy_scaler_in_except() -> None:
     call = "        scaler = GradScaler(enabled=args.mixed_precision)\n"
     off = '        scaler = torch.amp.GradScaler("cpu", enabled=False)\n'
     torch = "        import torch\n"
-    remark = "        # for PyTorch < 1.6\n"  # comments stay
-    becomes(f"{torch}{fallback}{call}", f"{torch}{remark}{off}")
-    becomes(f"{fallback}{call}", f"{remark}{torch}{off}")
+    becomes(f"{torch}{fallback}{call}", f"{torch}{off}")
+    becomes(f"{fallback}{call}", f"{torch}{off}")
     for use in ("        scaler: GradScaler = None\n", '        __all__ = ["GradScaler"]\n'):
         becomes(f"{torch}{fallback}{use}{call}", f"{torch}{fallback}{use}{off}")
     told = fallback.replace("            # for", "            HAS_AMP = False\n            # for")
