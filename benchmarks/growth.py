@@ -21,11 +21,13 @@ from math import inf
 from pathlib import Path
 from textwrap import indent
 
+from growing_files import FORMATS
+
 from migrator.cli import COLLECTING
 from migrator.config import Config
 from migrator.diagnostics import Severity
 from migrator.options import Options
-from migrator.pipeline.engine import migrate
+from migrator.pipeline.engine import migrate_file
 from migrator.runs.run import migrate_paths
 from migrator.targets import targets
 
@@ -273,6 +275,8 @@ PROGRAMS: dict[str, tuple[int, Callable[[int], dict[str, str]]]] = {
     "tests of a library with ranks": (30, _tests),
 }  # fmt: skip
 
+_LINES = 1000  # of files of other kinds, at the smaller of two sizes
+
 # The curves of docs/speed.md: a kind, and its sizes.
 CURVES = {
     "files of one program": (10, 30, 100, 300, 1000),
@@ -300,6 +304,9 @@ def of_program(files: dict[str, str], target: str) -> float:
 def of_kind(kind: str, size: int, target: str) -> float:
     if kind in PROGRAMS:
         return of_program(PROGRAMS[kind][1](size), target)
+    if kind in FORMATS:
+        path, text = FORMATS[kind]
+        return seconds(text(size), target, Path(path))
     return seconds(_TORCH + KINDS[kind][1](size), target)
 
 
@@ -321,13 +328,13 @@ def plot(file: Path, target: str) -> None:
     figure.savefig(file)
 
 
-def seconds(source: str, target: str) -> float:
+def seconds(source: str, target: str, path: Path = Path("module.py")) -> float:
     """CPU seconds of one migration, the least of three; infinite where the file is refused."""
     spent = inf
     for _ in range(3):
         gc.collect()
         start = time.process_time()
-        result = migrate(source.encode(), targets()[target], Options(entry=False))
+        result = migrate_file(path, source.encode(), targets()[target], Options(entry=False))
         spent = min(spent, time.process_time() - start)
     for found in result.diagnostics:
         if found.severity is Severity.ERROR:
@@ -355,7 +362,8 @@ def main() -> int:
         plot(arguments.plot, arguments.target)
         return 0
     above = []
-    for kind, (first, _) in {**KINDS, **PROGRAMS}.items():
+    formats = {kind: (_LINES, text) for kind, (_, text) in FORMATS.items()}
+    for kind, (first, _) in {**KINDS, **PROGRAMS, **formats}.items():
         if arguments.k not in kind:
             continue
         row = [of_kind(kind, n, arguments.target) for n in _sizes(first, arguments.sizes)]

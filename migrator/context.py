@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.own_moves import does_as_torch
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from migrator.analysis.training.computation import Computation
     from migrator.analysis.training.sharding import Table
 
+_T = TypeVar("_T")
+
 
 @dataclass
 class Context:
@@ -57,6 +59,7 @@ class Context:
     sharding_tables: dict[ast.ClassDef, tuple[str, Edit]] = field(default_factory=dict)  # by model
     framework: Framework = field(init=False)  # of the target
     words: Words = field(init=False)  # of the target, as this file speaks of torch
+    _found: dict[object, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         alone = self.options.shard != "replicated"
@@ -71,6 +74,12 @@ class Context:
         if target.words.device_names:  # to know the file's quotes takes a look at all its strings
             texts["cpu"] = self.quoted("cpu")
         self.words = filled(target.words, texts, requires)
+
+    def once(self, find: Callable[[Context], _T]) -> _T:
+        """What a rule's function finds in the whole file, looked for once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return cast(_T, self._found[find])
 
     def runtime(self, name: str) -> Word | None:
         """A name of the target's runtime; None if it has no such name, which is to be reported."""

@@ -5,8 +5,9 @@ installation can be older; else the metadata of the installed distribution.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -108,10 +109,10 @@ def in_a_range(pinned: str) -> str:
     return pinned.replace("==", "~=")
 
 
-def companions(target: Target, named: Iterable[str | None]) -> list[str]:
+def companions(target: Target, named: Container[str | None]) -> list[str]:
     """What has to be installed beside torch, less what is ``named`` already."""
-    left_out = {"torch", "torchvision", "torchaudio", *named}
-    return [text for name, text in tested(target).items() if name not in left_out]
+    own = ("torch", "torchvision", "torchaudio")
+    return [text for name, text in tested(target).items() if name not in own and name not in named]
 
 
 def bounds(target: Target) -> dict[str, str]:
@@ -171,10 +172,10 @@ def alike(text: str, other: str) -> bool:
         return text.strip() == other.strip()
 
 
-def clash(target: Target, name: str, others: Iterable[str | None]) -> str | None:
+def clash(target: Target, name: str, others: Container[str | None]) -> str | None:
     """Why a package cannot be beside what the target needs, where ``others`` are that."""
     versions = tested(target)
-    if versions.keys().isdisjoint(others) or name in versions:
+    if name in versions or not any(each in others for each in versions):
         return None
     if name in ("libtpu", "libtpu-nightly"):
         driver = versions.get(normal(target.environment.driver or name))
@@ -300,7 +301,8 @@ def older_library(text: str) -> str | None:
     return None
 
 
-def _from_checkout(extra: str) -> list[str]:
+@cache
+def _from_checkout(extra: str) -> Sequence[str]:
     import tomllib
 
     try:

@@ -131,15 +131,15 @@ def package(ctx: Context, found: Construct) -> Decision:
     if (refused := _refused(ctx, name)) is not None:
         return refused
     versions = needed(ctx)
-    beside = {each for each in packages_beside(ctx, found) if each}
+    beside = packages_beside(ctx, found)
     if name in TENSORFLOW:
-        others = {n for n in beside if n in versions and n not in TENSORFLOW}
+        others = {n for n in versions if n in beside and n not in TENSORFLOW}
         new = in_place_of_tensorflow(ctx, others)
-    elif name in versions and not beside.isdisjoint(TENSORFLOW | {"keras"}):
+    elif name in versions and any(n in beside for n in (*TENSORFLOW, "keras")):
         new = [versions[name]]
     else:
         return Keep("does not depend on the device")
-    if packages_beside(ctx, found).count(name) > 1:
+    if beside[name] > 1:
         return Report(f"is listed more than once: the target needs {', '.join(new)}")
     if marker or " -" in body or said.startswith("-") or "://" in body:
         return Report(f"the target needs {', '.join(new)} instead")
@@ -173,8 +173,7 @@ def listed(ctx: Context, found: Construct) -> Decision:
 @PACKAGE.on("tensorflow package", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
     name = of_conda(ctx.text(found))[0]
-    texts = [ctx.text(each) for each in ctx.constructs if each.key == "conda"]
-    listed = [of_conda(text)[0] for text in texts]
+    listed = ctx.once(_of_conda)
     new = in_place_of_tensorflow(ctx, set())
     wanted = ", ".join(f"`- {line}`" for line in new)
     if name in OF_CONDA and is_exported(ctx, found):
@@ -187,7 +186,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
                 f"conda has no build for TPUs, and conda's {', '.join(back)} needs conda's "
                 f"tensorflow: move all of these to the pip section, and add {wanted} there"
             )
-        if not TENSORFLOW.isdisjoint(each for each in _of_pip(ctx)):
+        if not TENSORFLOW.isdisjoint(ctx.once(_of_pip)):
             return Report("pip also installs it, and conda has no build for TPUs: remove it")
         if listed.index(name) != next(n for n, each in enumerate(listed) if each in OF_CONDA):
             return ctx.with_text(found, "", "only pip has the target's build")
@@ -197,6 +196,11 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if name in needed(ctx):
         return Report(f"the target needs {needed(ctx)[name]} from pip: remove it here")
     return Keep("does not depend on the device")
+
+
+def _of_conda(ctx: Context) -> list[str]:
+    """The packages that conda installs, in order."""
+    return [of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
 
 
 def _of_pip(ctx: Context) -> set[str]:

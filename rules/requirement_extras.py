@@ -33,12 +33,17 @@ def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) 
     return with_extra(ctx, found, new)
 
 
+def _first(ctx: Context) -> tuple[Construct | None, ast.Call | None]:
+    """The first `torch` of a file, and its call of `setup`."""
+    dependencies = (each for each in ctx.constructs if each.key == "dependency")
+    torch = (each for each in dependencies if name_of(ctx.text(each)) == "torch")
+    calls = (node for node in ctx.names.order if isinstance(node, ast.Call))
+    return next(torch, None), next((c for c in calls if ctx.names.qualified(c.func) in SETUP), None)
+
+
 def with_extra(ctx: Context, found: Construct, decision: Decision) -> Decision:
     """The first `torch` of a setup.py adds the extra for TPUs."""
-    dependencies = (each for each in ctx.constructs if each.key == "dependency")
-    first = next((each for each in dependencies if name_of(ctx.text(each)) == "torch"), None)
-    call = next((node for node in ctx.names.order if isinstance(node, ast.Call)
-                 and ctx.names.qualified(node.func) in SETUP), None)  # fmt: skip
+    first, call = ctx.once(_first)
     if call is None or first is not found or not isinstance(decision, Keep | Rewrite):
         return decision
     given = {keyword.arg: keyword.value for keyword in call.keywords}

@@ -2,7 +2,8 @@
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable
 from typing import Any
 
 from migrator.analysis.mentions import without_comment
@@ -12,22 +13,30 @@ from migrator.requirements import companions, extras_of, name_of, normal, tested
 from migrator.rule import Context
 
 
-def packages_beside(ctx: Context, found: Construct) -> list[str | None]:
-    """Pip packages in the same list (including itself), or in the whole file."""
-    inside = _list_of(ctx, found)
-    return [
-        pair(ctx.text(each))[0] if each.key == "table"
-        else name_of(re.split(r"[;\\]| -", without_comment(ctx.text(each)))[0])
-        for each in ctx.constructs
-        if each.kind == found.kind
-        and each.key in ("package", "dependency", "constraint", "table")
-        and _list_of(ctx, each) is inside
-    ]  # fmt: skip
+def packages_beside(ctx: Context, found: Construct) -> Counter[str | None]:
+    """Pip packages in the same list (including itself), or in the whole file, with how often."""
+    return ctx.once(_packages).get((found.kind, _list_of(ctx, found)), Counter())
 
 
-def is_of_jax(ctx: Context, name: str, others: Iterable[str | None]) -> bool:
+def _packages(ctx: Context) -> dict[tuple[str, object], Counter[str | None]]:
+    """The packages of each kind, by list."""
+    lists: dict[tuple[str, object], Counter[str | None]] = {}
+    for each in ctx.constructs:
+        if each.key not in ("package", "dependency", "constraint", "table"):
+            continue
+        text = ctx.text(each)
+        name = (
+            pair(text)[0] if each.key == "table"
+            else name_of(re.split(r"[;\\]| -", without_comment(text))[0])
+        )  # fmt: skip
+        lists.setdefault((each.kind, _list_of(ctx, each)), Counter())[name] += 1
+    return lists
+
+
+def is_of_jax(ctx: Context, name: str, others: Container[str | None]) -> bool:
     """Whether a list has no torch: its other packages may need another JAX."""
-    alone = {"torch", ctx.target.environment.package}.isdisjoint(others) and not is_of(ctx, "conda")
+    with_torch = "torch" in others or ctx.target.environment.package in others
+    alone = not with_torch and not is_of(ctx, "conda")
     return name in ("jax", "jaxlib", "libtpu") and alone
 
 
@@ -41,7 +50,12 @@ def is_exported(ctx: Context, found: Construct) -> bool:
 
 
 def is_of(ctx: Context, key: str) -> bool:
-    return any(each.kind == "requirement" and each.key == key for each in ctx.constructs)
+    return key in ctx.once(_keys)
+
+
+def _keys(ctx: Context) -> frozenset[str]:
+    """The keys of a file's requirements."""
+    return frozenset(each.key for each in ctx.constructs if each.kind == "requirement")
 
 
 def all_needed(ctx: Context) -> str:
@@ -65,7 +79,7 @@ _TORCH = re.compile(rb"(?<![\w-])(?:torch|pytorch|torch[-_]xla)(?![\w./-])")
 def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
     """A requirement that a constraint can't express, if no list of the project can, either."""
     told = [each for each in wanted if extras_of(each)]
-    if not told or _is_listed(ctx):
+    if not told or ctx.once(_is_listed):
         return ""
     return f"a constraint has no extras: what installs it has to ask for {', '.join(told)}"
 

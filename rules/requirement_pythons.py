@@ -13,7 +13,7 @@ from .requirements import REQUIREMENT
 @REQUIREMENT.on("requirement", "python")
 def python(ctx: Context, found: Construct) -> Decision:
     asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
-    if ctx.target.portable or not _names_torch(ctx, found):
+    if ctx.target.portable or not ctx.once(_names_torch):
         return Keep("does not depend on the device")
     wanted = pythons(ctx.target)
     if excludes(asked, wanted):
@@ -45,7 +45,7 @@ def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: b
     return Report(f"{reason}: `{'' if is_exported(ctx, found) else '- '}python={low}`")
 
 
-def _names_torch(ctx: Context, found: Construct) -> bool:
+def _names_torch(ctx: Context) -> bool:
     """Whether the file lists torch, or a related package, next to its Python version."""
     texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
     return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)

@@ -147,16 +147,13 @@ def conda(ctx: Context, found: Construct) -> Decision:
     name, version = of_conda(text)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
-    listed = [of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
-    others = [each for each, _ in listed]
+    listed, back = ctx.once(_listed)
     of_pip = packages_beside(ctx, found)
-    brings_torch = [each for each in others if each in _OF_PIP]
+    brings_torch = not listed.isdisjoint(_OF_PIP)
     if is_exported(ctx, found):
-        return _exported(ctx, found, bool(brings_torch) or "torch" in others)
+        return _exported(ctx, found, brings_torch or "torch" in listed)
     if name == "python":
-        return python_of_conda(ctx, found, version, bool(brings_torch) or "torch" in of_pip)
-    back = [each for each, asked in listed if each not in (*_OF_PIP, *_CHOOSES_BUILD)
-            and _NEEDS_TORCH.fullmatch(each) and not _for_pip(each, asked)]  # fmt: skip
+        return python_of_conda(ctx, found, version, brings_torch or "torch" in of_pip)
     if name in _OF_PIP:
         package = _OF_PIP[name]
         lines = [tested(ctx.target)[package]]
@@ -181,6 +178,14 @@ def conda(ctx: Context, found: Construct) -> Decision:
     if moved and brings_torch and not back:
         return ctx.with_text(found, moved, "needs torch, which pip has for the target")
     return Keep("does not depend on the device")
+
+
+def _listed(ctx: Context) -> tuple[frozenset[str], list[str]]:
+    """The packages that conda installs, and those of them that need conda's torch."""
+    listed = [of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
+    back = [each for each, asked in listed if each not in (*_OF_PIP, *_CHOOSES_BUILD)
+            and _NEEDS_TORCH.fullmatch(each) and not _for_pip(each, asked)]  # fmt: skip
+    return frozenset(each for each, _ in listed), back
 
 
 def _refused(ctx: Context, name: str, version: str) -> Report | None:

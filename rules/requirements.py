@@ -1,7 +1,7 @@
 """Requirements of a project: for pip, for conda, or for its build."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 
 from migrator.analysis.libraries import of_package
 from migrator.analysis.mentions import without_comment
@@ -296,7 +296,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Keep("the version that was tested", advice)
     if repository and not wheel:
         return Report(f"builds {name} from its repository; the target needs {', '.join(new)}")
-    if options or marker or others.count(name) > 1:
+    if options or marker or others[name] > 1:
         return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
     indent = said[: len(said) - len(said.lstrip())]
@@ -307,7 +307,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
 
 
 def _without_version(
-    ctx: Context, name: str, others: Iterable[str | None], line: str, body: str
+    ctx: Context, name: str, others: Container[str | None], line: str, body: str
 ) -> Decision:
     """A package that the target needs in any version, unless it was built for CUDA."""
     if why := clash(ctx.target, name, others):
@@ -337,13 +337,17 @@ def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     """An index of CUDA wheels; an index in a project's settings has a name of its own."""
     if line.startswith("-"):
         return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
-    lists = [ctx.text(each) for each in ctx.constructs if each.kind == "requirement"]
-    if sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists) > 1:
+    if ctx.once(_count_of_indexes) > 1:
         return Report(
             f"one of several indexes: {CPU_WHEELS} is enough; remove this one, and what names it"
         )
     note = "PyTorch's index of CPU wheels; its name here may still mention CUDA"
     return ctx.with_text(found, CPU_WHEELS, note)
+
+
+def _count_of_indexes(ctx: Context) -> int:
+    lists = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    return sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists)
 
 
 def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from functools import cached_property
+from itertools import accumulate, takewhile
 
 from migrator.diagnostics import Range
 from migrator.formats.embedded import (
@@ -46,8 +47,13 @@ class Lines:
         lines = zip(self.functions, self.lines, found, strict=True)
         return "\n".join(restored(new) if function else old for function, old, new in lines)
 
+    @cached_property
+    def _first(self) -> Sequence[int]:
+        """The number of each one's first line in the file."""
+        return list(accumulate((line.count("\n") + 1 for line in self.lines), initial=1))
+
     def located(self, where: Range) -> Range:
-        first = 1 + sum(line.count("\n") + 1 for line in self.lines[: where.line - 1])
+        first = self._first[where.line - 1]
         line = self.lines[where.line - 1]
         column = len(line) - len(line.lstrip()) + 1
         *above, last = line.split("\n")

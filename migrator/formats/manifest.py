@@ -6,8 +6,11 @@ around them stays byte for byte.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from migrator.diagnostics import Range
@@ -38,16 +41,26 @@ class Manifest:
     def _entries(self) -> list[Entry]:
         return [entry for entries in self.lists for entry in entries]
 
+    @cached_property
+    def _rows(self) -> Sequence[Entry | None]:
+        """The entries on the lines of the module; None for a bracket."""
+        return [row for entries in self.lists for row in (None, *entries, None)]
+
+    @cached_property
+    def _starts(self) -> Sequence[int]:
+        """Where the lines of the file start."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
     def located(self, where: Range) -> Range:
-        rows = [row for entries in self.lists for row in (None, *entries, None)]
-        entry = rows[where.line - 1] if where.line <= len(rows) else None
+        entry = self._rows[where.line - 1] if where.line <= len(self._rows) else None
         if entry is None:
             return where
         start, end = (self._place(at) for at in (entry.start, entry.end))
         return replace(where, line=start[0], column=start[1], end_line=end[0], end_column=end[1])
 
     def _place(self, at: int) -> tuple[int, int]:
-        return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
+        line = bisect_right(self._starts, at)
+        return line, at - self._starts[line - 1] + 1
 
     def with_module(self, module: str) -> str:
         found = [line for line in module.split("\n") if line not in ("[", "]", "")]

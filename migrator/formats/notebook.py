@@ -13,16 +13,20 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Range
+from migrator.formats import json_spans as spans
 from migrator.formats import kinds
 from migrator.formats import lines as lines_of
 from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
+from migrator.formats.json_spans import Span
 
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
 # Magics of cells whose text is Python, and of lines that run the rest of the line as Python.
@@ -50,20 +54,9 @@ _GPU = re.compile(r'"(?:gpu|nvidia\w*)"', re.IGNORECASE)
 # A line of a string in JSON.
 _RAW = re.compile(r"(?:[^\\]|\\[^n])*\\n|(?:[^\\]|\\[^n])+")
 
-_decoder = json.JSONDecoder(strict=False)
-_SPACE = re.compile(r"[ \t\r\n]*")
-
 
 class NotANotebook(ValueError):
     """Why a file can't be read as a notebook with Python code."""
-
-
-@dataclass(frozen=True)
-class _Span:
-    """A part of the file's text: a JSON value."""
-
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class Cell:
     """A code cell. ``number`` counts all cells, from 1."""
 
     number: int
-    span: _Span
+    span: Span
     source: str
     code: str  # as part of the module
     lines: tuple[int, ...]  # source line numbers, for each line of `code`
@@ -114,7 +107,7 @@ class Notebook:
 
     text: str
     cells: list[Cell]
-    metadata: dict[str, _Span] = field(default_factory=dict)  # top-level metadata, by path
+    metadata: dict[str, Span] = field(default_factory=dict)  # top-level metadata, by path
     for_tpu: bool = True  # whether changed code needs another machine
 
     @property
@@ -135,23 +128,27 @@ class Notebook:
 
     def located(self, where: Range) -> Range:
         """A range of the module as a range of a cell."""
-        at = 0
-        for cell in self.cells:
-            first = at + 1  # after the line with its number
-            if where.line <= first + len(cell.lines):
-                lines = [cell.lines[min(max(n - first, 1), len(cell.lines)) - 1]
-                         for n in (where.line, where.end_line)]  # fmt: skip
-                return replace(where, line=lines[0], end_line=lines[1], cell=cell.number)
-            at = first + len(cell.lines)
-        return where
+        number = bisect_left(self._ends, where.line)
+        if number == len(self.cells):
+            return where
+        cell = self.cells[number]
+        first = self._ends[number] - len(cell.lines)  # the line with its number
+        lines = [cell.lines[min(max(n - first, 1), len(cell.lines)) - 1]
+                 for n in (where.line, where.end_line)]  # fmt: skip
+        return replace(where, line=lines[0], end_line=lines[1], cell=cell.number)
+
+    @cached_property
+    def _ends(self) -> Sequence[int]:
+        """The last line of each cell in the module."""
+        return list(accumulate(1 + len(cell.lines) for cell in self.cells))
 
     def row(self, cell: int, line: int) -> int:
         """The line in the file for a line of a cell, both counted from 1."""
-        span = next((c.span for c in self.cells if c.number == cell), _Span(0, 0))
+        span = next((c.span for c in self.cells if c.number == cell), Span(0, 0))
         at = span.start
         if self.text[at : at + 1] == "[":
             rows = 0
-            for value, item in _items(self.text, span.start):
+            for value, item in spans.items(self.text, span.start):
                 at = item.start
                 rows += str(value).count("\n") or 1
                 if rows >= line:
@@ -187,7 +184,7 @@ class Notebook:
         """The file's text with new text for cells, by their numbers."""
         return self._text_with(sources, [])
 
-    def _text_with(self, sources: Mapping[int, str], others: list[tuple[_Span, str]]) -> str:
+    def _text_with(self, sources: Mapping[int, str], others: list[tuple[Span, str]]) -> str:
         values = list(others)
         for cell in self.cells:
             source = sources.get(cell.number, cell.source)
@@ -199,13 +196,13 @@ class Notebook:
             at = span.end
         return "".join([*result, self.text[at:]])
 
-    def _machine(self) -> Iterator[tuple[_Span, str]]:
+    def _machine(self) -> Iterator[tuple[Span, str]]:
         for values in _MACHINES:
             known = [(self.metadata[n], value) for n, value in values.items() if n in self.metadata]
             if any(_GPU.match(self.text, span.start) for span, _ in known):
                 yield from known
 
-    def _as_json(self, span: _Span, source: str) -> str:
+    def _as_json(self, span: Span, source: str) -> str:
         """A cell's source as written in the file: unchanged lines keep their text."""
         ascii_only = self.text.isascii() and "\\u" in self.text
 
@@ -217,7 +214,7 @@ class Notebook:
         if not raw.startswith("["):
             same = {json.loads(f'"{line}"', strict=False): line for line in _RAW.findall(raw[1:-1])}
             return f'"{"".join(same.get(line) or dumped(line)[1:-1] for line in lines)}"'
-        parts = list(_items(self.text, span.start))
+        parts = list(spans.items(self.text, span.start))
         known = {value: self.text[s.start : s.end] for value, s in parts}
         elements = [known.get(line) or dumped(line) for line in lines]
         if not elements:
@@ -234,14 +231,14 @@ def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
     """Raises NotANotebook, in one line."""
     try:
         text = content.decode("utf-8")
-        top = dict(_members(text, _SPACE.match(text).end()))  # type: ignore[union-attr]
-        value = {name: _value(text, span) for name, span in top.items() if name != "cells"}
+        top = dict(spans.members(text, spans.skip(text, 0)))
+        value = {name: spans.value(text, span) for name, span in top.items() if name != "cells"}
         if value.get("nbformat") != 4:
             raise NotANotebook(f"notebook format {value.get('nbformat')}: only 4 is read")
         _check_language(value.get("metadata", {}))
-        metadata = dict(_leaves(text, top["metadata"], ())) if "metadata" in top else {}
+        metadata = dict(spans.leaves(text, top["metadata"], ())) if "metadata" in top else {}
         cells = []
-        for number, (_, span) in enumerate(_items(text, top["cells"].start), 1):
+        for number, (_, span) in enumerate(spans.items(text, top["cells"].start), 1):
             if (cell := _cell(text, number, span)) is not None:
                 cells.append(cell)
         return Notebook(text, cells, metadata, for_tpu)
@@ -266,11 +263,11 @@ def _check_language(metadata: dict[str, Any]) -> None:
         raise NotANotebook(f"a notebook of {language}")
 
 
-def _cell(text: str, number: int, span: _Span) -> Cell | None:
-    members = dict(_members(text, span.start))
-    if _value(text, members["cell_type"]) != "code":
+def _cell(text: str, number: int, span: Span) -> Cell | None:
+    members = dict(spans.members(text, span.start))
+    if spans.value(text, members["cell_type"]) != "code":
         return None
-    source = _value(text, members["source"])
+    source = spans.value(text, members["source"])
     source = source if isinstance(source, str) else "".join(source)
     if _SHELL_CELL.match(source):
         code, lines = _as_script(source)
@@ -352,49 +349,3 @@ def _is_inside(above: list[str]) -> bool:
     except (SyntaxError, IndentationError):
         return False
     return False
-
-
-# ---- JSON with places ----------------------------------------------------------------------------
-
-
-def _skip(text: str, at: int, expected: str = "") -> int:
-    """Skip white space and, if present, one of the expected characters."""
-    at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
-    return at + 1 if expected and text[at] in expected else at
-
-
-def _members(text: str, start: int) -> Iterator[tuple[str, _Span]]:
-    """The members of a JSON object, with the positions of their values."""
-    if text[start] != "{":
-        raise KeyError("object")
-    at = _skip(text, start + 1)
-    while text[at] != "}":
-        name, at = _decoder.raw_decode(text, at)
-        at = _skip(text, _skip(text, at, ":"))
-        _, end = _decoder.raw_decode(text, at)
-        yield name, _Span(at, end)
-        at = _skip(text, _skip(text, end, ","))
-
-
-def _items(text: str, start: int) -> Iterator[tuple[Any, _Span]]:
-    """The items of a JSON array, with their positions."""
-    if text[start] != "[":
-        raise KeyError("array")
-    at = _skip(text, start + 1)
-    while text[at] != "]":
-        value, end = _decoder.raw_decode(text, at)
-        yield value, _Span(at, end)
-        at = _skip(text, _skip(text, end, ","))
-
-
-def _value(text: str, span: _Span) -> Any:
-    return _decoder.raw_decode(text, span.start)[0]
-
-
-def _leaves(text: str, span: _Span, path: tuple[str, ...]) -> Iterator[tuple[str, _Span]]:
-    """All values in nested objects that aren't objects, by dotted path."""
-    for name, inner in _members(text, span.start):
-        if text[inner.start] == "{":
-            yield from _leaves(text, inner, (*path, name))
-        else:
-            yield ".".join((*path, name)), inner

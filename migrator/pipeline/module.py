@@ -51,7 +51,7 @@ def read(
     except (SyntaxError, ValueError) as error:
         raise not_python(error) from error
     except (RecursionError, MemoryError) as error:
-        raise Failure(SYNTAX, "too deeply nested to be parsed") from error
+        raise Failure(SYNTAX, "too deeply nested to be rewritten") from error
 
 
 def not_python(error: SyntaxError | ValueError) -> Failure:

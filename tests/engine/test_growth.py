@@ -5,6 +5,8 @@ Work is counted in calls of our own functions, so that the result is the same on
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +14,13 @@ from textwrap import indent
 from types import FrameType
 
 import pytest
-from helpers import errors, run
+from helpers import REPOSITORY, errors, run
 
 import migrator
 import rules
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+from growing_files import FORMATS
 
 _OWN = tuple(str(Path(package.__path__[0])) for package in (migrator, rules))
 _TORCH = "import torch\nx = torch.ones(1)\n"
@@ -114,6 +119,48 @@ def test_the_work_grows_with_the_file(kind: str) -> None:
     assert large < 4.7 * small
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_work_grows_with_a_file_of_another_kind(kind: str) -> None:
+    path, text = FORMATS[kind]
+    run(text(2), path=path)  # what is loaded and compiled once
+    small, large = (_calls(text(n), path) for n in (25, 100))
+    assert large < 4.7 * small
+
+
+NESTED = {
+    "not": "y = " + "not " * 3000 + "x\n",
+    "minus": "y = " + "-" * 3000 + "x\n",
+    "attributes": "y = x" + ".b" * 3000 + "\n",
+    "subscripts": "y = x" + "[0]" * 3000 + "\n",
+    "conditions": "y = " + "a if b else " * 3000 + "x\n",
+    "lines": "y = (" + "not \n" * 3000 + "x)\n",
+    "in a default": "def f(y=" + "not " * 3000 + "x):\n    pass\n",
+    "a sum": "y = " + "x + " * 3000 + "x\n",
+    "calls": "y = x" + ".f()" * 3000 + "\n",
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_nobody_nests_so_deeply_takes_neither_time_nor_memory(kind: str) -> None:
+    source = f"{_TORCH}x = x.cuda()\n{NESTED[kind]}"
+    program = (
+        "import resource, sys\nfrom helpers import REPOSITORY, errors, run\n"
+        "run('import torch\\nx = x.cuda()\\n')\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print([d.message for d in errors(run(sys.stdin.read()))])\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(after.ru_maxrss - before.ru_maxrss, after.ru_utime - before.ru_utime)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=source, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}, timeout=120,
+    )  # fmt: skip
+    said, spent = done.stdout.splitlines()
+    kibibytes, seconds = map(float, spent.split())
+    assert said == "['too deeply nested to be rewritten']"
+    assert kibibytes < 50_000 and seconds < 2
+
+
 LONG = {
     "an elif chain": "if a:\n    pass\n" + "".join(
         f"elif a == {i}:\n    x = x.cuda()\n" for i in range(500)
@@ -142,7 +189,7 @@ def test_a_truly_deep_expression_is_one_clear_line() -> None:
     assert sys.getrecursionlimit() == limit
 
 
-def _calls(source: str) -> int:
+def _calls(source: str, path: str = "module.py") -> int:
     """How many calls of our functions a migration takes."""
     calls = 0
 
@@ -154,7 +201,7 @@ def _calls(source: str) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        result = run(source)
+        result = run(source, path=path)
     finally:
         sys.setprofile(before)
     assert not errors(result)

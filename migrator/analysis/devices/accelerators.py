@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
+from migrator.analysis.syntax import nesting
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.tokens import Tokens
@@ -153,9 +154,9 @@ class Parsed:
 def parse(text: str, content: bytes) -> Parsed:
     """Parse a program, whose file has this content, as one for CUDA.
 
-    Raises what `ast.parse` raises.
+    Raises what `nesting.parse` raises.
     """
-    tree = ast.parse(text)
+    tree = nesting.parse(text)
     accelerator = _runs_on(tree) if TOKENS.are_in(content) else None
     if accelerator is not None:
         _Reader(accelerator, tree).visit(tree)
@@ -164,7 +165,7 @@ def parse(text: str, content: bytes) -> Parsed:
 
 def parse_as(accelerator: str, text: str) -> Parsed:
     """Parse a program for a known accelerator as one for CUDA ("": it is one already)."""
-    tree = ast.parse(text)
+    tree = nesting.parse(text)
     if accelerator:
         _Reader(accelerator, tree).visit(tree)
     return Parsed(tree, accelerator)

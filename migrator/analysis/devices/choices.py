@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
@@ -58,6 +59,22 @@ def with_older_torch(names: Names, node: ast.expr) -> ast.expr:
 
 def names_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in _OTHER_DEVICES
+
+
+_texts: WeakKeyDictionary[ast.AST, frozenset[str]] = WeakKeyDictionary()
+
+
+def texts_of(collection: ast.Tuple | ast.List | ast.Set) -> frozenset[str]:
+    """The strings in a list, found once: each of its elements is asked about."""
+    if collection not in _texts:
+        constants = (each.value for each in collection.elts if isinstance(each, ast.Constant))
+        _texts[collection] = frozenset(each for each in constants if isinstance(each, str))
+    return _texts[collection]
+
+
+def names_a_device(collection: ast.Tuple | ast.List | ast.Set) -> bool:
+    """Whether a string in a list names a device that is no GPU of CUDA's."""
+    return not texts_of(collection).isdisjoint(_OTHER_DEVICES)
 
 
 def device_call(names: Names, node: ast.expr) -> ast.Call | None:

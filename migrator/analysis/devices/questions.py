@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from migrator.analysis import hints
-from migrator.analysis.devices.choices import AVAILABLE, device_call
+from migrator.analysis.devices.choices import AVAILABLE, device_call, texts_of
 from migrator.analysis.devices.ladders import question
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
@@ -61,7 +61,7 @@ class Questions:
         named: ast.expr = device_call(self.names, node) or node
         above = self.names.parents.get(named)
         if isinstance(above, ast.Tuple | ast.List | ast.Set):
-            if any(isinstance(e, ast.Constant) and e.value == "cpu" for e in above.elts):
+            if "cpu" in texts_of(above):
                 return None
             named, above = above, self.names.parents.get(above)
         match above:
