@@ -171,11 +171,14 @@ def _fails(script: Script, installer: Sequence[str], recording: Recording, tail:
     ended = recording.ended
     text = f"the original fails: {ended}"
     if "ModuleNotFoundError" in ended:
-        module = ended.partition("'")[2].partition(".")[0].rstrip("'")
+        module, _, inner = ended.partition("'")[2].partition("'")[0].partition(".")
         start = script.folder / script.start
         own = (start / module).is_dir() or (start / f"{module}.py").is_file()
         if own:
             return f"{text} (set PYTHONPATH=. if it is the one in this folder)"
+        if inner:  # otherwise Python would have named the package
+            version = recording.machine["versions"].get(module, "that is installed")
+            return f"{text} ({module} {version} has no such module: this is for another version)"
         install = command_line([*installer, module])
         return f"{text} (install it: {install}, or the package that has it)"
     if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:

@@ -56,6 +56,12 @@ _CODE = re.compile(r"\.py|\.cc:\d+\]")  # log lines of libraries
 _FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+=@-]+){2,}/")  # file paths, which differ between runs
 # Depending on who configures logging first, its prefix differs; \r\n\b also end lines.
 _LEVEL = re.compile(r"(?<![^\r\n\b])(?:DEBUG|INFO): ")
+# Types that a back end may have instead, as for tensors: bfloat16 for float16, 32 bits for 64.
+_TYPES = [
+    (re.compile(r"\b(?:bfloat16|float16|half)\b"), "half"),
+    (re.compile(r"\b(?:float64|float32|double)\b"), "float"),
+    (re.compile(r"\bint(?:64|32)\b"), "int"),
+]
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 
@@ -145,6 +151,8 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _LINE.sub(_behind_bar, _ESCAPES.sub("", _TIMED.sub("", printed)))
     plain = _DEVICE.sub("device", _WARNING.sub("", plain))
+    for types, name in _TYPES:
+        plain = types.sub(name, plain)
     for line in re.split(r"[\r\n\b]+", _VERSION.sub("", _CLOCK.sub("", plain))):
         if _TIME.search(line) or "warn" in line.lower() or _CODE.search(line):
             continue

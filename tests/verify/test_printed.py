@@ -177,3 +177,9 @@ def test_a_gpu_has_another_name_on_the_target() -> None:
     assert not held(golden, run).passed
     golden.machine["device"], run.machine["device"] = "NVIDIA A100", "CPU"
     assert held(golden, run).passed
+
+
+def test_a_type_that_a_tpu_has_instead_is_the_same_text() -> None:
+    assert printed("torch.float16 0.5", "torch.bfloat16 0.5").passed
+    assert printed("torch.float64 torch.int64 0.5", "torch.float32 torch.int32 0.5").passed
+    assert not printed("torch.float32 0.5", "torch.bfloat16 0.5").passed

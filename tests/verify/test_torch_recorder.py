@@ -63,6 +63,7 @@ def losses(recording: Recording) -> list[float]:
     ("name = input('which? ')", "t.py:1: it asks for input, and there is none"),
     ("import torch\ntorch.load('data/x.pt')", "t.py:2: FileNotFoundError: .*start from a folder"),
     ("import nosuch.x", "t.py:1: ModuleNotFoundError: .*PYTHON.* nosuch, or the package"),
+    ("import torch._six", "t.py:1: ModuleNotFoundError: .*torch [0-9.]+.* has no such module"),
     ("from . import x", "t.py:1: ImportError: .*-m t\\)"),
     ("import numpy\nx = numpy.Inf", "t.py:2: AttributeError: .*\\(ruff check --select NPY --fix"),
     ("import numpy\nx = numpy.float(1)", "t.py:2: AttributeError: .*\\(ruff check --select NPY"),
@@ -396,3 +397,49 @@ def test_what_numba_logs_of_its_compilations_is_not_asked_for() -> None:
     text += "for name in ('numba.core', 'own'):\n    logging.getLogger(name).debug('stack 0.5')\n"
     printed = record(f"import torch\n{text}")[0].printed
     assert "own:stack 0.5\n" in printed and "numba" not in printed
+
+
+TRANSFORMED = """\
+import torch
+from torch import nn
+from torch.func import functional_call, grad, jacrev, vmap
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).cuda()
+x = torch.randn(6, 3).cuda()
+
+def loss(weights, one):
+    return functional_call(net, weights, (one[None],)).pow(2).sum()
+
+with torch.no_grad():
+    net(x)
+weights = {name: value.detach() for name, value in net.named_parameters()}
+gradients = vmap(grad(loss), in_dims=(None, 0))(weights, x)
+print("norms", [value.norm().item() for value in gradients.values()])
+print("jacobian", vmap(jacrev(net))(x).sum().item())
+"""
+
+
+def test_models_are_not_seen_inside_of_transforms_whose_tensors_have_no_values() -> None:
+    found, _ = record(TRANSFORMED)
+    assert not found.ended
+    assert [event["kind"] for event in found.events] == ["start", "input", "output"]
+
+
+PATHS = """\
+import os
+import torch
+
+net = torch.nn.Linear(3, 2).cuda()
+best = os.path.abspath("best.pt")
+with torch.no_grad():
+    net(torch.ones(1, 3).cuda())
+torch.save({"models": {best: torch.tensor(0.5)}, "last": {f"Checkpoint{{{best!r}}}": net.weight}},
+           "state.pt")
+"""
+
+
+def test_names_made_of_the_path_of_the_copy_are_the_same_in_each_run() -> None:
+    found, _ = record(PATHS)
+    (file,) = found.files
+    assert [*file["tensors"]] == ["models../best.pt", "last.Checkpoint{'./best.pt'}"]

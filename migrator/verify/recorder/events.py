@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loops import Loops
-from store import Store
+from store import Store, without_folder
 
 
 class Events:
@@ -38,6 +38,7 @@ class Events:
         """Store the tensors of the event with this number. Returns their names in the store."""
         tensors = {}
         for path, tensor in found:
+            path = without_folder(path, self.root)
             key = f"{number}.{kind}.{name}{'.' if path else ''}{path}"
             if kept := self.store.add(key, tensor):
                 tensors[path] = kept

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from process import there
-from store import Store
+from store import Store, without_folder
 from tf32 import in_tf32
 from values import leaves, on_host
 
@@ -35,6 +35,7 @@ def written(
             entry["error"] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
             values = None
         for place, tensor in leaves(values):
+            place = without_folder(place, root)
             key = f"file.{name}.{place}"
             if kept := store.add(key, on_host(tensor)):
                 entry["tensors"][place] = kept

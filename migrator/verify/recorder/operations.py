@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from process import Finished
-from randomness import is_traced
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -22,7 +21,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from values import has_gradient, leaves, on_host, unwrapped
+from values import has_gradient, is_transformed, leaves, on_host, unwrapped
 from watch import Watch
 
 WHOLE = 2**14  # elements of a tensor that is stored whole; of a larger one, about as many numbers
@@ -146,7 +145,7 @@ class Trace(TorchFunctionMode):
         def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             trace._enter()  # if the program has not set up a runtime
             module = unwrapped(self)
-            if not trace.active or trace.watch.paused or is_traced() or module is not self:
+            if not trace.active or trace.watch.paused or is_transformed() or module is not self:
                 return called(self, *args, **kwargs)
             path = trace._path(self)
             trace.calls[path] += 1
@@ -208,7 +207,7 @@ class Trace(TorchFunctionMode):
             or self.inside
             or self.watch.paused
             or last in _NOT_SEEN
-            or is_traced()
+            or is_transformed()
             or self.number >= _OPERATIONS
         ):
             if last == "backward":
@@ -288,7 +287,7 @@ class Trace(TorchFunctionMode):
         name = self.paths.get(id(tensor), "")
 
         def hook(gradient: torch.Tensor) -> None:
-            if not is_traced():
+            if not is_transformed():
                 with self.watch.at_rest():
                     self._keep("grad", name, of=number, place=place,
                                samples={"tensors": [("", gradient)]})  # fmt: skip

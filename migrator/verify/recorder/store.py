@@ -31,6 +31,12 @@ def name_of(dtype: object) -> str | None:
     return _NAMES.get(str(dtype).removeprefix("torch."))
 
 
+def without_folder(name: str, folder: Path) -> str:
+    """A name without the folder of the copy, such as one that a program makes of a file's path:
+    each run has another."""
+    return name.replace(str(folder), ".")
+
+
 def _content(tensor: Any) -> bytes:
     if hasattr(tensor, "detach"):  # NumPy has no bfloat16
         import torch

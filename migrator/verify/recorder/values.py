@@ -18,10 +18,17 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 def has_values() -> bool:
     """Whether tensors have values now that can be read.
 
-    While JAX traces, none have. In a backward pass, torch_xla runs separate graphs for loops such
-    as an LSTM's; reading one of their placeholder tensors ends the process.
+    While JAX traces, none have, nor inside of torch.func's transforms. In a backward pass,
+    torch_xla runs separate graphs for loops such as an LSTM's; reading one of their placeholder
+    tensors ends the process.
     """
-    return not is_traced() and torch._C._current_graph_task_id() == -1
+    return not is_transformed() and torch._C._current_graph_task_id() == -1
+
+
+def is_transformed() -> bool:
+    """Whether JAX is tracing, or the code runs inside of `vmap`, `grad` or another of torch.func's
+    transforms, whose tensors stand for others."""
+    return is_traced() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def compute_what_is_recorded() -> None:
