@@ -72,11 +72,6 @@ def texts_of(collection: ast.Tuple | ast.List | ast.Set) -> frozenset[str]:
     return _texts[collection]
 
 
-def names_a_device(collection: ast.Tuple | ast.List | ast.Set) -> bool:
-    """Whether a string in a list names a device that is no GPU of CUDA's."""
-    return not texts_of(collection).isdisjoint(_OTHER_DEVICES)
-
-
 def device_call(names: Names, node: ast.expr) -> ast.Call | None:
     """The `torch.device(…)` call in which `node` is the name of the device."""
     parent = names.parents.get(node)

@@ -1,10 +1,12 @@
-"""Steps in the loops of frameworks: results that are held back, and computed lazy_graph."""
+"""The lazy graph: results that are recorded, and computed together."""
 
 import contextlib
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -310,3 +312,20 @@ def test_numbers_of_a_generator_are_drawn_in_each_round() -> None:
         drawn = torch.zeros(2).to("jax") + 0
         expected = torch.zeros(2).normal_(generator=same).tolist()
         assert drawn.normal_(generator=own).tolist() == pytest.approx(expected)
+
+
+def test_written_programs_have_the_line_of_each_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPU_RUNTIME_PROGRAMS", str(tmp_path))
+    x = batch(0, 3, 4).to("jax")
+    first = x.sinh()
+    line = sys._getframe().f_lineno - 1
+    second = (x * 2).sinh()
+    lazy_graph.run()
+    del first, second
+    (file,) = tmp_path.iterdir()
+    text = file.read_text("utf-8")
+    assert f'test_torchax_lazy_graph.py":{line}:12 to :20)' in text
+    assert f'test_torchax_lazy_graph.py":{line + 2}:13 to :27)' in text
+    assert "torchax/ops" not in text and "tpu_runtime/" not in text

@@ -57,6 +57,7 @@ from . import (  # noqa: E402
     resize,
     scripts,
     seeds,
+    source_lines,
     sparse_tensors,
     sync_batch_norm,
     tensor_types,
@@ -208,6 +209,7 @@ __all__ = [
 # The order of installation.
 _CONCERNS = (
     report,
+    source_lines,
     cache,
     ranks,
     modes,

@@ -118,7 +118,7 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
     if operation is None:
         if len(_functions) > KNOWN:
             _functions.clear()
-        operation = Operation(jax.make_jaxpr(function)(*map(form, arrays)))
+        operation = Operation(jax.make_jaxpr(function)(*map(form, arrays)), is_operator=True)
         _functions[key, forms] = operation
     return hold(operation, arrays)[0]
 

@@ -178,7 +178,7 @@ class _Traced:
         outputs = [True] * (len(traced.out_avals) - 1) + [self._draws]
         inputs = [self._draws, *[True] * len(arrays)]
         jaxpr, _ = dce_jaxpr(traced.jaxpr, outputs, inputs)
-        self._operation = Operation(ClosedJaxpr(jaxpr, traced.consts))
+        self._operation = Operation(ClosedJaxpr(jaxpr, traced.consts), is_operator=True)
         self.avals = self._operation.avals
 
     def _trace(self, key: Any, *arrays: Any) -> list[Any]:

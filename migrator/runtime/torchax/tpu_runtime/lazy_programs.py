@@ -1,5 +1,6 @@
 """Recorded operations, and how they are computed: as one program, or one after another."""
 
+import functools
 import sys
 import warnings
 import weakref
@@ -10,12 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src.core import jaxpr_as_fun, jaxprs_in_params
+from jax._src.core import eval_jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jax.extend.core import ClosedJaxpr, Literal
 
 from . import report
 from .lazy_arrays import Array, LazyArray
 from .lowering import compiled as _compiled
+from .source_lines import at
 from .watch import line_at
 
 MOST = 128  # programs kept
@@ -25,12 +27,17 @@ has_placements = False  # whether arrays may be on several devices (mesh.py)
 
 
 class Operation:
-    """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated."""
+    """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated.
+
+    ``is_operator``: its lines in profiles are those of its calls, not of its trace.
+    """
 
     def __init__(
-        self, traced: ClosedJaxpr, now: Callable[..., Any] | None = None, donated: int = 0
-    ) -> None:
-        self.run, self.donated = jaxpr_as_fun(traced), donated
+        self, traced: ClosedJaxpr, now: Callable[..., Any] | None = None, donated: int = 0,
+        is_operator: bool = False,
+    ) -> None:  # fmt: skip
+        self.run, self.donated, self.is_operator = jaxpr_as_fun(traced), donated, is_operator
+        self._traced = traced
         self.now = now or jax.jit(self.run)
         self.size = _size(traced.jaxpr)
         self.avals = traced.out_avals
@@ -38,6 +45,14 @@ class Operation:
         outputs = enumerate(traced.jaxpr.outvars)
         # Results that are inputs: statistics that stay, the key if no numbers are drawn.
         self.passed = {n: given[v] for n, v in outputs if type(v) is not Literal and v in given}
+
+    def run_at(self, place: "Place | None", arrays: list[Any]) -> list[Any]:
+        """Its results, in the trace of a program that calls it at a place."""
+        if place is None or not self.is_operator:
+            return self.run(*arrays)  # type: ignore[no-any-return]
+        jaxpr, consts = self._traced.jaxpr, self._traced.consts
+        evaluate = functools.partial(eval_jaxpr, jaxpr, consts, propagate_source_info=False)
+        return at(*place)(evaluate, *arrays)  # type: ignore[no-any-return]
 
 
 def _size(jaxpr: Any) -> int:
@@ -108,7 +123,8 @@ def compute(nodes: list[Node]) -> None:
     # An array that has another owner, like an EMA or a copy, must outlive the step.
     own = [p for p in sorted(donated) if sys.getrefcount(given[p]) == 2 + uses[p]]
     plan = tuple(steps)
-    program = _program(plan, tuple(own), _placements(given))
+    lines = tuple([node.place for node in nodes])
+    program = _program(plan, tuple(own), _placements(given), lines)
     arrays = None
     if program is not None:
         try:
@@ -185,8 +201,13 @@ def _placements(arrays: list[Any]) -> Any:
     return tuple([getattr(array, "sharding", None) for array in arrays])
 
 
-def _program(plan: Plan, donated: tuple[int, ...], placements: Any) -> "_Program | None":
-    """The program, if it has occurred before, or if few new ones have."""
+Lines = tuple["Place | None", ...]
+
+
+def _program(
+    plan: Plan, donated: tuple[int, ...], placements: Any, lines: Lines
+) -> "_Program | None":
+    """The program, if it has occurred before, or if few new ones have. ``lines``: of a new one."""
     if len(plan) == 1:
         return None
     key = plan, donated, placements
@@ -195,7 +216,7 @@ def _program(plan: Plan, donated: tuple[int, ...], placements: Any) -> "_Program
         _programs.move_to_end(key)
         return program
     unused = sum(known.calls < 2 for known in _programs.values())
-    program = _programs[key] = _Program(plan, donated)
+    program = _programs[key] = _Program(plan, donated, lines)
     if len(_programs) > MOST:
         _programs.popitem(last=False)
     return program if unused < UNUSED else None
@@ -204,8 +225,8 @@ def _program(plan: Plan, donated: tuple[int, ...], placements: Any) -> "_Program
 class _Program:
     """Operations that run as one program."""
 
-    def __init__(self, plan: Plan, donated: tuple[int, ...]) -> None:
-        self.plan, self.donated = plan, frozenset(donated)
+    def __init__(self, plan: Plan, donated: tuple[int, ...], lines: Lines) -> None:
+        self.plan, self.donated, self._lines = plan, frozenset(donated), lines
         self.calls = 0
         self._compiled: Any = None
         self._is_divided = False
@@ -241,9 +262,9 @@ class _Program:
         places = range(len(own) + len(rest))
         given = [next(owned if place in self.donated else others) for place in places]
         found: list[Any] = []
-        for operation, sources, _ in self.plan:
+        for (operation, sources, _), line in zip(self.plan, self._lines, strict=True):
             arrays = [given[s] if type(s) is int else found[s[0]][s[1]] for s in sources]
-            found.append(operation.run(*arrays))
+            found.append(operation.run_at(line, arrays))
         return [found[n][i] for n, (*_, wanted) in enumerate(self.plan) for i in wanted]
 
 
