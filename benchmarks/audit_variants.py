@@ -22,10 +22,12 @@ NEGATIVE, KEYWORDS, NUMBER, EMPTY, STRIDED = VARIANTS = (
 # Arguments that count dimensions; or whose names begin with one of the second.
 _DIMENSIONS = ("source", "destination", "start_dim", "end_dim")
 _BEGIN = ("dim", "axis", "axes")
-# Without elements, torch's CPU operators end the process, or return memory that nothing wrote.
+# Without elements or dimensions, torch's CPU operators end the process, give another shape, or
+# return memory that nothing wrote.
 _UNDEFINED = (
     "native_batch_norm", "_native_batch_norm_legit", "nn.functional.multi_margin_loss",
-    "nn.functional.multilabel_margin_loss", "cholesky",
+    "nn.functional.multilabel_margin_loss", "nn.functional.pixel_unshuffle", "cholesky", "resize_",
+    "_chunk_cat", "_segment_reduce", "nn.functional.pdist",
 )  # fmt: skip
 _NEW = ("unsqueeze", "stack", "expand_dims")  # the dimension is one of the result
 
@@ -94,7 +96,7 @@ def _with_dimensions(sample: Any, names: list[str], change: Callable[[int], int]
 def _negative(sample: Any, op: Any, function: Callable[..., Any]) -> Iterator[Any]:
     first = sample.input[0] if isinstance(sample.input, (list, tuple)) else sample.input
     count = first.dim() + op.name.endswith(_NEW)
-    for names in _signatures(op, function):
+    for names in _signatures(op, function) if op.name != "tile" else ():
         made = _with_dimensions(sample, names, lambda n: n - count if 0 <= n < count else n)
         if made is not None:
             yield made
@@ -120,7 +122,7 @@ def _number(sample: Any, op: Any, function: Callable[..., Any]) -> Iterator[Any]
 def _empty(sample: Any, op: Any, function: Callable[..., Any]) -> Iterator[Any]:
     """Nothing along the first dimension, wherever a tensor has as many rows as the input."""
     first = sample.input[0] if isinstance(sample.input, (list, tuple)) else sample.input
-    if not first.dim() or not first.numel() or op.name in _UNDEFINED:
+    if not first.dim() or not first.numel():
         return
     rows = first.shape[0]
 
@@ -139,7 +141,9 @@ def variants(op: Any, function: Callable[..., Any], sample: Any) -> Iterator[tup
         return
     if any(tensor.layout is not torch.strided for tensor in tensors):
         return
-    makers = {NEGATIVE: _negative, KEYWORDS: _keywords, NUMBER: _number, EMPTY: _empty}
+    makers = {NEGATIVE: _negative, KEYWORDS: _keywords}
+    if op.name not in _UNDEFINED:
+        makers |= {NUMBER: _number, EMPTY: _empty}
     for which, make in makers.items():
         for made in make(sample, op, function):
             yield which, made

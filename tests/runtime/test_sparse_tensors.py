@@ -102,3 +102,39 @@ def test_others_are_torchs() -> None:
     assert on_cpu.coalesce().values().tolist() == [5.0, 5.0]
     with pytest.raises(RuntimeError):
         torch.ones(2, 2, device=WORD).coalesce()
+
+
+def _entries() -> torch.Tensor:
+    indices = torch.tensor([[0, 1, 1], [1, 0, 2]])
+    return torch.sparse_coo_tensor(indices, torch.tensor([1.0, 2.0, 0.0]), (2, 3))
+
+
+COMPUTED = {
+    "sum": lambda s: torch.sparse.sum(s),
+    "sum of rows": lambda s: torch.sparse.sum(s, 1).to_dense(),
+    "softmax": lambda s: torch.sparse.softmax(s, 1).to_dense(),
+    "log_softmax": lambda s: torch.sparse.log_softmax(s, 1).to_dense(),
+    "sparse_mask": lambda s: torch.ones(2, 3, device=s.device).sparse_mask(s.coalesce()).to_dense(),
+    "to_sparse": lambda s: s.to_dense().to_sparse().indices(),
+    "to_sparse_csr": lambda s: s.to_dense().to_sparse_csr().crow_indices(),
+    "columns": lambda s: s.to_dense().to_sparse_csr().col_indices(),
+    "values": lambda s: s.to_dense().to_sparse_csr().values(),
+    "product": lambda s: s.to_dense().to_sparse_csr() @ torch.ones(3, 2, device=s.device),
+    "csr": lambda s: torch.sparse_csr_tensor(
+        torch.tensor([0, 1, 3]).to(s.device), torch.tensor([1, 0, 2]).to(s.device),
+        torch.tensor([1.0, 2.0, 3.0]).to(s.device), (2, 3),
+    ).to_dense(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_with_dense_values(name: str) -> None:
+    """An entry of 0 counts for a softmax, as in a sparse tensor."""
+    there = COMPUTED[name](_entries().to(DEVICE)).cpu()
+    wanted = COMPUTED[name](_entries())
+    assert torch.allclose(there.double(), wanted.double())
+
+
+def test_entries_that_are_not_known() -> None:
+    with pytest.raises(RuntimeError, match="which of its elements are"):
+        torch.sparse.softmax(_entries().to(DEVICE) * 2, 1)

@@ -43,7 +43,7 @@ def _pool(dims: int) -> Any:
 def _pool_backward(dims: int) -> Any:
     @kernel
     def backward(gradient: Array, x: Array, indices: Array) -> Array:
-        return scatter(gradient, x, indices, dims)
+        return scatter(gradient, x, indices, dims) if x.size else jnp.zeros_like(x)
 
     return backward
 

@@ -195,6 +195,15 @@ def _lu_unpack(stock: Function) -> Function:
     return unpack
 
 
+def _loss_backward(stock: Function) -> Function:
+    """No elements: the mean divides by their number."""
+
+    def backward(gradient: Any, x: Any, *args: Any) -> Any:
+        return stock(gradient, x, *args) if x.numel() else torch.zeros_like(x)
+
+    return backward
+
+
 def _multilabel_margin(x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
     """torch's decomposition also counts the indices after the last label."""
     rows, labels = jnp.atleast_2d(x), jnp.atleast_2d(target)
@@ -239,6 +248,10 @@ def install(env: Environment) -> None:
         (aten.multilabel_margin_loss_forward.default, _multilabel_margin),
     ):
         register(env, operator, function, of_arrays=True)
+    for name in ("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"):
+        operator = getattr(aten, name).default
+        backward = _loss_backward(env._decomps[operator].func)
+        register(env, operator, backward, of_arrays=False)
     nanmedian = _median(env._ops[aten.nanmedian].func)
     register(env, aten.nanmedian.default, nanmedian, of_arrays=True)
     env._ops.pop(torch.Tensor.repeat_interleave, None)  # accepts any output_size
