@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from migrator.analysis.devices.indices import compares_indices
-from migrator.analysis.devices.own_moves import does_as_torch
+from migrator.analysis.devices.own_moves import definition
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.devices.variable import DeviceVariable
 from migrator.analysis.project.facts import ProjectFacts
@@ -214,18 +214,7 @@ class Context:
         If the object is known to be a model, only models count. A method that does the same as
         torch's does not count.
         """
-        names, flow = self.names, self.flow
-        own = [(names, flow, "")]
-        if self.project is not None:
-            found = self.project.defining(attribute)
-            own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
-        for names, flow, where in own:
-            for owner in names.owners.get(attribute, ()):
-                if kind & Kind.MODULE and not flow.is_module_class(owner):
-                    continue
-                if not does_as_torch(names, flow, owner, attribute):
-                    return f"{where}{owner.name} (line {owner.lineno}) has {attribute}"
-        return ""
+        return definition(self.names, self.flow, self.project, attribute, kind)
 
     def is_own(self, qualname: str) -> bool:
         """Whether an imported name comes from a file of the project."""

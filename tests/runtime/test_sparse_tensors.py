@@ -130,11 +130,11 @@ COMPUTED = {
 @pytest.mark.parametrize("name", COMPUTED)
 def test_computed_with_dense_values(name: str) -> None:
     """An entry of 0 counts for a softmax, as in a sparse tensor."""
-    there = COMPUTED[name](_entries().to(DEVICE)).cpu()
+    there = COMPUTED[name](_entries().to(WORD)).cpu()
     wanted = COMPUTED[name](_entries())
     assert torch.allclose(there.double(), wanted.double())
 
 
 def test_entries_that_are_not_known() -> None:
     with pytest.raises(RuntimeError, match="which of its elements are"):
-        torch.sparse.softmax(_entries().to(DEVICE) * 2, 1)
+        torch.sparse.softmax(_entries().to(WORD) * 2, 1)

@@ -54,7 +54,8 @@ _BETTER_CAPTURABLE = (optim.Rprop, optim.ASGD)
 def _suit_the_device(optimizer: optim.Optimizer, *_: object) -> None:
     """Before a step: switch to the variant that stays on the device, one parameter at a time.
 
-    torch 2.9 refuses `foreach=True` with `capturable=True` on XLA; the results are the same.
+    torch 2.9 refuses `foreach=True` with `capturable=True` on XLA, and either for Adadelta; the
+    results are the same.
     """
     for group in optimizer.param_groups:
         if not group["params"] or "capturable" not in group:
@@ -63,7 +64,9 @@ def _suit_the_device(optimizer: optim.Optimizer, *_: object) -> None:
             continue
         if isinstance(optimizer, _BETTER_CAPTURABLE) and not group["capturable"]:
             group["capturable"] = not any(optimizer.state.get(p) for p in group["params"])
-        if group["capturable"] and group.get("foreach"):
+        if isinstance(optimizer, optim.Adadelta):
+            group["capturable"] = False
+        elif group["capturable"] and group.get("foreach"):
             group["foreach"] = False
 
 
