@@ -214,7 +214,7 @@ class Context:
         If the object is known to be a model, only models count. A method that does the same as
         torch's does not count.
         """
-        return definition(self.names, self.flow, self.project, attribute, kind)
+        return definition(self.evidence, attribute, kind)
 
     def is_own(self, qualname: str) -> bool:
         """Whether an imported name comes from a file of the project."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.analysis.values.evidence import Evidence
@@ -72,16 +71,14 @@ def _is_read(names: Names, flow: Flow, use: ast.expr) -> bool:
     return False
 
 
-def definition(
-    names: Names, flow: Flow, project: ProjectFacts | None, attribute: str, kind: Kind
-) -> str:
+def definition(evidence: Evidence, attribute: str, kind: Kind) -> str:
     """A class of the project that defines an attribute which torch's classes have; "" for none.
 
     Of a model (``kind``), only models count. A method that does the same as torch's does not count.
     """
-    own = [(names, flow, "")]
-    if project is not None:
-        found = project.defining(attribute)
+    own = [(evidence.names, evidence.flow, "")]
+    if evidence.project is not None:
+        found = evidence.project.defining(attribute)
         own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
     for names, flow, where in own:
         for owner in names.owners.get(attribute, ()):

@@ -21,115 +21,12 @@ from . import device, lazy_graph, modes, views
 from .calls import natively, patch
 from .lazy_arrays import computed, form
 from .lazy_programs import Operation, Place
+from .operator_arguments import Arguments, Refused, as_arrays, varying
 from .storages import root
 
-_STATIC = (
-    bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size,
-    torch.memory_format, torch.layout,
-)  # fmt: skip
 _MOST = 4096  # forms of operators that are known
 _PLACES = 64  # of which the numbers of one are known
 aten = torch.ops.aten
-# Where an int is a value like a float, and neither a dimension nor a size.
-_VALUES = {
-    getattr(getattr(aten, name), overload): place
-    for names, overload, place in (
-        ("mul mul_ add add_ sub sub_ div div_ floor_divide floor_divide_", "Tensor", 1),
-        ("remainder remainder_ fmod fmod_ rsub fill fill_ eq ne lt le gt ge", "Scalar", 1),
-        ("masked_fill masked_fill_", "Scalar", 2),
-    )
-    for name in names.split()
-    if overload in getattr(aten, name).overloads()
-}
-
-
-class _Refused(Exception):
-    """The operator can't be traced."""
-
-
-class Varying(float):
-    """A number that is an input of a program: a float for torch, an array for JAX."""
-
-    array: Any
-
-
-class VaryingInt(int):
-    """The same for an int."""
-
-    array: Any
-
-
-def _varying(number: Any, array: Any) -> Any:
-    made = Varying(number) if type(number) is float else VaryingInt(number)
-    made.array = array
-    return made
-
-
-def as_arrays(value: Any) -> Any:
-    """An argument with arrays in place of the numbers that vary."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(as_arrays, value))
-    return value.array if isinstance(value, (Varying, VaryingInt)) else value
-
-
-class _Arguments:
-    """The arguments of a call, taken apart; _Refused if it can't be traced."""
-
-    def __init__(self, env: Environment, function: Any, args: Any, kwargs: Any) -> None:
-        self._env, self._value = env, _VALUES.get(function)
-        self.args, self.kwargs = args, kwargs
-        self.tensors: list[Tensor] = []
-        self.numbers: list[Any] = []  # those that may vary
-        self._places: dict[int, int] = {}
-        given = [self._take(value, n == self._value) for n, value in enumerate(args)]
-        self.form = tuple(given), tuple([(name, self._take(v)) for name, v in kwargs.items()])
-
-    def _take(self, value: Any, is_value: bool = False) -> Any:
-        """What an operator's trace depends on in an argument."""
-        kind = type(value)
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        if kind is float or (is_value and kind is int):
-            self.numbers.append(value)
-            return kind
-        if kind is tuple or kind is list:
-            return kind, tuple([self._take(item) for item in value])
-        if kind is complex:
-            return repr(value)  # -0.0 isn't the same number as 0.0
-        if isinstance(value, _STATIC):
-            return kind, value
-        raise _Refused
-
-    def _tensor(self, value: Any) -> Any:
-        place = self._places.setdefault(id(value), len(self.tensors))
-        if place < len(self.tensors):
-            return place
-        if not isinstance(value, Tensor):
-            if type(value) is not torch.Tensor or value.dim():
-                raise _Refused
-            value = Tensor(self._env.t2j_copy(value), self._env)  # a number on the CPU
-        self.tensors.append(value)
-        aval = views.peek(value).aval
-        return aval.shape, aval.dtype, aval.weak_type
-
-    def with_others(self, tensors: list[Any], numbers: list[Any]) -> tuple[Any, Any]:
-        """The arguments with other tensors and numbers in them."""
-        left = iter(numbers)
-        args = [self._with(v, tensors, left, n == self._value) for n, v in enumerate(self.args)]
-        kwargs = {name: self._with(v, tensors, left) for name, v in self.kwargs.items()}
-        return tuple(args), kwargs
-
-    def _with(
-        self, value: Any, tensors: list[Any], numbers: Iterator[Any], is_value: bool = False
-    ) -> Any:
-        if isinstance(value, torch.Tensor):
-            return tensors[self._places[id(value)]]
-        kind = type(value)
-        if kind is float or (is_value and kind is int):
-            return next(numbers)
-        if kind is tuple or kind is list:
-            return kind([self._with(item, tensors, numbers) for item in value])
-        return value
 
 
 @contextlib.contextmanager
@@ -141,7 +38,7 @@ def _no_draws() -> Iterator[None]:
     finally:
         if not _same(before, _state()):
             torch.default_generator.set_state(before)
-            raise _Refused
+            raise Refused
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -161,7 +58,7 @@ class _Traced:
     """An operator that has been traced, for arguments of one form."""
 
     def __init__(
-        self, env: Environment, call: Callable[..., Any], given: _Arguments, numbers: list[Any]
+        self, env: Environment, call: Callable[..., Any], given: Arguments, numbers: list[Any]
     ) -> None:
         self._env, self._call, self._given, self._numbers = env, call, given, given.numbers
         self._n = len(given.tensors)
@@ -187,7 +84,7 @@ class _Traced:
         tensors = [Tensor(array, self._env) for array in arrays[: self._n]]
         numbers: list[Any] = self._numbers
         if len(arrays) > self._n:
-            numbers = list(map(_varying, numbers, arrays[self._n :]))
+            numbers = list(map(varying, numbers, arrays[self._n :]))
         places = {id(tensor): place for place, tensor in enumerate(tensors)}
         called = self._call(*self._given.with_others(tensors, numbers), len(arrays) > self._n)
         results, self._form = pytree.tree_flatten(called)
@@ -195,10 +92,10 @@ class _Traced:
         self._old = [_NOTHING if x is None else places.get(id(x)) for x in results]
         new = [x for x in results if x is not None and id(x) not in places]
         if any(type(x) is not Tensor for x in new) or _share([*tensors, *new]):
-            raise _Refused
+            raise Refused
         self._written = [n for n, x in enumerate(tensors) if x._elem is not arrays[n]]
         if any(tensors[n]._elem.shape != arrays[n].shape for n in self._written):
-            raise _Refused
+            raise Refused
         self._draws = state["prng"] is not key
         return [*(x._elem for x in new), *(tensors[n]._elem for n in self._written), state["prng"]]
 
@@ -219,7 +116,7 @@ class _Traced:
 
 
 def _refuse(*_: Any) -> Any:
-    raise _Refused
+    raise Refused
 
 
 class _Form:
@@ -232,7 +129,7 @@ class _Form:
         self._last: dict[Place | None, Any] = {}  # the numbers of the last call at a place
 
     def record(
-        self, env: Environment, call: Callable[..., Any], given: _Arguments, place: Place | None
+        self, env: Environment, call: Callable[..., Any], given: Arguments, place: Place | None
     ) -> Any:
         """The results of a call; NotImplemented if it needs values."""
         if not given.numbers:
@@ -247,7 +144,7 @@ class _Form:
                 return self.record(env, call, given, place)
         return NotImplemented if traced is None else traced.record(given.tensors, [], place)
 
-    def _traced(self, env: Environment, call: Any, given: _Arguments, key: Any) -> _Traced | None:
+    def _traced(self, env: Environment, call: Any, given: Arguments, key: Any) -> _Traced | None:
         if key not in self._fixed:
             self._fixed[key] = _try(env, call, given, [])
         return self._fixed[key]
@@ -257,7 +154,7 @@ class _Form:
             self._last.clear()
         return self._may_vary and self._last.setdefault(place, key) != key
 
-    def _vary(self, env: Environment, call: Any, given: _Arguments, fixed: _Traced) -> None:
+    def _vary(self, env: Environment, call: Any, given: Arguments, fixed: _Traced) -> None:
         """Let the numbers be inputs, if the results keep their shapes and dtypes."""
         self._may_vary = False
         traced = _try(env, call, given, _arrays(given.numbers))
@@ -266,7 +163,7 @@ class _Form:
 
 
 def _try(
-    env: Environment, call: Callable[..., Any], given: _Arguments, numbers: list[Any]
+    env: Environment, call: Callable[..., Any], given: Arguments, numbers: list[Any]
 ) -> _Traced | None:
     try:
         return _Traced(env, call, given, numbers)
@@ -284,8 +181,8 @@ _forms: dict[Any, _Form] = {}
 def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
     env = mode.env
     try:
-        given = _Arguments(env, function, args, kwargs)
-    except _Refused:
+        given = Arguments(env, function, args, kwargs)
+    except Refused:
         return NotImplemented
     if len(given.tensors) > 1 and function in _IN_TURN and _share(given.tensors):
         return NotImplemented
@@ -343,7 +240,7 @@ def _out_of_place(function: Any) -> Any:
     """`add` for `add_`."""
     packet = function.overloadpacket
     if not packet.__name__.endswith("_"):
-        raise _Refused
+        raise Refused
     other = getattr(aten, packet.__name__[:-1])
     return getattr(other, function._overloadname)
 
@@ -380,7 +277,7 @@ def _function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[
 
     def call(args: Any, kwargs: Any, varies: bool) -> Any:
         if varies:
-            raise _Refused
+            raise Refused
         return stock(function, (), args, dict(kwargs))
 
     made = _record(mode, function, args, options, call)
