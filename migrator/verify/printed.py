@@ -62,6 +62,8 @@ _TYPES = [
     (re.compile(r"\b(?:float64|float32|double)\b"), "float"),
     (re.compile(r"\bint(?:64|32)\b"), "int"),
 ]
+# What a printed tensor says besides its values: back ends differ in it.
+_OF_TENSOR = re.compile(r",\s+(?:device='[^']*'|grad_fn=<\w+>|requires_grad=True)")
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 
@@ -97,7 +99,9 @@ def printed_numbers(
             if math.isinf(value) and _value(other)[0] == value:  # a peak that nobody knows
                 continue
             moved = moved_by_rounding(value, (_value(a[place])[0] for a in again if len(a) > place))
-            allowed = result.growth * tolerances.units["F32"] * abs(value) + ROUNDED * moved
+            is_half = any(abs(value - half) <= digit for half in golden.halves)
+            unit = tolerances.units["BF16" if is_half else "F32"]
+            allowed = result.growth * unit * abs(value) + ROUNDED * moved
             allowed = decided[place] + PRINTED * digit + tolerances.factor("printed") * allowed
             yield scalar(about, text, value, _value(other)[0], allowed)
 
@@ -148,7 +152,7 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     printed, device = recording.printed, recording.machine.get("device", "CPU")
     if device != "CPU":  # the name of a GPU, or of its stand-in; a target prints "cpu"
         printed = printed.replace(device, "cpu")
-    printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
+    printed = _LEVEL.sub("", _FOLDERS.sub("/", _OF_TENSOR.sub("", printed)))
     plain = _LINE.sub(_behind_bar, _ESCAPES.sub("", _TIMED.sub("", printed)))
     plain = _DEVICE.sub("device", _WARNING.sub("", plain))
     for types, name in _TYPES:

@@ -147,7 +147,7 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
         "shortened": any(part.table.get("shortened", False) for part in found),
         "ranks": len(ranks),
     }  # fmt: skip
-    for name in ("outside", "devices", "in_parts", "not_copied", "stood_in"):
+    for name in ("outside", "devices", "in_parts", "not_copied", "stood_in", "halves"):
         table[name] = [*dict.fromkeys(x for p in ranks or found for x in p.table.get(name, ()))]
     joined = output / f"{tensors}.joined"
     _join_tensors(found, joined, tensors)

@@ -73,6 +73,7 @@ class Recording:
     stood_in: list[str] = field(default_factory=list)  # GPU-only parts of torch that had a stand-in
     shortened: bool = False  # it was ended after the requested number of steps
     in_parts: list[str] = field(default_factory=list)  # reasons for steps in parts
+    halves: list[float] = field(default_factory=list)  # numbers read from 16-bit floating tensors
     tensors: str = TENSORS
 
     @property

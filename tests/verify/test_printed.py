@@ -183,3 +183,18 @@ def test_a_type_that_a_tpu_has_instead_is_the_same_text() -> None:
     assert printed("torch.float16 0.5", "torch.bfloat16 0.5").passed
     assert printed("torch.float64 torch.int64 0.5", "torch.float32 torch.int32 0.5").passed
     assert not printed("torch.float32 0.5", "torch.bfloat16 0.5").passed
+
+
+def test_a_printed_tensor_is_compared_without_its_device_and_graph() -> None:
+    golden = "loss tensor(0.500, device='cuda:0', grad_fn=<MeanBackward0>)"
+    assert printed(golden, "loss tensor(0.500, device='jax:0', requires_grad=True)").passed
+    assert printed(golden, "loss tensor(0.500,\n       grad_fn=<MeanBackward0>)").passed
+    assert not printed(golden, "loss tensor(0.600, device='jax:0', requires_grad=True)").passed
+    assert not printed(golden, "loss tensor(0.500, dtype=torch.bfloat16)").passed
+
+
+def test_a_number_that_was_read_from_a_tensor_of_16_bits_is_as_coarse() -> None:
+    golden = replace(recording(printed="sum 12.0625 mean 0.9424"), halves=[12.0625])
+    for text, passed in (("12.1250", True), ("12.5000", False)):
+        assert held(golden, recording(printed=f"sum {text} mean 0.9424")).passed is passed
+    assert not held(golden, recording(printed="sum 12.0625 mean 0.9470")).passed

@@ -443,3 +443,15 @@ def test_names_made_of_the_path_of_the_copy_are_the_same_in_each_run() -> None:
     found, _ = record(PATHS)
     (file,) = found.files
     assert [*file["tensors"]] == ["models../best.pt", "last.Checkpoint{'./best.pt'}"]
+
+
+HALVES = """\
+import torch
+x = torch.full((3,), 0.3).cuda().bfloat16()
+print(x.sum().item(), f"{x.mean():.3f}", float(x.float().sum()), x[0], (x * 2).tolist())
+"""
+
+
+def test_numbers_that_are_read_from_tensors_of_16_bits_are_noted() -> None:
+    found, _ = record(HALVES)
+    assert found.halves == [0.90234375, 0.30078125, 0.6015625]

@@ -13,6 +13,7 @@ from typing import Any
 
 import compiled
 import files
+import halves
 import process
 import randomness
 import ranks
@@ -40,6 +41,7 @@ class Session:
         self.runtime: str | None = None
         self.stood_in: Iterable[str] = ()  # computations outside of torch
         self.rounding: rounding.Rounding | None = None
+        self.halves = halves.Halves()
         output.mkdir(parents=True, exist_ok=True)
 
     # ---- before the program ------------------------------------------------------------------
@@ -66,6 +68,7 @@ class Session:
         self.runtime = _runtime()
         if self.runtime is None:
             _leave_uncompiled()
+            self.halves.install()
         random = randomness.Randomness(spec["seed"], spec["dropout"])
         watch = self._watch(self.output)
         threads = spec["replicas"] is not None
@@ -164,6 +167,7 @@ class Session:
             "shortened": watch.shortened,
             "in_parts": compiled.in_parts(),
             "stood_in": sorted(self.stood_in),
+            "halves": self.halves.values,
             "not_copied": process.imported_from(self.original, self.root),
             "tensors_sha256": watch.store.finish(),
         }
@@ -178,7 +182,7 @@ class Thread(Session):
     def __init__(self, of: Session, rank: int) -> None:
         super().__init__(of.spec, ranks.folder(of.output, rank), rank)
         self.rank, self.runtime, self.focus = rank, of.runtime, None
-        self.rounding = of.rounding
+        self.rounding, self.halves = of.rounding, of.halves
         self.children, self.outside = of.children, of.outside
         self.watch = self._watch(self.output)
         self.watch.closely = of.watch.closely
