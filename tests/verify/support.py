@@ -7,13 +7,17 @@ import shutil
 import stat
 import struct
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from migrator.verify.divergence import compare
 from migrator.verify.findings import Comparison
-from migrator.verify.recordings import Recording
+from migrator.verify.goldens import read
+from migrator.verify.originals import record_script
+from migrator.verify.recordings import Recording, Settings
+from migrator.verify.tensors import read_header
 
 FORMATS = {"F64": "d", "F32": "f", "I32": "i", "I64": "q", "U8": "B", "BOOL": "?", "BF16": "H"}
 
@@ -190,3 +194,16 @@ def recording(*events: dict[str, Any], printed: str = "", ended: str = "") -> Re
 
 def held(golden: Recording, run: Recording, *rounded: Recording, **how: Any) -> Comparison:
     return compare(golden, rounded, run, Path(sys.executable), Path(), **how)
+
+
+def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]]:
+    """What the recorder sees of a program in the current folder."""
+    Path("t.py").write_text(text, encoding="utf-8")
+    golden = Path("..", "golden")
+    found = record_script(
+        Path("t.py"), args, golden, Path(sys.executable), Settings(**{"roundings": 0, **settings})
+    )
+    read(golden)
+    read_header(golden / "tensors.safetensors")
+    assert not list(Path(tempfile.gettempdir()).glob("tpu-migrate*"))
+    return found

@@ -4,7 +4,6 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiers import thorough_but
@@ -12,9 +11,8 @@ from tiers import thorough_but
 from migrator.frameworks import find_framework
 from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
-from migrator.verify.originals import record_script
 from migrator.verify.recordings import Recording, Settings, record_run
-from migrator.verify.tensors import read_header
+from tests.verify.support import record
 
 TORCH = find_framework("torch")
 
@@ -41,18 +39,6 @@ def folder(
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
     monkeypatch.setattr("tempfile.tempdir", None)
     return tmp_path
-
-
-def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]]:
-    Path("t.py").write_text(text, encoding="utf-8")
-    golden = Path("..", "golden")
-    found = record_script(
-        Path("t.py"), args, golden, Path(sys.executable), Settings(**{"roundings": 0, **settings})
-    )
-    read(golden)
-    read_header(golden / "tensors.safetensors")
-    assert not list(Path(tempfile.gettempdir()).glob("tpu-migrate*"))
-    return found
 
 
 def losses(recording: Recording) -> list[float]:
@@ -397,61 +383,3 @@ def test_what_numba_logs_of_its_compilations_is_not_asked_for() -> None:
     text += "for name in ('numba.core', 'own'):\n    logging.getLogger(name).debug('stack 0.5')\n"
     printed = record(f"import torch\n{text}")[0].printed
     assert "own:stack 0.5\n" in printed and "numba" not in printed
-
-
-TRANSFORMED = """\
-import torch
-from torch import nn
-from torch.func import functional_call, grad, jacrev, vmap
-
-torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).cuda()
-x = torch.randn(6, 3).cuda()
-
-def loss(weights, one):
-    return functional_call(net, weights, (one[None],)).pow(2).sum()
-
-with torch.no_grad():
-    net(x)
-weights = {name: value.detach() for name, value in net.named_parameters()}
-gradients = vmap(grad(loss), in_dims=(None, 0))(weights, x)
-print("norms", [value.norm().item() for value in gradients.values()])
-print("jacobian", vmap(jacrev(net))(x).sum().item())
-"""
-
-
-def test_models_are_not_seen_inside_of_transforms_whose_tensors_have_no_values() -> None:
-    found, _ = record(TRANSFORMED)
-    assert not found.ended
-    assert [event["kind"] for event in found.events] == ["start", "input", "output"]
-
-
-PATHS = """\
-import os
-import torch
-
-net = torch.nn.Linear(3, 2).cuda()
-best = os.path.abspath("best.pt")
-with torch.no_grad():
-    net(torch.ones(1, 3).cuda())
-torch.save({"models": {best: torch.tensor(0.5)}, "last": {f"Checkpoint{{{best!r}}}": net.weight}},
-           "state.pt")
-"""
-
-
-def test_names_made_of_the_path_of_the_copy_are_the_same_in_each_run() -> None:
-    found, _ = record(PATHS)
-    (file,) = found.files
-    assert [*file["tensors"]] == ["models../best.pt", "last.Checkpoint{'./best.pt'}"]
-
-
-HALVES = """\
-import torch
-x = torch.full((3,), 0.3).cuda().bfloat16()
-print(x.sum().item(), f"{x.mean():.3f}", float(x.float().sum()), x[0], (x * 2).tolist())
-"""
-
-
-def test_numbers_that_are_read_from_tensors_of_16_bits_are_noted() -> None:
-    found, _ = record(HALVES)
-    assert found.halves == [0.90234375, 0.30078125, 0.6015625]
