@@ -55,27 +55,15 @@ them, so that files of a GPU load, and new ones load there.""",
         Example(
             """
             import torch
-            model = torch.nn.Linear(2, 2)
-            model = torch.compile(model, mode="max-autotune")
-            torch.save(model.state_dict(), path)
+            net = torch.compile(model, mode="max-autotune")
+            net.load_state_dict(state)
             """,
             after="""
             import torch
             import tpu_runtime
-            model = torch.nn.Linear(2, 2)
-            model = tpu_runtime.compile(model)
-            torch.save(model.state_dict(), path)
+            net = tpu_runtime.compile(model)
+            net.load_state_dict(state)
             """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla.core.xla_model as xm
-                import tpu_runtime
-                model = torch.nn.Linear(2, 2)
-                model = tpu_runtime.compile(model)
-                xm.save(model.state_dict(), path)
-                """
-            },
         ),
         Example(
             """
@@ -108,9 +96,11 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     model = argument(call, 0, "model") if call is not None else None
     if call is None or model is None:
         return Report("torch.compile itself is passed on; call the function without it")
-    if _names_matter(ctx, call, model) and (word := ctx.runtime("compile")) is not None:
+    matter, word = _names_matter(ctx, call, model), ctx.runtime("compile")
+    if matter and word is not None:
         edit = Replace(call, f"{word.code}({{model}})", {"model": model})
         return Rewrite([edit], word.requires, note=_SAME_NAMES)
+    note = _OTHER_NAMES if matter else ""
     whole: ast.expr = call
     match ctx.parent(call):
         case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
@@ -122,13 +112,17 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     if isinstance(statement, ast.Assign) and statement.value is whole:
         same = ast.unparse(statement.targets[0]) == ast.unparse(model)
         if same and len(statement.targets) == 1:
-            return Rewrite([Delete(statement)])
-    return Rewrite([Replace(whole, "{model}", {"model": model})])
+            return Rewrite([Delete(statement)], note=note)
+    return Rewrite([Replace(whole, "{model}", {"model": model})], note=note)
 
 
 _SAME_NAMES = (
     "checkpoints have the names that torch.compile gives them, `_orig_mod.…`, as on a GPU: old "
     "ones load, and new ones are read there"
+)
+_OTHER_NAMES = (
+    "checkpoints of a compiled model have names like `_orig_mod.weight`, which new ones lack: "
+    "take these letters off when you load an old one"
 )
 # What shows or takes the names of parameters, which begin with `_orig_mod.` in a compiled model.
 _NAMING = ("named_buffers", "named_modules", "named_parameters", "get_parameter", "_orig_mod")
