@@ -31,6 +31,8 @@ def _folder() -> Path | None:
         folder = (Path(base) if base else Path.home() / ".cache") / "tpu_runtime" / "torch_xla"
         rank = os.environ.get("PJRT_LOCAL_PROCESS_RANK") or os.environ.get("LOCAL_RANK")
         folder = folder / f"rank_{rank}" if rank else folder
+        if not folder.is_absolute():  # in the working folder, others may have put something
+            return None
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None

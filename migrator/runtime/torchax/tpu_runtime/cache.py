@@ -26,6 +26,8 @@ def _folder() -> Path | None:
     try:
         base = os.environ.get("XDG_CACHE_HOME")
         folder = (Path(base) if base else Path.home() / ".cache") / "tpu_runtime" / "jax"
+        if not folder.is_absolute():  # in the working folder, others may have put something
+            return None
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
