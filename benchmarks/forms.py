@@ -110,9 +110,8 @@ def _detected(generator: Any) -> list[Any]:
 
     corners = some(12, 2) * torch.tensor([7.0, 5.0])
     corners[6:] = corners[:6] + some(6, 2)
-    boxes, others = (
-        torch.cat([corners, corners + 1 + 3 * some(12, 2)], 1).reshape(6, 2, 4).unbind(1)
-    )
+    both = torch.cat([corners, corners + 1 + 3 * some(12, 2)], 1)
+    boxes, others = both.reshape(6, 2, 4).unbind(1)
     rois = torch.cat([torch.tensor([0.0, 1, 1, 0, 1, 0])[:, None], boxes], 1)
     labels = torch.tensor([0, 1, 0, 0, 1, 0])
     return [

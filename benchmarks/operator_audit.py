@@ -57,9 +57,9 @@ HEAD = """# Operators on {title}
 Made by `benchmarks/operator_audit.py`: each operator of torch's OpInfo database that has float32
 and is not random, and each form of `benchmarks/forms.py`: values and gradients against CPU torch,
 on {back_end}. Operators are also called in other ways (`benchmarks/audit_variants.py`): with
-dimensions counted from the end, with keywords, of tensors without dimensions, without elements, and
-not contiguous in memory. What counts is the worst sample. `wrong` and `no gradient` are silent, and
-so is `does not raise`, where torch does: a program that runs on a GPU does not meet it.
+dimensions counted from the end, with keywords, of tensors without dimensions, without elements,
+and not contiguous in memory. What counts is the worst sample. `wrong` and `no gradient` are silent,
+and so is `does not raise`, where torch does: a program that runs on a GPU does not meet it.
 {note}"""
 
 

@@ -65,7 +65,6 @@ _SAME = {
     "decode_image": "torchvision.io.decode_image",
     "read_image": "torchvision.io.read_image",
     "profile": "torch.profiler.profile",
-    "compile": "torch.compile",
     "GradScaler": "torch.cuda.amp.GradScaler",
     "DataParallel": "torch.nn.DataParallel",
     "DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
