@@ -185,8 +185,8 @@ def page(results: dict[str, dict[str, Any]]) -> str:
             variance = f"{one['variance']:+.1f}" if "variance" in one else ""
             verdict = "" if one["right"] else "**wrong**"
             cells = (
-                f"{one['draws']:.0e}".replace("e+0", "e"), f"{one['least']:.6g}",
-                f"{one['most']:.6g}", f"{one['mean']:+.1f}", variance, verdict,
+                f"{one['draws']:.0e}".replace("e+0", "e"), f"{one['least']:.8g}",
+                f"{one['most']:.8g}", f"{one['mean']:+.1f}", variance, verdict,
             )  # fmt: skip
             lines.append(f"| {name} | {' | '.join(cells)} |")
         lines.append("")
