@@ -121,6 +121,24 @@ def lerp(start: Array, end: Array, weight: Any) -> Array:
     return number * (end - start) + start
 
 
+def _wide(*arrays: Array) -> tuple[Array, ...]:
+    """16-bit floats as torch computes with them."""
+    narrow = all(array.dtype in (jnp.bfloat16, jnp.float16) for array in arrays)
+    return tuple(array.astype(jnp.float32) for array in arrays) if narrow else arrays
+
+
+def _add_product(x: Array, one: Array, other: Array, *, value: Any = 1) -> Array:
+    """Torch's own decomposition doesn't take an array for ``value``, which may vary."""
+    start, first, second = _wide(x, one, other)
+    return (start + value * first * second).astype(x.dtype)
+
+
+def _add_quotient(x: Array, one: Array, other: Array, *, value: Any = 1) -> Array:
+    """The same for ``addcdiv``."""
+    start, first, second = _wide(x, one, other)
+    return (start + value * first / second).astype(x.dtype)
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -137,6 +155,8 @@ def install(env: Environment) -> None:
         (aten.special_xlog1py, partial(_times_log, log=jnp.log1p)),
         (aten.isin, _isin),
         (aten.lerp, lerp),
+        (aten.addcmul, _add_product),
+        (aten.addcdiv, _add_quotient),
         (aten.clamp.default, _clamp),
         (aten.complex, _complex),
         (aten.sum, _over(jnp.sum)),

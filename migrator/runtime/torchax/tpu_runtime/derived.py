@@ -42,12 +42,23 @@ def _for_each(overload: Any) -> Function:
             kwargs[number_name] = number
         length = max(len(arg) for arg in args if isinstance(arg, (list, tuple)))
         results = [
-            one(*(_item(a, n) for a in args), **{k: _item(v, n) for k, v in kwargs.items()})
+            _apply(one, [_item(a, n) for a in args], {k: _item(v, n) for k, v in kwargs.items()})
             for n in range(length)
         ]
         return None if name.endswith("_") else results
 
     return run
+
+
+def _apply(one: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The operator, whose ``alpha`` or ``value`` is a tensor if it varies, which torch refuses."""
+    for name in ("alpha", "value"):
+        if isinstance(kwargs.get(name), torch.Tensor):
+            dtype, factor = torch.result_type(*args[:2]), args[1]
+            wide = factor.float() if factor.dtype.itemsize == 2 else factor  # as torch computes
+            args = [args[0], wide * kwargs.pop(name), *args[2:]]
+            return one(*args, **kwargs).to(dtype)
+    return one(*args, **kwargs)
 
 
 def _single_operator(name: str, overload: Any) -> Any:

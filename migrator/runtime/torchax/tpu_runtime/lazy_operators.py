@@ -20,8 +20,9 @@ from torchax.tensor import Environment, RuntimeProperty, Tensor
 from . import device, lazy_graph, modes, views
 from .calls import natively, patch
 from .lazy_arrays import computed, form
+from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
 from .lazy_programs import Operation, Place
-from .operator_arguments import Arguments, Refused, as_arrays, varying
+from .operator_arguments import Arguments, Refused
 from .storages import root
 
 _MOST = 4096  # forms of operators that are known
@@ -58,9 +59,15 @@ class _Traced:
     """An operator that has been traced, for arguments of one form."""
 
     def __init__(
-        self, env: Environment, call: Callable[..., Any], given: Arguments, numbers: list[Any]
+        self,
+        env: Environment,
+        call: Callable[..., Any],
+        given: Arguments,
+        numbers: list[Any],
+        convert: Callable[[Any], Any] | None,
     ) -> None:
         self._env, self._call, self._given, self._numbers = env, call, given, given.numbers
+        self._convert = convert
         self._n = len(given.tensors)
         state = env.param.__dict__
         key = state["prng"]
@@ -71,7 +78,7 @@ class _Traced:
                 traced = jax.make_jaxpr(self._trace)(form(key), *map(form, arrays))
         finally:
             state["prng"] = key
-            del env.t2j_copy, self._call, self._given, self._numbers
+            del env.t2j_copy, self._call, self._given, self._numbers, self._convert
         outputs = [True] * (len(traced.out_avals) - 1) + [self._draws]
         inputs = [self._draws, *[True] * len(arrays)]
         jaxpr, _ = dce_jaxpr(traced.jaxpr, outputs, inputs)
@@ -86,7 +93,7 @@ class _Traced:
         if len(arrays) > self._n:
             numbers = list(map(varying, numbers, arrays[self._n :]))
         places = {id(tensor): place for place, tensor in enumerate(tensors)}
-        called = self._call(*self._given.with_others(tensors, numbers), len(arrays) > self._n)
+        called = self._call(*self._given.with_others(tensors, numbers), self._convert)
         results, self._form = pytree.tree_flatten(called)
         # Results that are arguments, or None, which a gradient is that wasn't asked for.
         self._old = [_NOTHING if x is None else places.get(id(x)) for x in results]
@@ -146,7 +153,7 @@ class _Form:
 
     def _traced(self, env: Environment, call: Any, given: Arguments, key: Any) -> _Traced | None:
         if key not in self._fixed:
-            self._fixed[key] = _try(env, call, given, [])
+            self._fixed[key] = _try(env, call, given, [], None)
         return self._fixed[key]
 
     def _has_changed(self, key: Any, place: Place | None) -> bool:
@@ -157,16 +164,23 @@ class _Form:
     def _vary(self, env: Environment, call: Any, given: Arguments, fixed: _Traced) -> None:
         """Let the numbers be inputs, if the results keep their shapes and dtypes."""
         self._may_vary = False
-        traced = _try(env, call, given, _arrays(given.numbers))
-        if traced is not None and traced.avals == fixed.avals:
-            self._varying = traced
+        for convert in (as_arrays, as_tensors):
+            traced = _try(env, call, given, _arrays(given.numbers), convert)
+            if traced is not None and traced.avals == fixed.avals:
+                self._varying = traced
+                return
 
 
 def _try(
-    env: Environment, call: Callable[..., Any], given: Arguments, numbers: list[Any]
+    env: Environment,
+    call: Callable[..., Any],
+    given: Arguments,
+    numbers: list[Any],
+    convert: Callable[[Any], Any] | None,
 ) -> _Traced | None:
+    """The traced operator; ``convert``: what the numbers become that vary."""
     try:
-        return _Traced(env, call, given, numbers)
+        return _Traced(env, call, given, numbers, convert)
     except Exception:  # if it is the program's own, running it will raise it again
         return None
 
@@ -236,13 +250,9 @@ _PARTS = {
 }
 
 
-def _out_of_place(function: Any) -> Any:
-    """`add` for `add_`."""
-    packet = function.overloadpacket
-    if not packet.__name__.endswith("_"):
-        raise Refused
-    other = getattr(aten, packet.__name__[:-1])
-    return getattr(other, function._overloadname)
+def _write(tensors: list[Tensor], written: list[Tensor]) -> None:
+    for tensor, values in zip(tensors, written, strict=True):
+        tensor._elem = values._elem.astype(tensor._elem.dtype)
 
 
 def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -257,14 +267,14 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     if (view := _PARTS.get(function)) is not None and isinstance(args[0], Tensor):
         return views.part_backward(*args[:2], view, *args[2:])
 
-    def call(args: Any, kwargs: Any, varies: bool) -> Any:
-        if not varies:
-            return mode.compute(function, types, args, kwargs)
-        if not function._schema.is_mutable:
-            return mode.compute(function, types, args, kwargs, as_arrays)
-        written = mode.compute(_out_of_place(function), types, args, kwargs, as_arrays)
-        args[0]._elem = written._elem.astype(args[0]._elem.dtype)
-        return args[0]
+    def call(args: Any, kwargs: Any, convert: Callable[[Any], Any] | None) -> Any:
+        if convert is None or not function._schema.is_mutable:
+            return mode.compute(function, types, args, kwargs, convert)
+        written = mode.compute(out_of_place(function), types, args, kwargs, convert)
+        if isinstance(written, Tensor):
+            _write([args[0]], [written])
+            return args[0]
+        return _write(args[0], written)
 
     return _record(mode, function, args, kwargs, call)
 
@@ -275,8 +285,8 @@ def _function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[
         return NotImplemented
     options = {name: value for name, value in kwargs.items() if name != "requires_grad"}
 
-    def call(args: Any, kwargs: Any, varies: bool) -> Any:
-        if varies:
+    def call(args: Any, kwargs: Any, convert: Callable[[Any], Any] | None) -> Any:
+        if convert is not None:
             raise Refused
         return stock(function, (), args, dict(kwargs))
 

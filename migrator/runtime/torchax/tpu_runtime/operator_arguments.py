@@ -30,31 +30,6 @@ class Refused(Exception):
     """The operator can't be traced."""
 
 
-class Varying(float):
-    """A number that is an input of a program: a float for torch, an array for JAX."""
-
-    array: Any
-
-
-class VaryingInt(int):
-    """The same for an int."""
-
-    array: Any
-
-
-def varying(number: Any, array: Any) -> Any:
-    made = Varying(number) if type(number) is float else VaryingInt(number)
-    made.array = array
-    return made
-
-
-def as_arrays(value: Any) -> Any:
-    """An argument with arrays in place of the numbers that vary."""
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(as_arrays, value))
-    return value.array if isinstance(value, (Varying, VaryingInt)) else value
-
-
 class Arguments:
     """The arguments of a call, taken apart; Refused if it can't be traced."""
 
