@@ -55,7 +55,9 @@ SUBSET = _NAMES.split()
 @pytest.mark.parametrize("name", thorough_between(3, SUBSET))
 def test_operator(name: str) -> None:
     found = operator_audit.audit(name, "torchax", operator_audit.torchax(), most=1)
-    assert found["verdict"] == "right", found
+    # Running statistics that are not contiguous are refused.
+    wanted = "raises" if name == "nn.functional.batch_norm" else "right"
+    assert found["verdict"] == wanted, found
 
 
 # Torch's own subgradients, which are not those of jax.grad.
