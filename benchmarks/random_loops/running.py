@@ -85,15 +85,13 @@ def _count_compilations() -> None:
 @contextlib.contextmanager
 def _passes_counted() -> Iterator[None]:
     """Count backward passes, and calls of `torch.autograd.grad`, of CPU torch."""
-    from torch.autograd import graph
+    import torch.autograd as autograd
 
-    engine = graph._engine_run_backward  # type: ignore[attr-defined]
+    engine = autograd._engine_run_backward  # type: ignore[attr-defined]  # or the runtime's
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         Counters.backward_passes += 1
         return engine(*args, **kwargs)
-
-    import torch.autograd as autograd
 
     autograd._engine_run_backward = counted  # type: ignore[attr-defined]
     try:

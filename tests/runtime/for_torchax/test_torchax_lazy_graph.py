@@ -329,3 +329,18 @@ def test_written_programs_have_the_line_of_each_call(
     assert f'test_torchax_lazy_graph.py":{line}:12 to :20)' in text
     assert f'test_torchax_lazy_graph.py":{line + 2}:13 to :27)' in text
     assert "torchax/ops" not in text and "tpu_runtime/" not in text
+
+
+def test_a_loop_without_an_optimizer_is_one_program_for_each_backward_pass() -> None:
+    weight = torch.ones(3, 2).to("jax").requires_grad_()
+    calls = []
+    for number in range(6):
+        before = lazy_programs.record.calls
+        x = batch(number, 4, 3).to("jax")
+        (x @ weight).square().mean().backward()
+        assert weight.grad is not None
+        with torch.no_grad():
+            weight -= 0.1 * weight.grad
+            weight.grad.zero_()
+        calls.append(lazy_programs.record.calls - before)
+    assert calls[2:] == [1] * 4

@@ -17,6 +17,7 @@ from torch.overrides import (
 )
 from torchax.tensor import Environment
 
+from . import lazy_graph
 from .calls import Function, patch
 from .modes import DispatchMode, FunctionMode
 
@@ -35,7 +36,10 @@ def _inside(env: Environment, run: Function) -> Function:
         # A pass within a pass, like that of a reentrant checkpoint, has the mode already.
         is_inside = any(type(each) is _InBackward for each in _get_current_function_mode_stack())
         with nullcontext() if is_inside else mode:
-            return run(*args, **kwargs)
+            result = run(*args, **kwargs)
+        if kwargs.get("accumulate_grad"):  # and not torch.autograd.grad
+            lazy_graph.backward()
+        return result
 
     return run_backward
 
