@@ -87,6 +87,8 @@ def _leave(code: object) -> None:
         return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
+        if stream.closed:  # by a server, which has ended
+            continue
         try:
             stream.flush()
         except BrokenPipeError:

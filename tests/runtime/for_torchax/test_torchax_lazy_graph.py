@@ -344,3 +344,21 @@ def test_a_loop_without_an_optimizer_is_one_program_for_each_backward_pass() -> 
             weight.grad.zero_()
         calls.append(lazy_programs.record.calls - before)
     assert calls[2:] == [1] * 4
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_gradients_follow_how_elements_lie_in_memory(is_turned: bool) -> None:
+    """torch's gradient of `solve` uses a decomposition of the matrix, or of its transpose."""
+    found = []
+    for device in ("cpu", "jax"):
+        matrix = (batch(0, 3, 3) + 3 * torch.eye(3)).to(device).requires_grad_()
+        for given in (matrix, torch.stack([matrix, matrix], -1)[..., 0]):
+            solved = torch.linalg.solve(
+                given.t() if is_turned else given, batch(1, 3, 2).to(device)
+            )
+            matrix.grad = None
+            solved.square().sum().backward()
+            assert matrix.grad is not None
+            found.append(matrix.grad.cpu())
+    for mine, theirs in zip(found[2:], found[:2], strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-4, atol=1e-6)

@@ -88,7 +88,7 @@ class _Traced:
     def _trace(self, key: Any, *arrays: Any) -> list[Any]:
         state = self._env.param.__dict__
         state["prng"] = key
-        tensors = [Tensor(array, self._env) for array in arrays[: self._n]]
+        tensors = self._given.stand_ins(arrays[: self._n])
         numbers: list[Any] = self._numbers
         if len(arrays) > self._n:
             numbers = list(map(varying, numbers, arrays[self._n :]))

@@ -1,9 +1,10 @@
 """The arguments of an operator, taken apart: what its trace depends on, tensors, and numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 
 from . import views
@@ -38,6 +39,7 @@ class Arguments:
         self.args, self.kwargs = args, kwargs
         self.tensors: list[Tensor] = []
         self.numbers: list[Any] = []  # those that may vary
+        self._strides: list[Any] = []
         self._places: dict[int, int] = {}
         given = [self._take(value, n == self._value) for n, value in enumerate(args)]
         self.form = tuple(given), tuple([(name, self._take(v)) for name, v in kwargs.items()])
@@ -67,8 +69,26 @@ class Arguments:
                 raise Refused
             value = Tensor(self._env.t2j_copy(value), self._env)  # a number on the CPU
         self.tensors.append(value)
+        # How its elements lie in memory: torch's gradient of `linalg.solve` depends on it.
+        strides = None if torch.Tensor.is_contiguous(value) else torch.Tensor.stride(value)
+        self._strides.append(strides)
         aval = views.peek(value).aval
-        return aval.shape, aval.dtype, aval.weak_type
+        return aval.shape, aval.dtype, aval.weak_type, strides
+
+    def stand_ins(self, arrays: Sequence[Any]) -> list[Tensor]:
+        """Tensors like those of the call, with other values."""
+        return [
+            Tensor(array, self._env) if strides is None else self._strided(array, strides)
+            for array, strides in zip(arrays, self._strides, strict=True)
+        ]
+
+    def _strided(self, array: Any, strides: tuple[int, ...]) -> Tensor:
+        made: Any = torch.Tensor._make_wrapper_subclass(
+            Tensor, tuple(array.shape), strides=strides, device=torch.device("meta"),
+            dtype=mappings.j2t_dtype(array.dtype), requires_grad=False,
+        )  # fmt: skip
+        made._env, made.__dict__["_elem"] = self._env, array
+        return made  # type: ignore[no-any-return]
 
     def with_others(self, tensors: list[Any], numbers: list[Any]) -> tuple[Any, Any]:
         """The arguments with other tensors and numbers in them."""
