@@ -1,7 +1,6 @@
 """Models that are divided over devices give the numbers of the whole model, and their gradients."""
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +143,8 @@ def test_devices_exchange_what_the_layers_behind_need_and_nothing_else(
     name = {"torchax": "jit_", "torch_xla": "SyncTensorsGraph"}[TARGET]
     texts = sorted(dump.glob(f"*{name}*after_optimizations.txt"))
     exchange = re.compile(r"(all-\w+|reduce-scatter|collective-\w+)\(")
-    kinds = next(found for text in texts if (found := exchange.findall(text.read_text())))
-    assert Counter(kinds) == {kind: 4}
+    found = [exchange.findall(text.read_text()) for text in texts]
+    assert [kind] * 4 in found  # beside programs of training
 
 
 PRODUCTS = """
