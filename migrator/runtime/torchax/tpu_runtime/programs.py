@@ -152,13 +152,15 @@ class Program:
     def run(self, env: Environment, call: Call, inputs: list[torch.Tensor]) -> Any:
         self.calls += 1
         state, n = self.state, self.n_written
+        is_lazy = self._is_lazy()
+        if not is_lazy:  # whose arrays are only its own is known of computed ones
+            lazy_graph.run()
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
         given = given_arrays(
             env, self.memory, self.varying, list(map(stored, state[:n])), state[n:], learning,
             self.on_cpu, inputs, self.changing,
         )  # fmt: skip
-        is_lazy = self._is_lazy()
         if not is_lazy:
             given = jax.tree.map(computed, given)
             # An array that has another owner, like an EMA or a copy, must outlive the step.
