@@ -240,12 +240,13 @@ def test_an_interrupted_program_is_computed_later(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     given = torch.ones(3).to("jax")
-    found = given * 2 + 1
+    found, made = given * 2 + 1, torch.ones(2, device="jax")
     with monkeypatch.context() as patched:
         patched.setattr(lazy_programs, "_program", interrupt)
         with pytest.raises(KeyboardInterrupt):
             found.tolist()
     assert found.tolist() == [3, 3, 3]
+    assert made.tolist() == [1, 1]
 
 
 def test_threads_record_and_read_at_the_same_time() -> None:

@@ -199,5 +199,5 @@ def run() -> None:
                 with jax.ensure_compile_time_eval():
                     compute(nodes)
         except BaseException:
-            _pending[:0] = [weakref.ref(n) for n in nodes if n.inputs and n.error is None]
+            _pending[:0] = [weakref.ref(n) for n in nodes if not (n.is_done or n.error)]
             raise

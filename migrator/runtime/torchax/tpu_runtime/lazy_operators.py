@@ -5,8 +5,7 @@ among them that changes becomes an input. What can't be traced needs the values:
 then.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,33 +22,12 @@ from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
 from .lazy_programs import Operation, Place
 from .operator_arguments import Arguments, Refused
+from .silence import cpu_draws_undone
 from .storages import root
 
 _MOST = 4096  # forms of operators that are known
 _PLACES = 64  # of which the numbers of one are known
 aten = torch.ops.aten
-
-
-@contextlib.contextmanager
-def _no_draws() -> Iterator[None]:
-    """Refuse, and undo, random numbers of the CPU: they would be the same in each call."""
-    before = _state()
-    try:
-        yield
-    finally:
-        if not _same(before, _state()):
-            torch.default_generator.set_state(before)
-            raise Refused
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    with natively():
-        return torch.equal(one, other)
-
-
-def _state() -> torch.Tensor:
-    with natively():
-        return torch.default_generator.get_state()
 
 
 _NOTHING = -1  # in place of a number of an argument
@@ -74,7 +52,7 @@ class _Traced:
         arrays = [*map(views.peek, given.tensors), *numbers]
         env.t2j_copy = _refuse  # type: ignore[method-assign]  # its values may be others next time
         try:
-            with _no_draws():
+            with cpu_draws_undone(Refused()):  # they would be the same in each call
                 traced = jax.make_jaxpr(self._trace)(form(key), *map(form, arrays))
         finally:
             state["prng"] = key

@@ -66,7 +66,7 @@ Place = tuple[CodeType, int]  # of the program's own code: where an operation wa
 class Node:
     """A recorded operation. It refers to its inputs, but not to its results."""
 
-    __slots__ = ("__weakref__", "error", "inputs", "operation", "place", "results")
+    __slots__ = ("__weakref__", "error", "inputs", "is_done", "operation", "place", "results")
 
     def __init__(self, operation: Operation, inputs: list[Any], place: Place | None) -> None:
         self.operation = operation
@@ -74,6 +74,11 @@ class Node:
         self.place = place
         self.results: list[weakref.ref[LazyArray]] = []
         self.error: BaseException | None = None  # that ended its computation
+        self.is_done = False
+
+    def finish(self) -> None:
+        """It has run, or failed: its inputs are no longer needed."""
+        self.inputs, self.is_done = [], True
 
     def there(self) -> list[LazyArray]:
         """Its results that have references."""
@@ -137,7 +142,7 @@ def compute(nodes: list[Node]) -> None:
     for result, array in zip(wanted, arrays, strict=True):
         result.value = array
     for node in nodes:
-        node.inputs = []
+        node.finish()
     return None
 
 
@@ -167,7 +172,7 @@ def _run_in_parts(nodes: list[Node], own: set[int]) -> None:
         for result in node.there():
             result.value = results[result.number]
     for node in nodes:
-        node.inputs = []
+        node.finish()
     if first is not None:
         raise first
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .calls import natively
 from .inside import NotCompilable
 
 _LIBRARIES = ("jax", "torch", "torchax")
@@ -67,18 +68,34 @@ def silent() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Undo, and refuse, random numbers that Python, NumPy or torch on the CPU draw in a trace."""
-    generator = torch.default_generator
-    before = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
+def cpu_draws_undone(refusal: Exception) -> Iterator[None]:
+    """Undo numbers that torch draws on the CPU in a trace, and raise ``refusal`` for them."""
+    before = _generator_state()
     try:
         yield
-        after = random.getstate(), np.random.get_state(legacy=False), generator.get_state()
-        if before[0] != after[0] or repr(before[1]) != repr(after[1]):
-            raise NotCompilable("it draws random numbers in Python; draw them outside")
-        if not torch.equal(before[2], after[2]):
-            raise NotCompilable("it draws random numbers on the CPU; draw them outside")
+        with natively():
+            if not torch.equal(before, _generator_state()):
+                raise refusal
+    finally:
+        torch.default_generator.set_state(before)
+
+
+def _generator_state() -> torch.Tensor:
+    with natively():
+        return torch.default_generator.get_state()
+
+
+@contextlib.contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Undo, and refuse, random numbers that Python, NumPy or torch on the CPU draw in a trace."""
+    before = random.getstate(), np.random.get_state(legacy=False)
+    refusal = NotCompilable("it draws random numbers on the CPU; draw them outside")
+    try:
+        with cpu_draws_undone(refusal):
+            yield
+            after = random.getstate(), np.random.get_state(legacy=False)
+            if before[0] != after[0] or repr(before[1]) != repr(after[1]):
+                raise NotCompilable("it draws random numbers in Python; draw them outside")
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
-        generator.set_state(before[2])
