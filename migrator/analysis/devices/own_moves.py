@@ -18,23 +18,27 @@ def own_move(evidence: Evidence, call: ast.Call) -> str:
 
     "" if there is none. Such a method may pass the string to torch, or compare it.
     """
-    names, flow, project = evidence.names, evidence.flow, evidence.project
+    flow = evidence.flow
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "to":
         return ""
     if flow.kind(call.func.value) & Kind.TENSOR:
         return ""
-    found = [(names, flow, "")]
-    if project is not None:
-        others = project.defining("to")
-        found += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in others]
     of_model = flow.kind(call.func.value) & Kind.MODULE
-    for names, flow, where in found:
+    for names, flow, where in _defining(evidence, "to"):
         for owner in names.class_attributes:
             if of_model and not flow.is_module_class(owner):
                 continue
             if any(_reads(names, flow, method) for method in _methods(names, owner)):
                 return f"{where}{owner.name} (line {owner.lineno})"
     return ""
+
+
+def _defining(evidence: Evidence, attribute: str) -> Iterator[tuple[Names, Flow, str]]:
+    """This file and those of the project that define an attribute, and how to speak of them."""
+    yield evidence.names, evidence.flow, ""
+    if evidence.project is not None:
+        for path, facts in evidence.project.defining(attribute):
+            yield facts.names, facts.flow, f"{path.name}: "
 
 
 def _methods(names: Names, owner: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.Lambda]:
@@ -76,11 +80,7 @@ def definition(evidence: Evidence, attribute: str, kind: Kind) -> str:
 
     Of a model (``kind``), only models count. A method that does the same as torch's does not count.
     """
-    own = [(evidence.names, evidence.flow, "")]
-    if evidence.project is not None:
-        found = evidence.project.defining(attribute)
-        own += [(facts.names, facts.flow, f"{path.name}: ") for path, facts in found]
-    for names, flow, where in own:
+    for names, flow, where in _defining(evidence, attribute):
         for owner in names.owners.get(attribute, ()):
             if kind & Kind.MODULE and not flow.is_module_class(owner):
                 continue
