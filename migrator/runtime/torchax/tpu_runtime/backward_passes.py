@@ -37,7 +37,8 @@ def _inside(env: Environment, run: Function) -> Function:
         is_inside = any(type(each) is _InBackward for each in _get_current_function_mode_stack())
         with nullcontext() if is_inside else mode:
             result = run(*args, **kwargs)
-        if kwargs.get("accumulate_grad"):  # and not torch.autograd.grad
+        # With `create_graph` (the fourth) it is part of a forward pass: it is differentiated again.
+        if not args[3] and lazy_graph.is_recording():
             lazy_graph.backward()
         return result
 
