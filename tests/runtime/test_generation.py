@@ -28,7 +28,7 @@ def gpt2() -> Any:
 def test_other_lengths_run_the_same_programs() -> None:
     on_cpu = llama()
     model = copy.deepcopy(on_cpu).to(WORD)
-    for length, new in ((5, 4), (6, 6), (7, 3), (9, 3)):  # a move is a program by its shape
+    for length, new in ((5, 4), (6, 6), (9, 3)):  # on torchax a move is a program by its shape
         inputs = prompts(length, seed=length)
         with compilations() as found:
             tokens = model.generate(**moved(inputs), max_new_tokens=new)

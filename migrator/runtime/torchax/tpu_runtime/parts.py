@@ -51,6 +51,14 @@ class Part(Compiled):
         self._kind = type(owner), manner
         name, function = type(owner).__name__, MethodType(call, owner)
         super().__init__(function, name, differentiable=differentiable, is_lazy=True)
+        # Each evaluation of a model is a program, also each token of `generate`.
+        evaluates = isinstance(owner, torch.nn.Module) and not differentiable
+        self._evaluated = owner if evaluates else None
+
+    def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._evaluated is not None and not is_inside():
+            lazy_graph.evaluate(self._evaluated)
+        return super().__call__(function, args, kwargs)
 
     def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
         """Record which of its results have gradients then, to compile a backward pass for those."""
@@ -181,8 +189,6 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
         differentiable = torch.is_grad_enabled()
         manner = " with gradients" if differentiable else " without gradients"
         part = _part(self, stock, manner, differentiable=differentiable)
-        if not differentiable:
-            lazy_graph.evaluate(self)
         return part(part.memory.function, args, kwargs)
 
     return __call__
