@@ -50,33 +50,36 @@ class Distribution:
 
 
 def distributions() -> dict[str, Distribution]:
+    return {**_of_floats(), **_of_integers(), **_of_weights(), **_of_classes()}
+
+
+def _zeros(n: int, device: Any, **options: Any) -> Any:
     import torch
-    import torch.nn.functional as F
-    from torch import distributions as dist
+
+    return torch.zeros(n, device=device, **options)
+
+
+def _scalar(number: Any, device: Any) -> Any:
+    import torch
+
+    return torch.tensor(number, device=device)
+
+
+def _of_floats() -> dict[str, Distribution]:
+    import torch
 
     half = torch.bfloat16
-
-    def zeros(n: int, device: Any, **options: Any) -> Any:
-        return torch.zeros(n, device=device, **options)
-
-    def scalar(number: float, device: Any) -> Any:
-        return torch.tensor(number, device=device)
-
-    def sample(make: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
-        return lambda n, d: make(d).sample((n,))
-
-    one_ninth = float(torch.tensor(1 / 0.9).to(half))
     below_11 = math.nextafter(11, 0)
     tiny = 2.0**-40
     return {
         "`exponential_(1.5)`": Distribution(
-            lambda n, d: zeros(n, d).exponential_(1.5), 1 / 1.5, 1 / 2.25, tiny
+            lambda n, d: _zeros(n, d).exponential_(1.5), 1 / 1.5, 1 / 2.25, tiny
         ),
         "`exponential_()`, bfloat16": Distribution(
-            lambda n, d: zeros(n, d, dtype=half).exponential_(), 1, None, tiny
+            lambda n, d: _zeros(n, d, dtype=half).exponential_(), 1, None, tiny
         ),
         "`-exponential_().log()`": Distribution(
-            lambda n, d: -zeros(n, d).exponential_().log(), 0.5772156649, math.pi**2 / 6
+            lambda n, d: -_zeros(n, d).exponential_().log(), 0.5772156649, math.pi**2 / 6
         ),
         "`rand`": Distribution(lambda n, d: torch.rand(n, device=d), 0.5, 1 / 12, 0, 1 - 2**-25),
         "`rand`, bfloat16": Distribution(
@@ -84,27 +87,34 @@ def distributions() -> dict[str, Distribution]:
             0.5 - 2**-9 * (1 - 2**-10), None, 0, 1 - 2**-10,
         ),
         "`uniform_(10, 11)`": Distribution(
-            lambda n, d: zeros(n, d).uniform_(10, 11), 10.5, 1 / 12, 10, below_11
+            lambda n, d: _zeros(n, d).uniform_(10, 11), 10.5, 1 / 12, 10, below_11
         ),
         "`randn`": Distribution(lambda n, d: torch.randn(n, device=d), 0, 1),
         "`normal_(1, 2)`, bfloat16": Distribution(
-            lambda n, d: zeros(n, d, dtype=half).normal_(1, 2), 1, None
+            lambda n, d: _zeros(n, d, dtype=half).normal_(1, 2), 1, None
         ),
         "`log_normal_(0, 0.5)`": Distribution(
-            lambda n, d: zeros(n, d).log_normal_(0, 0.5),
+            lambda n, d: _zeros(n, d).log_normal_(0, 0.5),
             math.exp(0.125), (math.exp(0.25) - 1) * math.exp(0.25), 0,
         ),
         "`cauchy_()`, share below 1": Distribution(
-            lambda n, d: zeros(n, d).cauchy_(), 0.75, 0.1875, measure=lambda x: (x < 1).float()
+            lambda n, d: _zeros(n, d).cauchy_(), 0.75, 0.1875, measure=lambda x: (x < 1).float()
         ),
+    }  # fmt: skip
+
+
+def _of_integers() -> dict[str, Distribution]:
+    import torch
+
+    return {
         "`geometric_(0.3)`": Distribution(
-            lambda n, d: zeros(n, d).geometric_(0.3), 1 / 0.3, 0.7 / 0.09, 1
+            lambda n, d: _zeros(n, d).geometric_(0.3), 1 / 0.3, 0.7 / 0.09, 1
         ),
         "`bernoulli_(0.3)`": Distribution(
-            lambda n, d: zeros(n, d).bernoulli_(0.3), 0.3, 0.21, 0, 1
+            lambda n, d: _zeros(n, d).bernoulli_(0.3), 0.3, 0.21, 0, 1
         ),
         "`bernoulli` of a tensor": Distribution(
-            lambda n, d: torch.bernoulli(zeros(n, d) + 0.3), 0.3, 0.21, 0, 1
+            lambda n, d: torch.bernoulli(_zeros(n, d) + 0.3), 0.3, 0.21, 0, 1
         ),
         "`randint(-3, 5)`": Distribution(
             lambda n, d: torch.randint(-3, 5, (n,), device=d), 0.5, 5.25, -3, 4
@@ -113,35 +123,55 @@ def distributions() -> dict[str, Distribution]:
             lambda n, d: torch.randint(256, (n,), device=d, dtype=torch.uint8),
             127.5, (256**2 - 1) / 12, 0, 255,
         ),
+        "`poisson` of 4": Distribution(lambda n, d: torch.poisson(_zeros(n, d) + 4), 4, 4, 0),
+    }  # fmt: skip
+
+
+def _of_weights() -> dict[str, Distribution]:
+    import torch
+    import torch.nn.functional as F
+
+    half = torch.bfloat16
+    one_ninth = float(torch.tensor(1 / 0.9).to(half))
+    return {
         "`multinomial` with weights of 0": Distribution(
-            lambda n, d: torch.multinomial(scalar(WEIGHTS, d), n, True), 4, 2, 1, 5
+            lambda n, d: torch.multinomial(_scalar(WEIGHTS, d), n, True), 4, 2, 1, 5
         ),
         "`multinomial` of each row": Distribution(
-            lambda n, d: torch.multinomial(scalar(WEIGHTS, d).expand(n, 6), 1), 4, 2, 1, 5
+            lambda n, d: torch.multinomial(_scalar(WEIGHTS, d).expand(n, 6), 1), 4, 2, 1, 5
         ),
         "`dropout(0.25)`": Distribution(
-            lambda n, d: F.dropout(zeros(n, d) + 1, 0.25), 1, 1 / 3, 0, 4 / 3 + 1e-6
+            lambda n, d: F.dropout(_zeros(n, d) + 1, 0.25), 1, 1 / 3, 0, 4 / 3 + 1e-6
         ),
         "`dropout(0.1)`, bfloat16": Distribution(
-            lambda n, d: F.dropout(zeros(n, d, dtype=half) + 1, 0.1),
+            lambda n, d: F.dropout(_zeros(n, d, dtype=half) + 1, 0.1),
             0.9 * one_ninth, 0.09 * one_ninth**2, 0, one_ninth,
         ),
         "`gumbel_softmax`": Distribution(
-            lambda n, d: F.gumbel_softmax(zeros(n, d).view(-1, 4)), 0.25, None, 0, 1 + 1e-6
+            lambda n, d: F.gumbel_softmax(_zeros(n, d).view(-1, 4)), 0.25, None, 0, 1 + 1e-6
         ),
-        "`poisson` of 4": Distribution(lambda n, d: torch.poisson(zeros(n, d) + 4), 4, 4, 0),
+    }  # fmt: skip
+
+
+def _of_classes() -> dict[str, Distribution]:
+    from torch import distributions as dist
+
+    def sample(make: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
+        return lambda n, d: make(d).sample((n,))
+
+    return {
         "Laplace": Distribution(
-            sample(lambda d: dist.Laplace(scalar(0.0, d), scalar(1.0, d))), 0, 2
+            sample(lambda d: dist.Laplace(_scalar(0.0, d), _scalar(1.0, d))), 0, 2
         ),
         "Gamma(2)": Distribution(
-            sample(lambda d: dist.Gamma(scalar(2.0, d), scalar(1.0, d))), 2, 2, 0
+            sample(lambda d: dist.Gamma(_scalar(2.0, d), _scalar(1.0, d))), 2, 2, 0
         ),
         "Weibull(1, 2)": Distribution(
-            sample(lambda d: dist.Weibull(scalar(1.0, d), scalar(2.0, d))),
+            sample(lambda d: dist.Weibull(_scalar(1.0, d), _scalar(2.0, d))),
             math.sqrt(math.pi) / 2, 1 - math.pi / 4, 0,
         ),
         "HalfNormal": Distribution(
-            sample(lambda d: dist.HalfNormal(scalar(1.0, d))), math.sqrt(2 / math.pi),
+            sample(lambda d: dist.HalfNormal(_scalar(1.0, d))), math.sqrt(2 / math.pi),
             1 - 2 / math.pi, 0,
         ),
     }  # fmt: skip

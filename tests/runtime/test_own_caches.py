@@ -24,6 +24,9 @@ from tests.runtime.support import WORD
 
 tpu.setup()
 
+# Texts until all programs are there on torchax: a number is an input at its second value, and a
+# program is compiled at its second occurrence where many occurred only once.
+WARM = 4
 APP = REPOSITORY / "reference_apps" / "generate"
 GROWING = """
 import torch
@@ -100,13 +103,14 @@ def test_a_cache_that_is_written_at_a_tensor_is_one_program(llama: str) -> None:
     tokens, logits = text(module(on_cpu(llama)), 4, 16, "cpu")()
     make = text(module(migrated(llama, TARGET, unsafe=True)), 4, 16, WORD)
     if TARGET == "torchax":
-        make()  # operator by operator
+        for _ in range(WARM):
+            make()
     with compilations() as programs:
         for _ in range(2):
             found = make()
             assert torch.equal(found[0], tokens)
     torch.testing.assert_close(found[1], logits, atol=1e-4, rtol=0)
-    assert len(programs) <= 3
+    assert len(programs) <= (0 if TARGET == "torchax" else 3)
 
 
 @torch.no_grad()
@@ -151,8 +155,8 @@ def test_a_cache_that_grew_is_one_program() -> None:
     expected = [old.generate(tokens, 12) for tokens in texts]
     assert len(expected[0].unique()) > 3
     assert torch.equal(new.generate(texts[0].to(WORD), 12).cpu(), expected[0])
-    for tokens in texts:
-        new.generate(tokens.to(WORD), 12)  # the program of a prompt that finds the cache there
+    for tokens in texts * (WARM // 2):  # the program of a prompt that finds the cache there
+        new.generate(tokens.to(WORD), 12).cpu()
     with compilations() as programs:
         for tokens, made in zip(texts, expected, strict=True):
             assert torch.equal(new.generate(tokens.to(WORD), 12).cpu(), made)

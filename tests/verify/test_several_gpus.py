@@ -66,7 +66,7 @@ def trained(wrap):
     net(torch.ones(1, 2)).sum().backward()
     named = [(sharded.plain(f"Net.{{path}}"), p) for path, p in net.named_parameters()]
     state = {{path: values.on_host(value) for path, value in sharded.state_dict(net).items()}}
-    return gradients.norms(named, [("Net", net)]), state, sharded.has_parts(net)
+    return gradients.norms(named, [("Net", net)])[1](), state, sharded.has_parts(net)
 
 fsdp = torch.distributed.fsdp.FullyShardedDataParallel
 expected, parameters, has_parts = trained(lambda net: net)

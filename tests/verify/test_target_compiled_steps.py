@@ -122,7 +122,7 @@ for number in range(6):
 net.eval()
 with torch.no_grad():
     for _ in range(3):
-        net(torch.randn(6, 3).cuda())
+        print(net(torch.randn(6, 3).cuda()).sum().item())
 """
 
 

@@ -339,12 +339,12 @@ class Watch(Events):
         self.later(kind, name, lambda: all(is_there(tensor) for _, tensor in found), read, **about)
 
     def read(self) -> None:
-        with self.at_rest():
-            super().read()
+        with self.at_rest():  # `self` may be a PerThread, which `super()` refuses
+            Events.read(self)
 
     def finish_reading(self) -> None:
         with self.at_rest():
-            super().finish_reading()
+            Events.finish_reading(self)
 
     def kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """The present values of a tensor; its device is noted."""

@@ -46,7 +46,8 @@ def test_keys_and_values_are_written_where_they_are(
     assert "stablehlo.dynamic_update_slice" in token
     assert "stablehlo.scatter" not in token
     windows = re.findall(r"#stablehlo.scatter<update_window_dims = \[(.*?)\]", prompt)
-    assert set(windows) == {"0, 1, 2, 3"}  # all of a prompt's at once
+    # All of a prompt's at once; none is needed if they fill the cache.
+    assert set(windows) <= {"0, 1, 2, 3"}
 
 
 def test_between_the_calls_of_a_model_torchax_looks_at_nothing(

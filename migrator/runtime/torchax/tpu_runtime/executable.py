@@ -31,7 +31,7 @@ class Executable:
 
             # What was compiled for one placement of its inputs can't take another.
             alone = None if lazy_programs.has_placements else now
-            self._operation = Operation(self._traced.jaxpr, alone, self._donated)
+            self._operation = Operation(self._traced.jaxpr, alone, self._donated, name=self._name)
         return jax.tree.unflatten(self._tree, lazy_graph.hold(self._operation, arrays))
 
     def _now(self, *given: Any) -> Any:

@@ -17,11 +17,12 @@ from jax.experimental.pallas.ops.tpu import splash_attention
 from jax.sharding import PartitionSpec
 from torchax.tensor import Environment, Tensor
 
-from . import amp, mesh, modes
+from . import amp, lazy_graph, mesh, modes
 from .attention import FUNCTIONS
 from .calls import Function, holds_device_tensor, is_device_tensor, needs_gradient, replaces
 from .kernels import Array
 from .scaled_dot_product import factor_of, scaled_dot_product
+from .views import peek
 
 NEEDED_BY = (
     "scaled_dot_product_attention MultiheadAttention multi_head_attention_forward"
@@ -60,28 +61,30 @@ def attention(
     if dropout_p or not _fits(query, key, value, attn_mask, is_causal, enable_gqa):
         return written_out(*given)
     factor = factor_of(query, scale)
-    arrays = [tensor.jax() for tensor in (query, key, value)]  # type: ignore[attr-defined]
+    arrays = [peek(tensor) for tensor in (query, key, value)]
     if attn_mask is not None:
         arrays.append(_of_keys(attn_mask, query.shape[0], key.shape[2]))
+    devices = mesh.in_use()
     by_kernel = functools.partial(
-        _attend, causal=is_causal, factor=factor, interpret=_mode == "interpret",
-        devices=mesh.in_use(),
-    )  # fmt: skip
+        _attend, causal=is_causal, factor=factor, interpret=_mode == "interpret", devices=devices
+    )
 
     def by_xla(*arrays: Array) -> Array:
         tensors = [Tensor(array, env) for array in arrays]
         mask = None if attn_mask is None else tensors.pop()[:, None, None]
         return written_out(*tensors, mask).jax()  # type: ignore[attr-defined]
 
-    if _mode == "interpret":
-        result = by_kernel(*arrays)
-    elif isinstance(arrays[0], jax.core.Tracer):  # a program is made for a device, not on one
-        result = jax.lax.platform_dependent(*arrays, tpu=by_kernel, default=by_xla)
-    elif jax.default_backend() == "tpu":
-        result = by_kernel(*arrays)
-    else:
+    def by_either(*arrays: Array) -> Array:
+        """A program is made for a device, not on one."""
+        made = jax.lax.platform_dependent(*arrays, tpu=by_kernel, default=by_xla)
+        return made  # type: ignore[no-any-return]
+
+    at_once = not lazy_graph.is_recording() and not isinstance(arrays[0], jax.core.Tracer)
+    if at_once and _mode != "interpret" and jax.default_backend() != "tpu":
         return written_out(*given)
-    return Tensor(result, env)
+    function = by_kernel if at_once or _mode == "interpret" else by_either
+    made = lazy_graph.call(("attention", is_causal, factor, id(devices)), function, *arrays)
+    return Tensor(made, env)
 
 
 def _fits(
@@ -118,7 +121,12 @@ def _hides_keys(mask: torch.Tensor, batch: int, keys: int) -> bool:
 
 
 def _of_keys(mask: Any, batch: int, keys: int) -> Array:
-    return jnp.broadcast_to(mask.jax().reshape(-1, keys), (batch, keys))
+    """Which keys are visible: (batch, keys)."""
+
+    def given(seen: Array) -> Array:
+        return jnp.broadcast_to(seen.reshape(-1, keys), (batch, keys))
+
+    return lazy_graph.call(("keys", batch, keys), given, peek(mask))
 
 
 @functools.partial(jax.jit, static_argnames=("causal", "factor", "interpret", "devices"))

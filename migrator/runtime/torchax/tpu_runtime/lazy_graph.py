@@ -113,6 +113,7 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
     """
     if not is_recording():
         return function(*map(computed, arrays))
+    key = key, jax.config.jax_default_matmul_precision
     forms = tuple([(a.aval.shape, a.aval.dtype, a.aval.weak_type) for a in arrays])
     operation = _functions.get((key, forms))
     if operation is None:
@@ -141,6 +142,8 @@ def varies(key: Any, value: Any) -> bool:
 
 def number(value: Any) -> jax.Array:
     """A number as an input of a program, which takes the dtype of arrays that it meets."""
+    if not is_recording():  # a constant of the trace, which must not outlive it
+        return jnp.asarray(value)
     return _number(type(value), repr(value))  # 0.0 == -0.0, and 1 == True
 
 

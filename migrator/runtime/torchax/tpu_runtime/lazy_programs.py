@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from . import report
 from .lazy_arrays import Array, LazyArray
 from .lowering import compiled as _compiled
+from .lowering import named
 from .source_lines import at
 from .watch import line_at
 
@@ -29,13 +30,15 @@ has_placements = False  # whether arrays may be on several devices (mesh.py)
 class Operation:
     """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated.
 
-    ``is_operator``: its lines in profiles are those of its calls, not of its trace.
+    ``is_operator``: its lines in profiles are those of its calls, not of its trace. ``name``: of a
+    model or an optimizer.
     """
 
     def __init__(
         self, traced: ClosedJaxpr, now: Callable[..., Any] | None = None, donated: int = 0,
-        is_operator: bool = False,
+        is_operator: bool = False, name: str = "",
     ) -> None:  # fmt: skip
+        self.name = name
         self.run, self.donated, self.is_operator = jaxpr_as_fun(traced), donated, is_operator
         self._traced = traced
         self.now = now or jax.jit(self.run)
@@ -251,8 +254,9 @@ class _Program:
             with warnings.catch_warnings():
                 # The memory of an update that nothing needs is not reused.
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-                traced = jax.jit(self._step, donate_argnums=0).trace(*self._sorted(given))
-                self._compiled = _compiled(traced, "step")
+                name = _name(self.plan)
+                program = jax.jit(named(self._step, name), donate_argnums=0)
+                self._compiled = _compiled(program.trace(*self._sorted(given)), name)
             record.programs += 1
         except Exception:  # for example if it is too large for the device
             self._is_divided = True
@@ -271,6 +275,11 @@ class _Program:
             arrays = [given[s] if type(s) is int else found[s[0]][s[1]] for s in sources]
             found.append(operation.run_at(line, arrays))
         return [found[n][i] for n, (*_, wanted) in enumerate(self.plan) for i in wanted]
+
+
+def _name(plan: Plan) -> str:
+    """The first model or optimizer in a program names it."""
+    return next((operation.name for operation, *_ in plan if operation.name), "step")
 
 
 _programs: OrderedDict[Any, _Program] = OrderedDict()  # the last used one is last

@@ -14,6 +14,16 @@ VARIABLE = "TPU_RUNTIME_PROGRAMS"
 _numbers = itertools.count()
 
 
+def named(function: Any, name: str) -> Any:
+    """The function, under the name that its program will have."""
+
+    def program(*args: Any) -> Any:
+        return function(*args)
+
+    program.__name__ = name
+    return program
+
+
 def compiled(traced: Any, name: str) -> Any:
     """The executable of a traced program."""
     if folder := os.environ.get(VARIABLE):

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import torch
 from torchax.tensor import Environment, Tensor
 
-from . import amp, mesh
+from . import amp, lazy_graph, mesh
 from .calls import Function, is_device_tensor, needs_gradient, replaces
+from .views import peek
 
 NEEDED_BY = "<loop> shard"
 
@@ -33,7 +34,8 @@ def _matmul(env: Environment, function: Function, args: Any, kwargs: Any) -> Any
 def _product(left: Any, right: Any) -> torch.Tensor:
     if needs_gradient((left, right)):
         return _Product.apply(left, right)  # type: ignore[no-any-return]
-    return Tensor(jnp.matmul(left.jax(), right.jax()), left._env)
+    made = lazy_graph.call("matmul", jnp.matmul, peek(left), peek(right))
+    return Tensor(made, left._env)
 
 
 class _Product(torch.autograd.Function):

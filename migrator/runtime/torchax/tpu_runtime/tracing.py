@@ -26,6 +26,7 @@ from .executable import Executable, Later
 from .functions import sharing
 from .inside import FirstTime, NotCompilable, Suspect
 from .lazy_arrays import form, stored
+from .lowering import named
 from .programs import Array, Program, given_arrays, has_graph
 from .silence import random_state_kept, silent
 from .snapshots import leaked
@@ -54,7 +55,7 @@ class Trace(Outputs):
         backward = self.backward
         if backward is not None:
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
-            backward.program = Later(_named(later, f"{self.memory.name}_backward"))
+            backward.program = Later(named(later, f"{self.memory.name}_backward"))
             traced = self._jitted(forward).trace(*jax.tree.map(form, self._given()))
         donated = 0 if self.differentiable else self.n_written + len(self.changing)
         compiled = Executable(traced, self.memory.name, donated)
@@ -103,7 +104,7 @@ class Trace(Outputs):
     def _jitted(self, function: Any) -> Any:
         # A tensor that a module has written may be needed again, to differentiate its gradient.
         donated = () if self.differentiable else (0,)
-        return jax.jit(_named(function, self.memory.name), donate_argnums=donated)
+        return jax.jit(named(function, self.memory.name), donate_argnums=donated)
 
     def run(self) -> Any:
         given = jax.tree.map(form, self._given())
@@ -383,16 +384,6 @@ def _compiling(inspection: "Inspection | None") -> Iterator[None]:
         end()
         for handle in handles:
             handle.remove()
-
-
-def _named(function: Any, name: str) -> Any:
-    """The function, under the name that its program will have."""
-
-    def program(*args: Any) -> Any:
-        return function(*args)
-
-    program.__name__ = name
-    return program
 
 
 def _first_line(error: Exception) -> str:
