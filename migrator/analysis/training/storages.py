@@ -76,7 +76,7 @@ def _places(at: ProgramFile, function: _Function, place: int) -> bool:
     word = "map_location" if isinstance(function, ast.Lambda) else function.name
     return any(
         index == place and (found is function or _is_same(at, there, function, found))
-        for file in at.files(word)
+        for file in at.files(word, beside=False)
         for location in _locations(file)
         for there, found, index in placing(file, location)
     )
