@@ -165,14 +165,14 @@ def test_programs_have_the_kernel_on_tpus_alone(
     for _ in range(3):  # at first operator by operator
         found = net(long.to("jax"), mask.to("jax"))
         with torch.no_grad():
-            net(short.to("jax"), mask[..., :40].to("jax"))
+            net(short.to("jax"), mask[..., :40].to("jax")).sum().item()
     found.float().square().mean().backward()
     close = 1e-6 if dtype == torch.float32 else 1e-2
     assert (found.detach().cpu() - expected).abs().max() < close
     assert (net.last.weight.grad.cpu() - gradient).abs().max() < close
     programs = [path.read_text() for path in sorted(tmp_path.glob("*_jit_Net_compile.mlir"))]
     kernels = ["splash_mha" in text and "tpu_custom_call" in text for text in programs]
-    assert sorted(kernels) == [False, True]  # of 40 keys, and of as many as make it worth it
+    assert {*kernels} == {False, True}  # of 40 keys, and of as many as make it worth it
 
 
 @pytest.mark.parametrize(

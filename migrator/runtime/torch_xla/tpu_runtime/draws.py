@@ -89,12 +89,17 @@ def _bernoulli(name: str) -> Kernel:
 
 
 def _multinomial(name: str) -> Kernel:
-    """Weights of halves are summed as float32."""
+    """Weights of halves are summed as float32. With replacement, stock chooses what has no weight
+    when it draws 0; the heaviest takes its place."""
     choose = stock(name)
 
-    def kernel(self: Tensor, *args: Any, generator: Any = None) -> Tensor:
+    def kernel(self: Tensor, n: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
         weights = self.float() if self.dtype in _HALVES else self
-        return choose(weights, *args, generator=generator)  # type: ignore[no-any-return]
+        chosen = choose(weights, n, replacement, generator=generator)
+        if not replacement:
+            return chosen  # type: ignore[no-any-return]
+        is_real = weights.gather(-1, chosen) > 0
+        return torch.where(is_real, chosen, weights.argmax(-1, keepdim=True))
 
     return kernel
 
