@@ -1,7 +1,7 @@
 """Lists of tensors that are joined: `torch.cat([memory[k] for k in picked])`.
 
 torch_xla 2.9 takes graphs for the same that only differ in which of their inputs are used again:
-`cat([a, b, a])`, then `cat([a, b, b])` gives a, b, a once more, and so do two lists that share other
+`cat([a, b, a])`, then `cat([a, b, b])` gives a, b, a again, and so do two lists that share other
 tensors than before. A list of computed tensors is therefore joined by a program of its own, in
 which each of them occurs once.
 """
