@@ -79,6 +79,20 @@ def clipping_and_a_schedule(device: str) -> list[Tensor]:
 
 
 @loop
+def clipped_gradients_of_an_embedding(device: str) -> list[Tensor]:
+    """Which `.to(dtype)` returns, without a change: writes reach them as they are."""
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7)).to(device)
+    optimizer, words = optim.AdamW(model.parameters(), 0.01), torch.arange(6).to(device)
+    for _ in range(3):
+        loss = F.cross_entropy(model(words), words + 1)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    return [loss, *state(model), *gradients(model)]
+
+
+@loop
 def weighted(device: str) -> list[Tensor]:
     """By numbers of the step: a loss, and an average of the weights."""
     model, found = mlp(4, 5, 2).to(device), []

@@ -22,7 +22,8 @@ from .source_lines import at
 from .watch import line_at
 
 MOST = 128  # programs kept
-UNUSED = 10  # programs that only ran once, after which new ones must occur twice
+# Programs that only ran once, after which operations in a new order run one after another at first.
+UNUSED = 10
 
 has_placements = False  # whether arrays may be on several devices (mesh.py)
 
@@ -38,7 +39,7 @@ class Operation:
         self, traced: ClosedJaxpr, now: Callable[..., Any] | None = None, donated: int = 0,
         is_operator: bool = False, name: str = "",
     ) -> None:  # fmt: skip
-        self.name = name
+        self.name, self.is_known = name, False  # whether it has been part of a program
         self.run, self.donated, self.is_operator = jaxpr_as_fun(traced), donated, is_operator
         self._traced = traced
         self.now = now or jax.jit(self.run)
@@ -215,7 +216,8 @@ Lines = tuple["Place | None", ...]
 def _program(
     plan: Plan, donated: tuple[int, ...], placements: Any, lines: Lines
 ) -> "_Program | None":
-    """The program, if it has occurred before, or if few new ones have. ``lines``: of a new one."""
+    """The program, if it is worth compiling: it has occurred before, its operations haven't, or
+    there are few others that ran only once. ``lines``: of a new one."""
     if len(plan) == 1:
         return None
     key = plan, donated, placements
@@ -227,7 +229,11 @@ def _program(
     program = _programs[key] = _Program(plan, donated, lines)
     if len(_programs) > MOST:
         _programs.popitem(last=False)
-    return program if unused < UNUSED else None
+    # To compile many new operations one by one would take longer than as one program.
+    is_new = sum(not operation.is_known for operation, *_ in plan) > len(plan) / 4
+    for operation, *_ in plan:
+        operation.is_known = True
+    return program if is_new or unused < UNUSED else None
 
 
 class _Program:

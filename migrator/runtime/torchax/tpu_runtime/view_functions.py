@@ -159,7 +159,7 @@ _KNOWN: dict[Any, Callable[..., ViewFunction]] = {
 # Their elements come in the order of the base's.
 _RESHAPING = {
     aten.view, aten._unsafe_view, aten.reshape, aten._reshape_alias, aten.unsqueeze, aten.squeeze,
-    aten.alias, aten.unflatten,
+    aten.alias, aten.unflatten, aten.to, aten.type_as, aten.contiguous,
 }  # fmt: skip
 
 
