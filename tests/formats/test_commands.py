@@ -48,6 +48,7 @@ CU117 = "https://download.pytorch.org/whl/cu117"
         ("pip install torch==$V torchvision", None),
         ("pip install https://download.pytorch.org/whl/cu117/torch-1.13.whl", None),
         ("pip uninstall torch", None),
+        ("pip uninstall -y triton && git clone ${A}", None),
         ("(python x.py --device cuda)", "(python x.py --device jax)"),
         ('CMD ["python","a.py","--device=cuda"]', 'CMD ["python","a.py","--device=jax"]'),
         ("python x.py --device=cuda:$LOCAL_RANK", None),

@@ -58,6 +58,7 @@ class Tensors:
     def __init__(self, names: Names, flow: Flow) -> None:
         self.names, self.flow = names, flow
         self._tensors: dict[ast.AST, bool] = {}
+        self._asked: set[ast.AST] = set()  # names whose values are being looked at: `x = x`
         self._passes: set[ast.AST] | None = None
         self._registered: dict[ast.ClassDef, set[str]] = {}
 
@@ -145,10 +146,14 @@ class Tensors:
                     given = [*node.args, *(keyword.value for keyword in node.keywords)]
                     changes = any(self.flow.kind(each) & Kind.DTYPE for each in given)
                     return not changes and self.is_mask(owner)
-            case ast.Name():
+            case ast.Name() if node not in self._asked:
                 binding = self._last_binding(node)
                 if binding is not None and binding.kind == "assign" and binding.value is not None:
-                    return self.is_mask(binding.value)
+                    self._asked.add(node)
+                    try:
+                        return self.is_mask(binding.value)
+                    finally:
+                        self._asked.discard(node)
         return False
 
     def _is_of_booleans(self, call: ast.Call) -> bool:
