@@ -108,6 +108,11 @@ def _joins(ranks: Ranks, words: Words) -> bool:
     return isinstance(backend, ast.Constant) and backend.value == group
 
 
+# What DataParallel does, step by step. No process group is a part of it.
+_BY_HAND = ("broadcast_coalesced", "gather", "parallel_apply", "reduce_add", "reduce_add_coalesced",
+            "replicate", "scatter", "scatter_kwargs")  # fmt: skip
+
+
 @DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",
                 "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn*",
                 "torch.multiprocessing.start_processes*",
@@ -130,6 +135,10 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("means the same here")
     if found.key == "torch.utils.data.DistributedSampler":
         return Keep("a program in one process has one rank")
+    if found.key.startswith("torch.nn.parallel.") and found.key.rpartition(".")[2] in _BY_HAND:
+        return Report(
+            "divides a batch among the GPUs of one process: call the model with all of it"
+        )
     if in_one_process(ctx):
         return Keep("means the same in a world of one")
     if found.key == WRAPPER and ctx.words.launches and is_asked_for(ctx, found):

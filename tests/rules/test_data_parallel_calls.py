@@ -99,3 +99,32 @@ def test_a_question_in_front_of_what_is_reported_stays(target: str) -> None:
         f"        return {CALL}(net, x, ids)\n    return net(*x)\n"
     )
     assert run(text, target).source.decode() == text
+
+
+BY_HAND = """
+import torch
+from torch import nn
+from torch.nn.parallel.replicate import replicate
+from torch.nn.parallel.scatter_gather import gather, scatter
+
+model, ids = nn.Linear(4, 2).cuda(), [0, 1]
+replicas = replicate(model, ids)
+parts = scatter(torch.randn(8, 4).cuda(), ids)
+y = gather(nn.parallel.parallel_apply(replicas, parts), 0)
+"""
+RANKS = """
+import torch.distributed as dist
+if __name__ == '__main__':
+    dist.init_process_group('nccl')
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("start", ["", RANKS], ids=["alone", "ranks"])
+def test_what_data_parallel_does_by_hand_is_reported(start: str, target: str) -> None:
+    """No process group does it, and none is needed."""
+    result = run(start + BY_HAND, target)
+    reported = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert [d.construct.rpartition(".")[2] for d in reported] == [
+        "replicate", "scatter", "gather", "parallel_apply"
+    ]  # fmt: skip
