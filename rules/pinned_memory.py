@@ -18,8 +18,8 @@ PIN = Rule(
     summary="pinned memory exists for CUDA only",
     why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
 and torch_xla, and a TPU has no use for it. The argument is removed. It becomes False in a
-dictionary of options, and in calls of the program's own functions and classes that pass their
-`**kwargs` on to a loader.""",
+dictionary of options, unless that is only written as text (`json.dump`), and in calls of the
+program's own functions and classes that pass their `**kwargs` on to a loader.""",
     examples=(
         Example(
             """
@@ -73,11 +73,58 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         pinned = [k for k in call.keywords if k.arg in ("pin_memory", "pin_memory_device")]
         return Rewrite([EditCall(call, drop=pinned)])
     if isinstance(node, ast.Assign):
+        if all(_is_only_written(ctx, target) for target in node.targets):
+            return Keep("goes to a file, and to no loader")
         return _unpinned(ctx, found.key, node.value)
     parent = ctx.parent(node)
     assert isinstance(parent, ast.Dict)
+    if _is_only_written(ctx, parent):
+        return Keep("goes to a file, and to no loader")
     index = parent.keys.index(node)  # type: ignore[arg-type]
     return _unpinned(ctx, found.key, parent.values[index])
+
+
+_WRITERS = ("json.dump", "json.dumps", "print", "pprint.pprint", "toml.dump", "toml.dumps",
+            "yaml.dump", "yaml.safe_dump")  # fmt: skip
+
+
+def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
+    """Whether all uses of a dictionary of options write it as text."""
+    if depth > 8:
+        return False
+    above = ctx.parent(options)
+    match options:
+        case ast.Subscript(ctx=ast.Store(), value=ast.Name() as owner):
+            bound = ctx.names.lookup(owner)
+            return len(bound) == 1 and _is_only_written_as(ctx, owner, depth)
+    match above:
+        case ast.Call(func=callee, args=given):
+            name = ctx.names.qualified(callee) or dotted(callee)
+            return options in given[:1] and name in _WRITERS
+        case ast.Dict() | ast.List() | ast.Tuple():
+            return _is_only_written(ctx, above, depth + 1)
+        case ast.Assign(targets=[ast.Name() as name]):
+            return _is_only_written_as(ctx, name, depth)
+        case ast.Subscript(ctx=ast.Store()):
+            return True
+    return False
+
+
+def _is_only_written_as(ctx: Context, name: ast.Name, depth: int) -> bool:
+    scope = ctx.names.scope_of(name)
+    if scope is ctx.names.top and ctx.project is not None and name.id in ctx.project.taken_names():
+        return False  # another file may import it
+    bound = ctx.names.lookup(name)
+    if len(bound) != 1 or bound[0].kind != "assign":
+        return False
+    uses = [*ctx.names.uses(name.id, scope)]
+    written = [use for use in uses if not _is_stored_to(ctx, use)]
+    return bool(written) and all(_is_only_written(ctx, use, depth + 1) for use in written)
+
+
+def _is_stored_to(ctx: Context, use: ast.Name) -> bool:
+    above = ctx.parent(use)
+    return isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)
 
 
 _OPTIONS = ("dict", "update", "EasyDict", "Namespace", "SimpleNamespace")

@@ -1,0 +1,31 @@
+"""MOV004: options of a loader, and dictionaries that only look like them."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TARGETS, migrated
+
+WRITTEN = (
+    'options["pin_memory"] = pinned\nprint(json.dumps({"offload": options}))\n',
+    'config = {"pin_memory": True}\nwith open("c", "w") as file:\n    json.dump(config, file)\n',
+    'def write():\n    each = {"pin_memory": pinned}\n    every = [each]\n    print(every)\n',
+)
+LOADED = (
+    'options["pin_memory"] = True\nloader = DataLoader(data, **options)\nprint(options)\n',
+    'def make():\n    return {"pin_memory": True}\n',
+    'config = {"pin_memory": True}\ntrain(config)\n',
+    'class Config:\n    options = {"pin_memory": True}\n',
+)
+HEAD = "import json\nfrom torch.utils.data import DataLoader\nimport torch\n\noptions = {}\n"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("text", WRITTEN)
+def test_what_is_only_written_as_text_stays(text: str, target: str) -> None:
+    assert migrated(HEAD + text, target) == HEAD + text
+
+
+@pytest.mark.parametrize("target", ["torchax", "torch_xla"])
+@pytest.mark.parametrize("text", LOADED)
+def test_what_may_reach_a_loader_pins_nothing(text: str, target: str) -> None:
+    assert migrated(HEAD + text, target) == HEAD + text.replace("True", "False")
