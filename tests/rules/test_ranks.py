@@ -205,6 +205,14 @@ def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_the_type_of_a_parameter_keeps_nothing(target: str) -> None:
+    """Also where the function is called, and whatever stands beside the parameter."""
+    function = "def take(*, group: Optional[dist.ProcessGroup] = None, **rest: dist.Store): pass\n"
+    text = migrated(f"{function}{HEAD}    take(group=dist.group.WORLD)\n", target)
+    assert text.startswith(function) and "tpu_runtime.DistributedDataParallel" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "line",
     [

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import parameters
 
 
 def is_question_of_type(node: ast.Compare) -> bool:
@@ -30,12 +31,12 @@ def whole_type(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> ast.AST:
 def is_type(parent: ast.AST | None, whole: ast.AST) -> bool:
     """Whether it is in an annotation or in isinstance, which create no instance."""
     match parent:
-        case ast.arg():
-            return True
         case ast.AnnAssign(annotation=kinds):
             return kinds is whole
-        case ast.FunctionDef(returns=kinds) | ast.AsyncFunctionDef(returns=kinds):
-            return kinds is whole
+        case ast.FunctionDef(args=taken, returns=kinds):
+            return whole in (kinds, *(each.annotation for each, _ in parameters(taken)))
+        case ast.AsyncFunctionDef(args=taken, returns=kinds):
+            return whole in (kinds, *(each.annotation for each, _ in parameters(taken)))
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
             return kinds is whole
     return False
