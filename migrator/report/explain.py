@@ -34,7 +34,7 @@ _EFFORT = {
     Effort.HOURS: "understand and change the code around it",
     Effort.REWRITE: "write it anew",
 }
-_SMALL = 6  # members of a family, up to which all are named
+_SMALL = 7  # members of a family, up to which all are named
 _CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 
 

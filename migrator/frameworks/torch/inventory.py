@@ -29,6 +29,7 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
+from migrator.frameworks.torch.attention_options import attention_options
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
@@ -93,6 +94,7 @@ def find(
                     yield from told_to_accelerate(names, node)
                 if node not in docstrings:
                     yield from strings(names, node, vocabulary)
+                    yield from attention_options(names, node)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
@@ -262,6 +264,7 @@ def _arguments(
     for keyword in call.keywords:
         if keyword.arg == VISIBLE:
             yield Construct("variable", VISIBLE, keyword)
+        yield from attention_options(names, keyword)
         if keyword.arg in vocabulary.keywords:
             if not _false(keyword.value):
                 yield Construct("keyword", keyword.arg, keyword)

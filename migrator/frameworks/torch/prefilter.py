@@ -21,7 +21,8 @@ _TOKENS = Tokens(
     b"__command__", b"__setting__", b"__text__", b"__requirement__", b"__dependency__",
     b"__constraint__", b"__compiled__", b"__conda__", b"__build__", b"__python__", b"__table__",
     b"__source__", b"__pixi__", rb"_requires?\b", b"autocast", b"GradScaler", b"pin_memory",
-    b"non_blocking", b"accelerator", b"DataParallel", b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
+    b"non_blocking", b"accelerator", b"DataParallel", b"flash_attention_",
+    b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
     b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
     *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip

@@ -1,0 +1,74 @@
+"""Options of transformers that ask for attention by flash_attn."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+OPTION = Rule(
+    code="LIB008",
+    name="attention-option",
+    summary="models of transformers compute attention by torch instead of flash_attn",
+    why="""`attn_implementation="flash_attention_2"` needs flash_attn, which is for CUDA only: a
+model that asks for it raises an ImportError. With `"sdpa"` the same model calls torch's
+`scaled_dot_product_attention`, which computes the same, also in float32. On torchax a TPU kernel
+is used from 4,096 keys on, if it fits. It is rewritten as an argument, in a dictionary, as an
+attribute of a configuration, as the default of a parameter or an option, and as
+`use_flash_attention_2=True`, its older form. Comparisons, choices and keys stay. What the source
+doesn't show to be this option is reported.""",
+    references=("https://huggingface.co/docs/transformers/attention_interface",),
+    examples=(
+        Example(
+            """
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, attn_implementation="flash_attention_2")
+            """,
+            after="""
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, attn_implementation="sdpa")
+            """,
+        ),
+        Example(
+            """
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, use_flash_attention_2=True)
+            """,
+            after="""
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, attn_implementation="sdpa")
+            """,
+        ),
+        Example(
+            """
+            kind = "flash_attention_2"
+            """,
+        ),
+    ),
+)
+
+
+@OPTION.on("attention option", "flash")
+def flash(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Constant)
+    quote = "'" if ctx.source.code(found.node).startswith("'") else '"'
+    return Rewrite([Replace(found.node, f"{quote}sdpa{quote}")])
+
+
+@OPTION.on("attention option", "flag")
+def flag(ctx: Context, found: Construct) -> Decision:
+    call = ctx.parent(found.node)
+    if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
+        return Report("flash_attn is for CUDA only; `attn_implementation='sdpa'` computes the same")
+    if any(keyword.arg == "attn_implementation" for keyword in call.keywords):
+        return Rewrite([EditCall(call, drop=[found.node])])
+    put = {"attn_implementation": '"sdpa"'}
+    return Rewrite([EditCall(call, drop=[found.node], put=put)])
+
+
+@OPTION.on("attention option", "unknown")
+def unknown(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "flash_attn is for CUDA only; if this is given to transformers, write 'sdpa', which "
+        "computes the same"
+    )

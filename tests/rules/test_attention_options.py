@@ -1,0 +1,55 @@
+"""LIB008: options of transformers that ask for flash_attn."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import TARGETS, constructs, migrated, run
+
+from migrator.diagnostics import Outcome
+
+FLASH = "flash_attention_2"
+ASKS = (
+    'model = AutoModel.from_pretrained(name, attn_implementation="{}")\n',
+    'options = {{"attn_implementation": "{}"}}\n',
+    'options["attn_implementation"] = "{}"\n',
+    "config._attn_implementation = '{}'\n",
+    'kind = dict(attn_implementation="{}" if fast else "eager")\n',
+    'def load(name, attn_implementation="{}"):\n    pass\n',
+    'class Options:\n    attn_implementation: str = field(default="{}")\n',
+    'parser.add_argument("--attn-implementation", default="{}")\n',
+    'model.set_attn_implementation("{}")\n',
+)
+SAYS = (
+    f'if config._attn_implementation == "{FLASH}":\n    print("fast")\n',
+    f'KINDS = ["{FLASH}", "eager"]\n',
+    f'CLASSES = {{"{FLASH}": Fast, "eager": Slow}}\n',
+    f'parser.add_argument("--attn_implementation", default="eager", choices=["{FLASH}", "e"])\n',
+    f'"""Takes {FLASH}."""\n',
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("line", ASKS)
+def test_a_model_is_asked_for_torchs_attention(line: str, version: int, target: str) -> None:
+    text = line.format(f"flash_attention_{version}")
+    assert migrated(text, target) == line.format("sdpa")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("text", SAYS)
+def test_what_asks_for_nothing_stays(text: str, target: str) -> None:
+    result = run(text, target)
+    assert not result.changed and not constructs(result)
+
+
+@pytest.mark.parametrize("rest", ["", f', attn_implementation="{FLASH}"'])
+def test_the_older_flag_becomes_the_option(rest: str) -> None:
+    text = f"model = AutoModel.from_pretrained(name, use_flash_attention_2=True{rest})\n"
+    expected = 'model = AutoModel.from_pretrained(name, attn_implementation="sdpa")\n'
+    assert migrated(text, "torchax") == expected
+
+
+def test_another_name_is_reported() -> None:
+    (found,) = constructs(run(f'backend = "{FLASH}"\n'))
+    assert found.outcome is Outcome.REPORTED and "sdpa" in found.message
