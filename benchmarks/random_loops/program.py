@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from random_loops.batches import TOKENS, batches, drawn
 from random_loops.losses import BACKWARDS, LOSSES, OPTIMIZERS, SCHEDULES, STEPS, ZERO, Loss
-from random_loops.models import FEATURES, HIDDEN, MODELS, Model, mlp
+from random_loops.models import FEATURES, HIDDEN, MODELS, WINDOWS, Model, mlp
 from random_loops.pieces import AFTER, BATCH, GRADIENTS, LATE, LOSS, OUT, PARTS, Piece
 from random_loops.styles import Parts, text_of
 
@@ -92,6 +92,8 @@ class Draft:
             and (not piece.draws or self.draws)
             and (not piece.floats or self.model.batch != TOKENS)
             and (not piece.module or self.model.is_module)
+            # cuDNN raises there, too: no gradient of a GRU's or an LSTM's gradient
+            and ("create_graph" not in piece.text or self.model.batch != WINDOWS)
             and (not piece.parts or piece.parts == self.loss.parts)
             and (piece.setup in self.setup or piece.setup.partition(" ")[0] not in names)
         )
