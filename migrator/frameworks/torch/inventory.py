@@ -94,7 +94,6 @@ def find(
                     yield from told_to_accelerate(names, node)
                 if node not in docstrings:
                     yield from strings(names, node, vocabulary)
-                    yield from attention_options(names, node)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
