@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.mentions import ATTENTION_OPTION, ATTENTION_SETTING, without_comment
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
@@ -15,8 +16,8 @@ model that asks for it raises an ImportError. With `"sdpa"` the same model calls
 `scaled_dot_product_attention`, which computes the same, also in float32. On torchax a TPU kernel
 is used from 4,096 keys on, if it fits. It is rewritten as an argument, in a dictionary, as an
 attribute of a configuration, as the default of a parameter or an option, and as
-`use_flash_attention_2=True`, its older form. Comparisons, choices and keys stay. What the source
-doesn't show to be this option is reported.""",
+`use_flash_attention_2=True`, its older form; also in YAML, JSON and commands. Comparisons, choices
+and keys stay. What the source doesn't show to be this option is reported.""",
     references=("https://huggingface.co/docs/transformers/attention_interface",),
     examples=(
         Example(
@@ -38,6 +39,11 @@ doesn't show to be this option is reported.""",
             from transformers import AutoModel
             model = AutoModel.from_pretrained(name, attn_implementation="sdpa")
             """,
+        ),
+        Example(
+            "attn_implementation: flash_attention_2  # on GPUs\n",
+            after="attn_implementation: sdpa  # on GPUs\n",
+            path="config.yaml",
         ),
         Example(
             """
@@ -72,3 +78,15 @@ def unknown(ctx: Context, found: Construct) -> Decision:
         "flash_attn is for CUDA only; if this is given to transformers, write 'sdpa', which "
         "computes the same"
     )
+
+
+@OPTION.on("setting", "attention")
+def in_settings(ctx: Context, found: Construct) -> Decision:
+    said = without_comment(ctx.text(found))
+    text = ATTENTION_SETTING.sub(r"\g<before>sdpa\g<after>", said)
+    return ctx.with_text(found, text + ctx.text(found)[len(said) :])
+
+
+@OPTION.on("command", "attention")
+def in_command(ctx: Context, found: Construct) -> Decision:
+    return ctx.with_text(found, ATTENTION_OPTION.sub(r"\g<option>sdpa", ctx.text(found)))

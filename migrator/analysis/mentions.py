@@ -56,6 +56,14 @@ DEVICE_SETTING = re.compile(
     r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )
+# `attn_implementation: flash_attention_2` of transformers, and `--attn_implementation=…`
+ATTENTION_SETTING = re.compile(
+    r"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?\s*:\s*(?P<quote>["']?))"""
+    r"""flash_attention_[23](?P<after>(?P=quote)\s*(?:[,}\]]|\Z))"""
+)
+ATTENTION_OPTION = re.compile(
+    r"""(?P<option>--attn[-_]implementation[ =]["']?)flash_attention_[23](?=["']?(?:[\s;|&)]|$))"""
+)
 _GPU_SETTING = re.compile(
     r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
     r"""|(?<![\w.-])["']?(?!\w+_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
@@ -77,7 +85,7 @@ def has_settings(content: bytes) -> bool:
 
 _SPEAKS_OF_GPUS = re.compile(
     rb"cuda|CUDA_VISIBLE|(?i:gpu)|gcr\.io/kaggle-|[nhx]ccl|(?i:nvidia)|torch|devices|\b(?:xpu|npu|mps)\b"
-    rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)"
+    rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)|flash_attention_"
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
@@ -107,6 +115,7 @@ _KAGGLE = re.compile(
 _SETTINGS = {
     "kaggle": _KAGGLE,
     "device": DEVICE_SETTING,
+    "attention": ATTENTION_SETTING,
     "container": _CONTAINER_SETTING,
     "back end": _BACK_END,
     "accelerator": _ACCELERATOR,
@@ -118,7 +127,7 @@ _SETTINGS = {
 # One of these words is in each of them.
 _OF_SETTINGS = re.compile(
     r"cuda|gpu|[xn]pu|hpu|mps|ccl|nvidia|nvcr|pytorch/|devices|fp16|tf32|mixed_precision"
-    r"|distributed_type|enable_tpu|gcr\.io/kaggle",
+    r"|distributed_type|enable_tpu|gcr\.io/kaggle|flash_attention_",
     re.IGNORECASE,
 )
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
@@ -146,7 +155,7 @@ def without_comment(text: str) -> str:
 _OF_COMMANDS = (
     "torch", "cuda", "gpu", "nvidia", "nvcc", "nvcr", "--nv", "nccl", "clone", "pip", "uv",
     "poetry", "pdm", "xrt_", "horovod", "deepspeed", "mpi", "accelerate", "-g", "--device",
-    "fp16", "fp8", "tf32",
+    "fp16", "fp8", "tf32", "flash_attention_",
 )  # fmt: skip
 
 
@@ -163,6 +172,8 @@ def command(text: str, done: Collection[str] = (), kept: Collection[str] = ()) -
     text = re.sub(r"\\\r?\n", " ", text)
     if "device" in done:
         text = DEVICE_OPTION.sub("", text)
+    if "attention" in done:
+        text = ATTENTION_OPTION.sub("", text)
     for part in (text, *_commands(text)):
         key = _key(part)
         if key in done and key in kept and key in _STARTS:
@@ -247,6 +258,8 @@ def _key(text: str) -> str | None:
             return key
     if DEVICE_OPTION.search(text) or re.search(rf"--device[ =][\"']?{DEVICES}\b", text):
         return "device"
+    if ATTENTION_OPTION.search(text):
+        return "attention"
     if _GPU_COMMAND.search(text):
         return "gpu"
     return "half" if _HALF_OPTION.search(text) else None

@@ -53,3 +53,25 @@ def test_the_older_flag_becomes_the_option(rest: str) -> None:
 def test_another_name_is_reported() -> None:
     (found,) = constructs(run(f'backend = "{FLASH}"\n'))
     assert found.outcome is Outcome.REPORTED and "sdpa" in found.message
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("config.yaml", "model:\n  attn_implementation: {}  # on GPUs\n"),
+        ("config.yaml", "model: {{_attn_implementation: '{}', layers: 2}}\n"),
+        ("config.json", '{{"attn_implementation": "{}", "layers": 2}}\n'),
+        ("run.sh", "python train.py --attn_implementation {} --epochs 2\n"),
+        ("run.sh", "python train.py --attn-implementation='{}'; echo done\n"),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+def test_settings_and_commands(target: str, path: str, text: str) -> None:
+    result = run(text.format(FLASH), target, path=path)
+    assert result.source.decode() == text.format("sdpa")
+
+
+def test_a_device_and_the_attention_in_one_command() -> None:
+    text = f"python train.py --device cuda --attn_implementation {FLASH}\n"
+    result = run(text, "torchax", path="run.sh")
+    assert result.source.decode() == "python train.py --device jax --attn_implementation sdpa\n"
