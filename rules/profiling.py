@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.syntax.nodes import dotted
 from migrator.construct import Construct
-from migrator.edits import EditCall
+from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 from .cuda_api import unwrapped
@@ -16,7 +16,8 @@ PROFILER = Rule(
     summary="torch.profiler.profile becomes a TPU trace",
     why="""torch.profiler can't see a TPU. The runtime's class has the same interface (schedule,
 `step`, `on_trace_ready`, `export_chrome_trace`) and takes traces with `jax.profiler` or
-`torch_xla.debug.profiler`. TensorBoard's profile plugin and XProf open them.""",
+`torch_xla.debug.profiler`. TensorBoard's profile plugin and XProf open them. A range for NVIDIA's
+tools (`torch.cuda.nvtx.range`), which raises without CUDA, becomes torch's `record_function`.""",
     examples=(
         Example(
             """
@@ -34,6 +35,18 @@ PROFILER = Rule(
                 on_trace_ready=tensorboard_trace_handler("log"),
             ) as p:
                 run()
+            """,
+        ),
+        Example(
+            """
+            import torch
+            with torch.cuda.nvtx.range("forward"):
+                y = model(x)
+            """,
+            after="""
+            import torch
+            with torch.profiler.record_function("forward"):
+                y = model(x)
             """,
         ),
         Example(
@@ -73,6 +86,17 @@ def older_profiler(ctx: Context, found: Construct) -> Decision:
 def nvtx(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     return unwrapped(ctx, call, "marks ranges for NVIDIA's profiler, and raises without CUDA")
+
+
+@PROFILER.on("name", "torch.cuda.nvtx.range")
+def nvtx_range(ctx: Context, found: Construct) -> Decision:
+    """A context or a decorator; `range("{}", x)` formats its arguments."""
+    call = ctx.names.call_of(found.node)
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "msg")] if call else []
+    if call is None or isinstance(found.node, ast.Name) or len(given) != 1 or len(call.args) != 1:
+        return Report("marks ranges for NVIDIA's profiler; use torch.profiler.record_function")
+    torch, requires = ctx.torch()
+    return Rewrite([Replace(call.func, f"{torch}.profiler.record_function")], requires)
 
 
 @PROFILER.on("name", _PROFILE)
