@@ -102,7 +102,11 @@ def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
         return Keep("the import fails, and the fallback is used")
     each = MODULES[found.key]
+    if ctx.is_own(found.key):
+        return Keep("the project's own module")
     effort = Effort.REWRITE if each.kernels else None
+    if each.runs_on_cpu:
+        return Report(f"{found.key}: {each.advice}", effort=effort)
     return Report(f"{found.key} is for CUDA only: {each.advice}", effort=effort)
 
 

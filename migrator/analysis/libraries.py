@@ -21,6 +21,10 @@ class Library:
     advice: str = "it has no counterpart on a TPU"
     kernels: bool = False
 
+    @property
+    def runs_on_cpu(self) -> bool:
+        return self.advice.startswith(_BOTH)
+
     def reason(self, name: str) -> str:
         """What is said of a package; the same of all that come with something else."""
         return f"{name} is for CUDA only: {self.advice}" if self.modules else self.advice
@@ -31,6 +35,8 @@ _KERNEL = "write the kernel in PyTorch, or in Pallas"
 _CUDA = "it is a part of CUDA; remove it"
 _OTHER = "it brings {} into PyTorch, which a TPU machine does not have; remove it"
 _CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
+_BOTH = "it has kernels for CUDA and for the CPU, and none for a TPU; "
+_POINTS = "write it in PyTorch: distances by torch.cdist, neighbours by topk"
 
 LIBRARIES = (
     Library(("(?:nvidia-)?apex",), ("apex",),
@@ -57,8 +63,58 @@ LIBRARIES = (
             "its scan is a CUDA kernel; use a reference implementation in PyTorch", kernels=True),
     Library(("causal-conv1d",), ("causal_conv1d",),
             "use torch.nn.functional.conv1d, with padding on the left", kernels=True),
-    Library(("torchao",), ("torchao",), "its kernels are CUDA's; keep bfloat16"),
     Library(("pycuda",), ("pycuda", "numba.cuda"), _KERNEL, kernels=True),
+    # Kernels that a package compiles, or brings compiled, for CUDA alone.
+    Library(("diff-gaussian-rasterization", "diff-surfel-rasterization", "simple-knn", "gsplat",
+             "fused-ssim"),
+            ("diff_gaussian_rasterization", "diff_surfel_rasterization", "simple_knn", "gsplat",
+             "fused_ssim"),
+            "write the rasterizer in PyTorch, or in Pallas", kernels=True),
+    Library(("tinycudann",), ("tinycudann",), "write the hash grid and the network in PyTorch",
+            kernels=True),
+    Library(("nvdiffrast",), ("nvdiffrast",), "it draws by CUDA or OpenGL; render on the host",
+            kernels=True),
+    Library(("lietorch", "cuequivariance.*"), ("lietorch", "cuequivariance_torch"), _KERNEL,
+            kernels=True),
+    Library(("sageattention", "flashinfer(?:-python)?", "flash-mla"),
+            ("sageattention", "flashinfer", "flash_mla"), _ATTENTION),
+    Library(("liger-kernel",), ("liger_kernel",),
+            "its kernels are Triton's; use torch's losses and norms, which XLA fuses"),
+    Library(("flash-linear-attention",), ("fla.ops", "fla.layers"), _KERNEL, kernels=True),
+    Library(("deep-gemm", "deep-ep", "nvidia-cutlass.*"), ("deep_gemm", "deep_ep", "cutlass"),
+            _KERNEL, kernels=True),
+    Library(("autoawq.*", "auto-gptq", "gptqmodel", "exllamav2", "eetq", "aqlm"),
+            ("awq", "auto_gptq", "gptqmodel", "exllamav2", "eetq", "aqlm"),
+            "its quantized weights need CUDA kernels; load the weights in bfloat16"),
+    Library(("tensorrt-llm", "sglang", "lmdeploy"), ("tensorrt_llm", "sglang", "lmdeploy"),
+            "it serves models on GPUs; vLLM has a build for TPUs"),
+    Library(("vllm",), ("vllm",), "install vllm-tpu, its package for TPUs"),
+    Library(("torch2trt",), ("torch2trt",), "XLA compiles the model itself; run the PyTorch model"),
+    Library(("knn-cuda", "pointnet2(?:-ops)?"), ("knn_cuda", "pointnet2_ops"), _POINTS,
+            kernels=True),
+    Library(("cvcuda.*", "pynvvideocodec", "pynvcodec"),
+            ("cvcuda", "nvcv", "PyNvVideoCodec", "PyNvCodec"),
+            "decode and resize on the host, by torchvision"),
+    Library(("cudf.*", "dask-cudf.*", "cuml.*", "cugraph.*", "cuspatial.*", "cucim.*", "rmm.*",
+             "pylibraft.*", "dask-cuda"),
+            ("cudf", "dask_cudf", "cuml", "cugraph", "cuspatial", "cucim", "pylibraft",
+             "dask_cuda"),
+            "use pandas, scikit-learn, networkx or SciPy on the host"),
+    Library(("py3nvml", "gputil", "gpustat", "nvgpu"), ("py3nvml", "GPUtil", "gpustat", "nvgpu"),
+            "asks NVIDIA's driver; `tpu-info` shows what a TPU does"),
+    Library(("horovod",), ("horovod",),
+            "start the ranks by torchrun, and wrap the model in DistributedDataParallel"),
+    # What also runs on the CPU, but not with tensors of a TPU.
+    Library((), ("torch_scatter",), f"{_BOTH}use torch.Tensor.scatter_reduce"),
+    Library((), ("torch_sparse",), f"{_BOTH}use torch.sparse, or scatter_reduce"),
+    Library((), ("torch_cluster", "torch_points_kernels"), f"{_BOTH}{_POINTS}"),
+    Library((), ("torch_spline_conv", "pyg_lib"), f"{_BOTH}write it in PyTorch"),
+    Library((), ("spconv", "torchsparse", "MinkowskiEngine"),
+            f"{_BOTH}use dense convolutions, or gather and scatter_reduce", kernels=True),
+    Library((), ("pytorch3d", "kaolin"), f"{_BOTH}write what is used of it in PyTorch"),
+    Library((), ("natten",), f"{_BOTH}use scaled_dot_product_attention with a mask"),
+    Library((), ("mmcv.ops",), f"{_BOTH}use torchvision.ops"),
+    Library((), ("fbgemm_gpu", "torchrec"), f"{_BOTH}use torch.nn.EmbeddingBag"),
     Library(("cuda-python", "cuda-(?:core|bindings)"), ("cuda",),
             "calls NVIDIA's driver; remove it", kernels=True),
     Library(("nvidia-.*-cu\\d\\d", "nvidia-nccl.*", "nvidia-cudnn.*"), (),

@@ -254,7 +254,7 @@ def test_portable_programs_take_what_their_machine_has() -> None:
 @pytest.mark.parametrize(
     ("package", "module"),
     [("flash-attn", "flash_attn"), ("nvidia-cublas-cu12", None), ("cupy-cuda12x", "cupy"),
-     ("transformer-engine-torch", "transformer_engine"), ("torchao", "torchao"),
+     ("transformer-engine-torch", "transformer_engine"), ("sglang", "sglang"),
      ("bitsandbytes", "bitsandbytes"), ("mamba-ssm", "mamba_ssm"), ("triton", "triton")],
 )  # fmt: skip
 def test_a_library_is_known_by_its_import_and_by_its_package(
