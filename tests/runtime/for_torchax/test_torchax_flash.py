@@ -236,3 +236,13 @@ def test_each_device_has_its_heads_or_its_samples(axis: str, tmp_path: Path) -> 
         PYTHONPATH=str(Path(flash.__file__).parents[1]),
     )  # fmt: skip
     assert printed.splitlines()[-3:] == EXPECTED[axis]
+
+
+def test_attention_to_constants_is_a_number() -> None:
+    """Zeros and ones are constants of a program, whose fusions gave NaN on a CPU."""
+    for number in range(3):
+        torch.manual_seed(number)
+        query = torch.zeros(1, 2, 8, 8, device="jax")
+        keys = torch.ones(1, 2, 400 + number, 8, device="jax")
+        found = F.dropout((query @ keys.mT).softmax(-1), 0.5) @ keys
+        assert 0.9 < found.mean().item() < 1.1

@@ -4,11 +4,14 @@ With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is al
 TPU, which needs no TPU, and written there as StableHLO.
 """
 
+import functools
 import itertools
 import os
 import re
 from pathlib import Path
 from typing import Any
+
+import jax
 
 VARIABLE = "TPU_RUNTIME_PROGRAMS"
 _numbers = itertools.count()
@@ -29,7 +32,28 @@ def compiled(traced: Any, name: str) -> Any:
     if folder := os.environ.get(VARIABLE):
         number, plain = next(_numbers), re.sub(r"\W", "_", name)
         _write(traced, Path(folder) / f"{number:04}_jit_{plain}_compile.mlir")
-    return traced.lower().compile()
+    return traced.lower().compile(compiler_options=_options())
+
+
+# JAX 0.10.2 on a CPU: fusions for a library of kernels read memory that nothing has written, where
+# all that they take is constant, such as scores of `torch.zeros` and `torch.ones`: the result is
+# NaN, or anything. Products and convolutions by themselves are right.
+_ON_CPU = {
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,"
+    "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
+}
+
+
+@functools.cache
+def _options() -> dict[str, str] | None:
+    """Options for the compiler; None where it doesn't have them."""
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda x: x).lower(1.0).compile(compiler_options=_ON_CPU)
+    except Exception:  # another version of JAX
+        return None
+    return _ON_CPU
 
 
 def _write(traced: Any, path: Path) -> None:
