@@ -100,7 +100,7 @@ LIBRARIES = (
             ("cudf", "dask_cudf", "cuml", "cugraph", "cuspatial", "cucim", "pylibraft",
              "dask_cuda"),
             "use pandas, scikit-learn, networkx or SciPy on the host"),
-    Library(("py3nvml", "gputil", "gpustat", "nvgpu"), ("py3nvml", "GPUtil", "gpustat", "nvgpu"),
+    Library(("py3nvml", "gpustat", "nvgpu"), ("py3nvml", "gpustat", "nvgpu"),
             "asks NVIDIA's driver; `tpu-info` shows what a TPU does"),
     Library(("horovod",), ("horovod",),
             "start the ranks by torchrun, and wrap the model in DistributedDataParallel"),

@@ -17,7 +17,7 @@ import vllm
 import flashinfer
 import cudf
 import horovod.torch as hvd
-import GPUtil
+import py3nvml
 from diff_gaussian_rasterization import GaussianRasterizer
 from simple_knn._C import distCUDA2
 from sageattention import sageattn
