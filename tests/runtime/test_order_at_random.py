@@ -154,4 +154,6 @@ def same(source: str) -> bool:
 def test_nobody_can_tell_the_order(kind: object, seed: int) -> None:
     assert callable(kind)
     rng = random.Random(seed)
-    assert any([same(kind(rng)) for _ in range(25)])  # noqa: C419 (each of them)
+    edited = [same(kind(rng)) for _ in range(25)]
+    # Few are edited; where none is, others are made until one is.
+    assert any(edited) or any(same(kind(rng)) for _ in range(175))
