@@ -92,11 +92,11 @@ def nvtx(ctx: Context, found: Construct) -> Decision:
 def nvtx_range(ctx: Context, found: Construct) -> Decision:
     """A context or a decorator; `range("{}", x)` formats its arguments."""
     call = ctx.names.call_of(found.node)
-    given = [*call.args, *(k.value for k in call.keywords if k.arg == "msg")] if call else []
-    if call is None or isinstance(found.node, ast.Name) or len(given) != 1 or len(call.args) != 1:
+    plain = call if call is not None and len(call.args) == 1 and not call.keywords else None
+    if plain is None or isinstance(found.node, ast.Name) or isinstance(plain.args[0], ast.Starred):
         return Report("marks ranges for NVIDIA's profiler; use torch.profiler.record_function")
     torch, requires = ctx.torch()
-    return Rewrite([Replace(call.func, f"{torch}.profiler.record_function")], requires)
+    return Rewrite([Replace(plain.func, f"{torch}.profiler.record_function")], requires)
 
 
 @PROFILER.on("name", _PROFILE)
