@@ -83,7 +83,7 @@ def attention(
     if at_once and _mode != "interpret" and jax.default_backend() != "tpu":
         return written_out(*given)
     function = by_kernel if at_once or _mode == "interpret" else by_either
-    made = lazy_graph.call(("attention", is_causal, factor, id(devices)), function, *arrays)
+    made = lazy_graph.call(("attention", is_causal, factor, devices), function, *arrays)
     return Tensor(made, env)
 
 
