@@ -255,11 +255,6 @@ def asked_of(text: str) -> str:
     return match[1] if match else ""
 
 
-def library_of(text: str) -> Library | None:
-    """What only exists for CUDA, by a requirement, a wheel or a repository; None for others."""
-    return of_package(name_of(text) or wheel_of(text) or repository_of(text) or "")
-
-
 _EGG = re.compile(r"[#&]egg=([\w.-]+)")
 _REPOSITORY = re.compile(
     r"(?:git\+|\bgit@|\bgithub\.com[:/]).*?/?([\w.-]+?)/([\w.-]+?)(?:\.git)?(?:[@#]|/?$)"
@@ -290,6 +285,12 @@ def repository_of(text: str) -> str | None:
     if name in ("vision", "audio", "pytorch") and match[1].lower() != "pytorch":
         return None
     return _CALLED.get(name, name)
+
+
+def cloned(text: str) -> tuple[str, Library] | None:
+    """The first repository in a command that only exists for CUDA, by its package."""
+    names = filter(None, map(repository_of, text.split()))
+    return next(((name, library) for name in names if (library := of_package(name))), None)
 
 
 def older_library(text: str) -> str | None:

@@ -2,10 +2,12 @@
 
 import ast
 
-from migrator.analysis.mentions import ATTENTION_OPTION, ATTENTION_SETTING, without_comment
+from migrator.analysis.mentions import ATTENTION_OPTION, ATTENTION_SETTING
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+from .settings import with_setting
 
 OPTION = Rule(
     code="LIB008",
@@ -61,11 +63,12 @@ def flash(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(found.node, f"{quote}sdpa{quote}")])
 
 
-@OPTION.on("attention option", "flag")
-def flag(ctx: Context, found: Construct) -> Decision:
+@OPTION.on("keyword", "use_flash_attention_2")
+def flag(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.parent(found.node)
-    if not isinstance(call, ast.Call) or not isinstance(found.node, ast.keyword):
-        return Report("flash_attn is for CUDA only; `attn_implementation='sdpa'` computes the same")
+    assert isinstance(found.node, ast.keyword) and isinstance(call, ast.Call)
+    if not (isinstance(found.node.value, ast.Constant) and found.node.value.value is True):
+        return None
     if any(keyword.arg == "attn_implementation" for keyword in call.keywords):
         return Rewrite([EditCall(call, drop=[found.node])])
     put = {"attn_implementation": '"sdpa"'}
@@ -82,9 +85,7 @@ def unknown(ctx: Context, found: Construct) -> Decision:
 
 @OPTION.on("setting", "attention")
 def in_settings(ctx: Context, found: Construct) -> Decision:
-    said = without_comment(ctx.text(found))
-    text = ATTENTION_SETTING.sub(r"\g<before>sdpa\g<after>", said)
-    return ctx.with_text(found, text + ctx.text(found)[len(said) :])
+    return with_setting(ctx, found, ATTENTION_SETTING, r"\g<before>sdpa\g<after>")
 
 
 @OPTION.on("command", "attention")

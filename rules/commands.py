@@ -25,6 +25,7 @@ from migrator.requirements import (
     alike,
     asked_of,
     clash,
+    cloned,
     companions,
     in_place_of,
     name_of,
@@ -112,9 +113,10 @@ def nvidia_smi(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "clone")
 def clone(ctx: Context, found: Construct) -> Decision:
-    repositories = map(repository_of, ctx.text(found).split())
-    name, library = next((n, each) for n in repositories if (each := of_package(n or "")))
-    return Report(library.reason(str(name)))
+    asked = cloned(ctx.text(found))
+    assert asked is not None
+    name, library = asked
+    return Report(library.reason(name))
 
 
 @COMMAND.on("command", "child")

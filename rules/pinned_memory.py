@@ -92,12 +92,10 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
     """Whether all uses of a dictionary of options write it as text."""
     if depth > 8:
         return False
-    above = ctx.parent(options)
-    match options:
-        case ast.Subscript(ctx=ast.Store(), value=ast.Name() as owner):
-            bound = ctx.names.lookup(owner)
-            return len(bound) == 1 and _is_only_written_as(ctx, owner, depth)
-    match above:
+    if isinstance(options, ast.Subscript):  # an item that is assigned to
+        owner = options.value
+        return isinstance(owner, ast.Name) and _is_only_written_as(ctx, owner, depth)
+    match above := ctx.parent(options):
         case ast.Call(func=callee, args=given):
             name = ctx.names.qualified(callee) or dotted(callee)
             return options in given[:1] and name in _WRITERS
@@ -105,8 +103,6 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
             return _is_only_written(ctx, above, depth + 1)
         case ast.Assign(targets=[ast.Name() as name]):
             return _is_only_written_as(ctx, name, depth)
-        case ast.Subscript(ctx=ast.Store()):
-            return True
     return False
 
 

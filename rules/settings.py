@@ -1,6 +1,7 @@
 """Configuration files: settings for GPUs."""
 
 import re
+from collections.abc import Callable
 
 from migrator.analysis.mentions import DEVICE_SETTING, HIDES, NOT_HALF, hides_gpus, without_comment
 from migrator.codes import Family
@@ -46,11 +47,22 @@ data, and are not read.""",
 def device_setting(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Report("the program chooses its device itself; remove the setting")
-    said = without_comment(ctx.text(found))
-    device = DEVICE_SETTING.sub(
-        lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}", said
-    )
-    return ctx.with_text(found, device + ctx.text(found)[len(said) :])
+    return with_setting(
+        ctx, found, DEVICE_SETTING,
+        lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}",
+    )  # fmt: skip
+
+
+def with_setting(
+    ctx: Context,
+    found: Construct,
+    setting: re.Pattern[str],
+    change: str | Callable[[re.Match[str]], str],
+) -> Decision:
+    """A line with another setting; its comment stays."""
+    text = ctx.text(found)
+    said = without_comment(text)
+    return ctx.with_text(found, setting.sub(change, said) + text[len(said) :])
 
 
 @SETTING.on("setting", "accelerator")

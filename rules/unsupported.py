@@ -104,10 +104,7 @@ def library(ctx: Context, found: Construct) -> Decision:
     each = MODULES[found.key]
     if ctx.is_own(found.key):
         return Keep("the project's own module")
-    effort = Effort.REWRITE if each.kernels else None
-    if each.runs_on_cpu:
-        return Report(f"{found.key}: {each.advice}", effort=effort)
-    return Report(f"{found.key} is for CUDA only: {each.advice}", effort=effort)
+    return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
 
 
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")

@@ -13,20 +13,21 @@ from dataclasses import dataclass
 class Library:
     """Packages (patterns of their names in normal form), and the modules that they bring.
 
-    `kernels`: what is written in it, or is in it alone, has to be written anew.
+    `kernels`: what is written in it, or is in it alone, has to be written anew. `also_on_cpu`: it
+    computes with tensors of the CPU, too, but not with those of a TPU.
     """
 
     packages: tuple[str, ...]
     modules: tuple[str, ...] = ()
     advice: str = "it has no counterpart on a TPU"
     kernels: bool = False
-
-    @property
-    def runs_on_cpu(self) -> bool:
-        return self.advice.startswith(_BOTH)
+    also_on_cpu: bool = False
 
     def reason(self, name: str) -> str:
         """What is said of a package; the same of all that come with something else."""
+        if self.also_on_cpu:
+            both = "it has kernels for CUDA and for the CPU, and none for a TPU"
+            return f"{name}: {both}; {self.advice}"
         return f"{name} is for CUDA only: {self.advice}" if self.modules else self.advice
 
 
@@ -35,7 +36,6 @@ _KERNEL = "write the kernel in PyTorch, or in Pallas"
 _CUDA = "it is a part of CUDA; remove it"
 _OTHER = "it brings {} into PyTorch, which a TPU machine does not have; remove it"
 _CPU = "its kernels are CUDA's; the package without `-gpu` runs on the CPU"
-_BOTH = "it has kernels for CUDA and for the CPU, and none for a TPU; "
 _POINTS = "write it in PyTorch: distances by torch.cdist, neighbours by topk"
 
 LIBRARIES = (
@@ -105,16 +105,16 @@ LIBRARIES = (
     Library(("horovod",), ("horovod",),
             "start the ranks by torchrun, and wrap the model in DistributedDataParallel"),
     # What also runs on the CPU, but not with tensors of a TPU.
-    Library((), ("torch_scatter",), f"{_BOTH}use torch.Tensor.scatter_reduce"),
-    Library((), ("torch_sparse",), f"{_BOTH}use torch.sparse, or scatter_reduce"),
-    Library((), ("torch_cluster", "torch_points_kernels"), f"{_BOTH}{_POINTS}"),
-    Library((), ("torch_spline_conv", "pyg_lib"), f"{_BOTH}write it in PyTorch"),
+    Library((), ("torch_scatter",), "use torch.Tensor.scatter_reduce", also_on_cpu=True),
+    Library((), ("torch_sparse",), "use torch.sparse, or scatter_reduce", also_on_cpu=True),
+    Library((), ("torch_cluster", "torch_points_kernels"), _POINTS, also_on_cpu=True),
+    Library((), ("torch_spline_conv", "pyg_lib"), "write it in PyTorch", also_on_cpu=True),
     Library((), ("spconv", "torchsparse", "MinkowskiEngine"),
-            f"{_BOTH}use dense convolutions, or gather and scatter_reduce", kernels=True),
-    Library((), ("pytorch3d", "kaolin"), f"{_BOTH}write what is used of it in PyTorch"),
-    Library((), ("natten",), f"{_BOTH}use scaled_dot_product_attention with a mask"),
-    Library((), ("mmcv.ops",), f"{_BOTH}use torchvision.ops"),
-    Library((), ("fbgemm_gpu", "torchrec"), f"{_BOTH}use torch.nn.EmbeddingBag"),
+            "use dense convolutions, or gather and scatter_reduce", kernels=True, also_on_cpu=True),
+    Library((), ("pytorch3d", "kaolin"), "write what is used of it in PyTorch", also_on_cpu=True),
+    Library((), ("natten",), "use scaled_dot_product_attention with a mask", also_on_cpu=True),
+    Library((), ("mmcv.ops",), "use torchvision.ops", also_on_cpu=True),
+    Library((), ("fbgemm_gpu", "torchrec"), "use torch.nn.EmbeddingBag", also_on_cpu=True),
     Library(("cuda-python", "cuda-(?:core|bindings)"), ("cuda",),
             "calls NVIDIA's driver; remove it", kernels=True),
     Library(("nvidia-.*-cu\\d\\d", "nvidia-nccl.*", "nvidia-cudnn.*"), (),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from migrator.analysis.libraries import matters, of_package
+from migrator.analysis.libraries import matters
 from migrator.formats.shell import words
-from migrator.requirements import repository_of
+from migrator.requirements import cloned
 
 DEVICES = "(?:cuda|xpu|npu|mps)"
 _PIP = re.compile(
@@ -236,14 +236,10 @@ def hides_gpus(text: str) -> bool:
     return _HIDES.search(without_comment(text)) is not None
 
 
-def _is_of_cuda(repository: str) -> bool:
-    return of_package(repository_of(repository) or "") is not None
-
-
 def _key(text: str) -> str | None:
     if _SAYS.fullmatch(text):
         return None
-    if re.search(r"\bgit\s+clone\b", text) and any(map(_is_of_cuda, text.split())):
+    if re.search(r"\bgit\s+clone\b", text) and cloned(text) is not None:
         return "clone"
     if _PIP.search(text):
         return "pip" if matters(text) else None

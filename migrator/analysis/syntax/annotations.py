@@ -33,9 +33,10 @@ def is_type(parent: ast.AST | None, whole: ast.AST) -> bool:
     match parent:
         case ast.AnnAssign(annotation=kinds):
             return kinds is whole
-        case ast.FunctionDef(args=taken, returns=kinds):
-            return whole in (kinds, *(each.annotation for each, _ in parameters(taken)))
-        case ast.AsyncFunctionDef(args=taken, returns=kinds):
+        case (
+            ast.FunctionDef(args=taken, returns=kinds)
+            | ast.AsyncFunctionDef(args=taken, returns=kinds)
+        ):
             return whole in (kinds, *(each.annotation for each, _ in parameters(taken)))
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
             return kinds is whole

@@ -1,4 +1,4 @@
-"""Options of transformers that ask for attention by flash_attn: strings, and one flag."""
+"""Strings that ask for attention by flash_attn, as options of transformers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,25 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.command_line import option_name
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import parameters
 from migrator.construct import Construct
 
-TOKEN = b"flash_attention_"
-KIND = "attention option"
-_FLASH = re.compile(r"flash_attention_[23]\Z")
+FLASH = re.compile(r"flash_attention_[23]\Z")
 _OPTION = re.compile(r"_?attn_implementation(?:_internal)?\Z")
-_FLAG = "use_flash_attention_2"
 _SETTER = "set_attn_implementation"
 
 
-def attention_options(names: Names, node: ast.AST) -> Iterator[Construct]:
-    """What a string or an argument asks for, where its place shows what it is an option of.
+def attention_options(names: Names, node: ast.Constant) -> Iterator[Construct]:
+    """What a string asks for, where its place shows what it is an option of.
 
     A comparison, a list of choices, or a key stays what it is: it asks for nothing.
     """
-    match node:
-        case ast.Constant(value=str(text)) if _FLASH.match(text):
-            option = _option(names, node)
-            if option is not None:
-                is_known = _OPTION.match(option) is not None
-                yield Construct(KIND, "flash" if is_known else "unknown", node)
-        case ast.keyword(arg=str(name), value=ast.Constant(value=True)) if name == _FLAG:
-            yield Construct(KIND, "flag", node)
+    option = _option(names, node)
+    if option is not None:
+        key = "flash" if _OPTION.match(option) else "unknown"
+        yield Construct("attention option", key, node)
 
 
 def _option(names: Names, node: ast.AST) -> str | None:
@@ -43,7 +37,8 @@ def _option(names: Names, node: ast.AST) -> str | None:
             call = names.parents.get(above)
             if name != "default" or not isinstance(call, ast.Call):
                 return name
-            return _declared(call) or _option(names, call)  # `field(default=…)` of a dataclass
+            # `add_argument("--attn_implementation", default=…)`, `field(default=…)` of a dataclass
+            return option_name(call) or _option(names, call)
         case ast.Call(func=ast.Attribute(attr=name), args=[first, *_]) if name == _SETTER:
             return "attn_implementation" if first is whole else None
         case ast.Dict(keys=keys, values=values):
@@ -54,12 +49,6 @@ def _option(names: Names, node: ast.AST) -> str | None:
         case ast.FunctionDef(args=taken) | ast.AsyncFunctionDef(args=taken):
             return next((each.arg for each, value in parameters(taken) if value is whole), None)
     return None
-
-
-def _declared(call: ast.Call) -> str | None:
-    """The option that `add_argument("--attn_implementation", default=…)` declares."""
-    texts = (a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str))
-    return next((text.lstrip("-").replace("-", "_") for text in texts), None)
 
 
 def _last_name(target: ast.expr | None) -> str | None:

@@ -29,7 +29,6 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
-from migrator.frameworks.torch.attention_options import attention_options
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
@@ -263,7 +262,6 @@ def _arguments(
     for keyword in call.keywords:
         if keyword.arg == VISIBLE:
             yield Construct("variable", VISIBLE, keyword)
-        yield from attention_options(names, keyword)
         if keyword.arg in vocabulary.keywords:
             if not _false(keyword.value):
                 yield Construct("keyword", keyword.arg, keyword)

@@ -11,7 +11,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.kinds import DEVICE_TEXT, TENSOR_TYPE
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
-from migrator.frameworks.torch.attention_options import attention_options
+from migrator.frameworks.torch.attention_options import FLASH, attention_options
 from migrator.vocabulary import Vocabulary
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -32,7 +32,8 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
         yield Construct("string", "out of memory", node)
     if text == "nccl" and not _is_of_group(names, parent):
         yield Construct("string", "nccl", node)
-    yield from attention_options(names, node)
+    if FLASH.match(text):
+        yield from attention_options(names, node)
     if "cuda" not in text:
         return
     if isinstance(parent, ast.JoinedStr | ast.FormattedValue) or is_embedded(parent):
