@@ -293,9 +293,19 @@ def main() -> int:
         return report(args.only, args.seconds)
 
 
+def warm_up() -> None:
+    """Load and start what a process needs once, whatever it computes: for all ways to train."""
+    case = Case("a layer", torch.nn.Linear(3, 2), lambda: (torch.ones(4, 3),), lambda y, _: y.sum())
+    batches = [case.batch()]
+    for step in (by_torch(case, batches, "jax", as_it_is), by_hand(case, batches)):
+        step(0)
+        step(0)
+
+
 def report(only: list[str], seconds: float) -> int:
     """Print both tables; the exit code."""
     wrong = []
+    warm_up()
     print(row(HEADINGS), row(["---"] * len(HEADINGS)), sep="\n", flush=True)
     for name in [name for name in CASES if name in only]:
         torch.manual_seed(0)

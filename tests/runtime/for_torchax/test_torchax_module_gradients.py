@@ -149,7 +149,7 @@ def test_going_back_in_parts_that_share_nothing() -> None:
                 critic.mean().backward()
             found += [*gradients(model), calls.clone()]
         if device == "jax":
-            assert compiled(model) == 2  # at first the critic's result had no gradient
+            assert compiled(model) == 1  # also while the critic has no gradient
         return found
 
     agree(program)

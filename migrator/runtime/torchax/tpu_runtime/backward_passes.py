@@ -15,13 +15,16 @@ from torch.overrides import (
     _get_current_function_mode_stack,
     _pop_mode_temporarily,
 )
-from torchax.tensor import Environment
+from torchax.tensor import Environment, Tensor
 
-from . import lazy_graph
+from . import lazy_graph, views
 from .calls import Function, patch
 from .modes import DispatchMode, FunctionMode
 
 NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
+
+
+_DETACH = torch.ops.aten.detach.default
 
 
 class _InBackward(FunctionMode):
@@ -50,6 +53,8 @@ def _outside(dispatch: Function) -> Function:
     def __torch_dispatch__(*args: Any) -> Any:
         if not isinstance(_get_current_function_mode(), _InBackward):
             return dispatch(*args)
+        if args[1] is _DETACH and type(args[3][0]) is Tensor:  # once for each gradient
+            return views.same(args[3][0])
         with ExitStack() as popped:
             # `torch.autograd.backward` itself is no torch function: the mode is still on there.
             while isinstance(_get_current_function_mode(), FunctionMode):

@@ -33,6 +33,7 @@ class Compiled:
     """A function that runs as one program if it can, and as it is otherwise."""
 
     patient = True  # a new form runs as it is, and is compiled when it occurs again
+    inspects_all = False  # whether other forms may run code that the first one didn't
 
     def __init__(
         self,
@@ -116,7 +117,8 @@ class Compiled:
     ) -> Program | NotCompilable | FirstTime:
         """The program, or why there is none: returned, as an error of the function itself would be
         shown with one that is raised."""
-        compile_ = self._compile_new if is_new and not self.compilations else self._compile
+        unknown = is_new and (self.inspects_all or not self.compilations)
+        compile_ = self._compile_new if unknown else self._compile
         try:
             return compile_(env, call)
         except (FirstTime, NotCompilable) as why:

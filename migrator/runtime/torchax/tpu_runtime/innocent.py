@@ -47,7 +47,6 @@ _CHANGING = {
     "register_parameter", "register_module", "add_module", "load_state_dict", "requires_grad_",
 }  # fmt: skip
 _MAKING = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE"}
-_OF_INTEREST = (Tensor, functools._lru_cache_wrapper)
 _WITH_STATE = tuple(
     torch.__path__[0] + place
     for place in (
@@ -99,6 +98,11 @@ def _made_here(code: CodeType, instructions: list[dis.Instruction]) -> set[Any]:
     return made - others
 
 
+def _kinds_of(kind: type) -> set[type]:
+    """A class and all that inherit from it."""
+    return {kind}.union(*map(_kinds_of, kind.__subclasses__()))
+
+
 def _is_self(code: CodeType, instruction: Any) -> bool:
     return instruction.opname.startswith("LOAD_FAST") and (
         instruction.argval == next(iter(code.co_varnames), None)
@@ -117,7 +121,8 @@ class Inspection:
         self.refused = ""  # the code that was not started
         self._passed: dict[int, CodeType] = {}
         self._writes = _Writes(self)
-        there = [o for o in gc.get_objects() if issubclass(type(o), _OF_INTEREST)]
+        kinds = {functools._lru_cache_wrapper, *_kinds_of(Tensor)}
+        there = [o for o in gc.get_objects() if type(o) in kinds]
         self.tensors = [TensorWeakRef(o) for o in there if issubclass(type(o), Tensor)]
         caches = (o.__wrapped__ for o in there if type(o) is functools._lru_cache_wrapper)
         found = (getattr(function, "__code__", None) for function in caches)

@@ -1,8 +1,8 @@
 """Modules and optimizers that are used outside of a compiled step, as programs of their own.
 
-The outermost call of a module on the device runs as it is the first time, and as one program from
-the second time on with the same shapes: by the machinery of train_step, so new weights, another
-mode, statistics, random numbers and hooks take effect. Evaluation, sampling and generation call it
+The outermost call of a module on the device is one program for each set of shapes, by the machinery
+of train_step: new weights, another mode, statistics, random numbers and hooks take effect. It is
+one from the first call on if its code only computes (new_steps.py), and otherwise from the second. Evaluation, sampling and generation call it
 without gradients; with gradients its backward pass is a second program (differentiation.py). The
 same holds for `optimizer.step()` and `clip_grad_norm_`. In a framework's loop those of a step are
 held back, and become one program (lazy_graph.py). What can't be compiled runs as it is, with one
@@ -24,12 +24,14 @@ from torchax.tensor import Environment
 
 from . import lazy_graph, modes, scopes, steady
 from .calls import holds_device_tensor, is_device_tensor, natively, patch
-from .compiled import Compiled, warn
+from .compiled import MANY, Compiled, warn
 from .compiling import compile_program
 from .fresh_state import is_known
 from .functions import Call
 from .guards import KEPT
+from .innocent import Inspection
 from .inside import FirstTime, NotCompilable, is_eager, is_inside
+from .new_steps import compile_new
 from .programs import Program
 from .watch import is_library
 
@@ -42,6 +44,7 @@ _told: set[tuple[type, str]] = set()
 class Part(Compiled):
     """A method of a module or an optimizer; ``manner`` is how it runs."""
 
+    inspects_all = True
     trusting = False  # whether code of transformers is compiled before it has run once
 
     def __init__(
@@ -70,16 +73,29 @@ class Part(Compiled):
                 tensor.register_hook(functools.partial(_note, self.memory.used, number))
         return result
 
+    def _has_to_wait(self) -> bool:
+        return super()._has_to_wait() and not self._may_begin()
+
+    def _may_begin(self) -> bool:
+        """Whether a new form may be compiled at once: no other had to run as it is, and not every
+        call has a new one."""
+        unused = sum(program.calls < 2 for program in self.programs)
+        had_to_run = self.sets > self.compilations or self._varying.are_there
+        return not had_to_run and unused < MANY and Inspection.is_possible()
+
     def _compile_new(self, env: Environment, call: Call) -> Program:
-        """For `hurried`: compile another form of a call whose code has run, or doesn't need to."""
-        if self.patient or not (self.sets or self.trusting):
-            raise FirstTime
-        if self.sets:
-            return compile_program(self.memory, env, call)
-        owner = self.memory.function.__self__  # type: ignore[attr-defined]
-        if not _only_computes(owner):
-            raise FirstTime
-        self.memory.trainers.take([owner])
+        """Compile a form that has not run, if nothing can be missed; otherwise FirstTime."""
+        if not self.patient:  # `hurried`
+            if self.sets:
+                return compile_program(self.memory, env, call)
+            if self.trusting and _only_computes(self.memory.function.__self__):  # type: ignore[attr-defined]
+                return self._compile_trusted(env, call)
+        if self._may_begin():
+            return compile_new(self.memory, env, call)
+        raise FirstTime
+
+    def _compile_trusted(self, env: Environment, call: Call) -> Program:
+        self.memory.trainers.take([self.memory.function.__self__])  # type: ignore[attr-defined]
         try:
             return compile_program(self.memory, env, call)
         except NotCompilable as why:
@@ -285,10 +301,19 @@ def _dropping(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
-        with natively() if set_to_none else contextlib.nullcontext():
-            stock(self, set_to_none)
+        if not set_to_none:
+            return stock(self, set_to_none)  # type: ignore[no-any-return]
+        with natively():
+            for parameter in _parameters(self):
+                parameter.grad = None
 
     return zero_grad
+
+
+def _parameters(owner: Any) -> Iterator[torch.Tensor]:
+    if isinstance(owner, torch.nn.Module):
+        return owner.parameters()
+    return (parameter for group in owner.param_groups for parameter in group["params"])
 
 
 def install(env: Environment) -> None:

@@ -31,18 +31,25 @@ from .storages import place, storage
 from .view_functions import IDENTITY, ViewFunction
 
 
-def alias(parent: Tensor, value: Array, layout: torch.Tensor, view: ViewFunction) -> Tensor:
-    """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent.
+_META = torch.device("meta")
 
-    It has torchax's own class, because ``torch.nn.Parameter`` requires ``detach`` to keep it.
-    """
+
+def alias(parent: Tensor, value: Array, layout: torch.Tensor, view: ViewFunction) -> Tensor:
+    """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent."""
+    return _shaped_like(layout, layout.dtype, parent, value, view)
+
+
+def _shaped_like(
+    layout: torch.Tensor, dtype: torch.dtype, parent: Tensor, value: Array, view: ViewFunction
+) -> Tensor:
+    """An alias with torchax's own class: ``torch.nn.Parameter`` requires ``detach`` to keep it."""
     result: Any = torch.Tensor._make_wrapper_subclass(
         Tensor,
         layout.size(),
-        strides=layout.stride(),
-        storage_offset=layout.storage_offset(),
-        dtype=layout.dtype,
-        device=torch.device("meta"),
+        strides=torch.Tensor.stride(layout),
+        storage_offset=torch.Tensor.storage_offset(layout),
+        dtype=dtype,
+        device=_META,
         requires_grad=False,
     )
     result._env = parent._env
@@ -159,28 +166,27 @@ def layout_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def same(tensor: Tensor) -> Tensor:
     """An alias of the whole tensor, detached from autograd: the result of `detach` and `.data`."""
-    layout, value = layout_of(tensor), peek(tensor)
-    _cut_off(tensor)
-    link = tensor.__dict__.get("_link")
-    if link is None:
-        return alias(tensor, value, layout, IDENTITY)
-    result = alias(link.parent, value, layout, link.view)
     with torch._C.DisableTorchFunction():
+        dtype, value = tensor.dtype, peek(tensor)
+        _cut_off(tensor)
+        link = tensor.__dict__.get("_link")
+        if link is None:
+            return _shaped_like(tensor, dtype, tensor, value, IDENTITY)
+        result = _shaped_like(tensor, dtype, link.parent, value, link.view)
         if not is_leaf(tensor):  # a module's parameters can't be moved while referenced
             result.__dict__["_link"].origin = weakref.ref(tensor)
-    return result
+        return result
 
 
 def _cut_off(tensor: Tensor) -> None:
-    """Give a tensor that has a graph a base without one, for its aliases to hold.
+    """Give a tensor that has a graph a base without one, for its aliases to hold. Natively.
 
     The graph may hold them, as `exp` saves its result for the gradient: that would be a cycle
     that is never freed.
     """
-    with torch._C.DisableTorchFunction():
-        if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
-            base = Tensor(peek(tensor), tensor._env)
-            tensor.__dict__["_link"] = Link(base, IDENTITY, peek(base))
+    if tensor.__dict__.get("_link") is None and tensor.grad_fn is not None:
+        base = Tensor(peek(tensor), tensor._env)
+        tensor.__dict__["_link"] = Link(base, IDENTITY, peek(base))
 
 
 def data(tensor: Tensor) -> Tensor:

@@ -1,0 +1,134 @@
+"""The first step of a loop: the same program as all later ones, if its code only computes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tiers import thorough_but
+from torch import Tensor, nn, optim
+from torch.nn import functional as F
+from tpu_runtime import lazy_graph, lazy_programs
+
+from tests.runtime.for_torchax.modules import agree, state
+from tests.runtime.support import batch
+
+
+@pytest.fixture(autouse=True)
+def no_programs() -> Iterator[None]:
+    lazy_graph.run()
+    lazy_programs._programs.clear()
+    yield
+    lazy_graph.run()
+
+
+def layers(device: str) -> nn.Module:
+    inner = [nn.Linear(6, 5, bias=False), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 2)]
+    return nn.Sequential(*inner).to(device)
+
+
+def adamw(parameters: Any) -> optim.Optimizer:
+    return optim.AdamW(parameters, lr=1e-2)
+
+
+def momentum(parameters: Any) -> optim.Optimizer:
+    return optim.SGD(parameters, lr=1e-2, momentum=0.9, nesterov=True)
+
+
+def rmsprop(parameters: Any) -> optim.Optimizer:
+    return optim.RMSprop(parameters, lr=1e-3, momentum=0.5)
+
+
+@pytest.mark.parametrize("kind", thorough_but([adamw, momentum], [adamw, momentum, rmsprop]))
+def test_all_steps_are_one_program(kind: Callable[[Any], optim.Optimizer]) -> None:
+    def program(device: str) -> list[Tensor]:
+        model, losses = layers(device), []
+        optimizer = kind(model.parameters())
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(batch(number, 4, 6).to(device)), batch(9, 4, 2).to(device))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+            if device == "jax":
+                assert len(lazy_programs._programs) == 1
+        return [*losses, *state(model)]
+
+    agree(program)
+
+
+class AtSeveralSizes(nn.Module):
+    """A loss that is computed for an image, its half and its quarter."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x.sigmoid() * y).sum() / (x.sigmoid() + y).sum()
+
+
+def test_a_loss_at_several_sizes_is_part_of_it() -> None:
+    def program(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model, criterion = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()).to(device), AtSeveralSizes()
+        optimizer, losses = adamw(model.parameters()), []
+        for number in range(3):
+            out = model(batch(number, 2, 1, 10, 10).to(device))
+            loss = sum(criterion(each, each.detach().abs()) for each in halves(out))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        if device == "jax":
+            assert len(lazy_programs._programs) == 1
+        return [*losses, *state(model)]
+
+    agree(program)
+
+
+def halves(image: Tensor) -> list[Tensor]:
+    return [image, F.avg_pool2d(image, 2), F.avg_pool2d(image, 4)]
+
+
+class WithEffects(nn.Module):
+    """It counts, remembers and prints, once in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls, self.norms = nn.Linear(3, 2), 0, []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.norms.append(self.calls)
+        print("call", self.calls)
+        return self.linear(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not compiled as a whole")
+def test_code_that_does_more_than_compute_does_it_once(capsys: pytest.CaptureFixture[str]) -> None:
+    model = WithEffects().to("jax")
+    optimizer = adamw(model.parameters())
+    for number in range(3):
+        optimizer.zero_grad()
+        model(batch(number, 4, 3).to("jax")).square().mean().backward()
+        optimizer.step()
+    assert (model.calls, model.norms) == (3, [1, 2, 3])
+    assert capsys.readouterr().out == "call 1\ncall 2\ncall 3\n"
+
+
+class Branching(nn.Module):
+    """Another branch, which nothing has run before, counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.wide = nn.Linear(3, 2), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] > 4:
+            self.wide += 1
+        return self.linear(x)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not compiled as a whole")
+def test_another_form_that_does_more_does_it_once() -> None:
+    model = Branching().to("jax")
+    for size in (4, 4, 5, 5, 4, 6):
+        model(batch(0, size, 3).to("jax")).square().mean().backward()
+    assert model.wide == 3
