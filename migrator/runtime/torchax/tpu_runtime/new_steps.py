@@ -41,7 +41,7 @@ def _compile_new(
 ) -> Program:
     trainers, expecting = memory.trainers, _drops_gradients_first(memory.function)
     for _ in range(TRACES):
-        if mesh.in_use() is not None and trainers.optimizers or not _are_on_device(trainers):
+        if (mesh.in_use() is not None and trainers.optimizers) or not _are_on_device(trainers):
             raise FirstTime
         fresh.make(trainers.optimizers.values())
         for optimizer in trainers.optimizers.values():
@@ -72,7 +72,7 @@ def _are_on_device(trainers: Trainers) -> bool:
     """Whether none of their tensors is on the CPU, which a trace can't follow."""
     buffers = [b for m in trainers.modules.values() for b in m._buffers.values() if b is not None]
     tensors: list[Any] = [*trainers.parameters(), *buffers]
-    if not trainers.modules and not tensors or not all(map(is_device_tensor, tensors)):
+    if (not trainers.modules and not tensors) or not all(map(is_device_tensor, tensors)):
         return False
     for tensor in tensors:
         tensor.jax()  # drops its base, if nothing else holds that

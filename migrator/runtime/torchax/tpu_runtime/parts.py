@@ -2,11 +2,11 @@
 
 The outermost call of a module on the device is one program for each set of shapes, by the machinery
 of train_step: new weights, another mode, statistics, random numbers and hooks take effect. It is
-one from the first call on if its code only computes (new_steps.py), and otherwise from the second. Evaluation, sampling and generation call it
-without gradients; with gradients its backward pass is a second program (differentiation.py). The
-same holds for `optimizer.step()` and `clip_grad_norm_`. In a framework's loop those of a step are
-held back, and become one program (lazy_graph.py). What can't be compiled runs as it is, with one
-warning for each class; the modules in it are then tried.
+one from the first call on if its code only computes (new_steps.py), and otherwise from the second.
+Evaluation, sampling and generation call it without gradients; with gradients its backward pass is a
+second program (differentiation.py). The same holds for `optimizer.step()` and `clip_grad_norm_`.
+Those of a step are recorded, and become one program (lazy_graph.py). What can't be compiled runs as
+it is, with one warning for each class; the modules in it are then tried.
 """
 
 import contextlib
@@ -302,7 +302,8 @@ def _dropping(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
         if not set_to_none:
-            return stock(self, set_to_none)  # type: ignore[no-any-return]
+            stock(self, set_to_none)
+            return
         with natively():
             for parameter in _parameters(self):
                 parameter.grad = None

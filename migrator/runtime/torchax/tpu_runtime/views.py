@@ -30,12 +30,11 @@ from .parameters import become
 from .storages import place, storage
 from .view_functions import IDENTITY, ViewFunction
 
-
 _META = torch.device("meta")
 
 
 def alias(parent: Tensor, value: Array, layout: torch.Tensor, view: ViewFunction) -> Tensor:
-    """A device tensor with shape, strides and dtype of ``layout`` that shares values with parent."""
+    """A device tensor with the shape, strides and dtype of ``layout`` and the parent's values."""
     return _shaped_like(layout, layout.dtype, parent, value, view)
 
 
