@@ -99,9 +99,7 @@ class Comparison:
             odd = ~(np.isfinite(want) & np.isfinite(got))
             own = odd & self._own(pair, want, got) if odd.any() else odd
             if number := int(np.sum(odd & ~own)):
-                same = np.array_equal(want[odd], got[odd], equal_nan=True)
-                text = "both have" if same else "here or in the golden"
-                return {**row, "reason": f"{number} NaN or Inf, {text}"}
+                return {**row, "reason": f"{number} NaN or Inf, {_whose(want, got)}"}
             want, got = np.where(own, 0.0, want), np.where(own, 0.0, got)
             off = np.abs(got - want)
             finite = want.size - int(np.sum(own))
@@ -312,6 +310,17 @@ def _numbers(want: Any, got: Any, off: Any, finite: int) -> dict[str, Any]:
         "got": float(got.reshape(-1)[at]),
         "at": [int(i) for i in np.unravel_index(at, want.shape)],
     }
+
+
+def _whose(want: Any, got: Any) -> str:
+    """Which of the two tensors has NaN or Inf."""
+    if np.isfinite(want).all():
+        return "only here"
+    if np.isfinite(got).all():
+        return "only in the golden"
+    odd = ~(np.isfinite(want) & np.isfinite(got))
+    same = np.array_equal(want[odd], got[odd], equal_nan=True)
+    return "both have" if same else "at other places than in the golden"
 
 
 def _cosine(want: Any, got: Any) -> float | None:

@@ -23,6 +23,7 @@ from .folders import copy_folder
 from .inside import command_line
 from .interpreters import Interpreter, require
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
+from .own_draws import with_own_draws
 from .progress import Runs, progress
 from .recordings import Recording, Settings, record_run
 from .run import Run
@@ -34,6 +35,7 @@ from .verification import Options
 if TYPE_CHECKING:
     from rich.console import Console
 
+_DRAWS = ("elsewhere", "dropped", "traced")
 _COMPILED = ("input", "output", "loss", "metric", "gradients", "weights", "end", "file", "printed")
 _STEPWISE = ("start", "buffers", *_COMPILED)
 # Multiples of the original's time: until the script begins, and after that.
@@ -63,6 +65,7 @@ class MigratedRuns:
     beginning: float  # seconds until the original begins
     report: Report | None = None  # of the migration
     traced: Script | None = None  # the original to bisect, if it isn't the present script
+    draws: bool = False  # whether a migrated run wants random numbers of the device
 
     def __post_init__(self) -> None:
         self.rounded = self.known or []
@@ -74,6 +77,13 @@ class MigratedRuns:
         return self.options.console
 
     def run(self, result: ScriptResult) -> ScriptResult:
+        result = self.compared_runs(result)
+        if not self.draws or not result.passed or not self.has_operators:
+            return result
+        return with_own_draws(self, result)
+
+    def compared_runs(self, result: ScriptResult) -> ScriptResult:
+        """The runs whose numbers must be the original's: random ones are drawn on the CPU."""
         notes = [*result.notes, *self.device.notes]
         result = replace(result, device=self.device.label, notes=notes)
         if self.args != [*self.script.args]:
@@ -237,20 +247,24 @@ class MigratedRuns:
         closely: bool,
         focus: int | None = None,
         stop: int | None = None,
+        own_draws: int | None = None,
     ) -> tuple[Run, Recording]:
         copy = self.work / f"{name}-run"
         copy_folder(self.work / "migrated", copy)
         env = {**self.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
         with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
-            return record_run(
+            done, recording = record_run(
                 self.python, self.script.entry, self.args, copy,
-                self.work / f"{name}-recording", self.settings,
+                self.work / f"{name}-recording", self.settings, own_draws=own_draws,
                 framework=self.script.framework, original=self.script.folder,
                 start=self.script.start, module=self.script.module, stand_in=False,
                 closely=closely, focus=focus, stop=stop, ranks=self.script.ranks,
                 replicas=self.replicas, env=env, modules=self.device.modules, on_progress=update,
             )  # fmt: skip
+        counts = recording.randomness
+        self.draws = self.draws or any(counts.get(kind) for kind in _DRAWS)
+        return done, recording
 
     def bisect(self, comparison: Comparison) -> Bisection:
         """The first difference inside of the step in which a comparison failed."""

@@ -92,26 +92,32 @@ def record_original(
     without: Path | None,
     rounding: int = 0,
     installer: Sequence[str] = (),
+    own_draws: int | None = None,
 ) -> Recording:
     """Record the original, as it is or with different rounding. Raises VerifyError if nothing was
     recorded.
 
-    ``installer``: the command that installs packages, without their names.
+    ``installer``: the command that installs packages, without their names. ``own_draws``: for a few
+    steps with its own random numbers, for seeds that are so much larger.
     """
-    name = run_name(rounding)
+    name = run_name(rounding) if own_draws is None else f"seed-{own_draws}"
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
     if rounding:
         text += f", with different rounding{', again' * (rounding > 1)}"
+    if own_draws is not None:
+        text += f", with its own random numbers, seed + {own_draws}"
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,
+            own_draws=own_draws,
             framework=script.framework, stand_in=True, original=script.folder,
             start=script.start, module=script.module, rounding=rounding, ranks=script.ranks,
-            stop=settings.steps if settings.quick else None, env=script.environment,
+            stop=settings.steps if settings.quick or own_draws is not None else None,
+            env=script.environment,
             on_progress=update,
         )  # fmt: skip
-    if rounding:
+    if rounding or own_draws is not None:
         return recording
     if recording.ended and not recording.was_stopped:
         raise VerifyError(_fails(script, installer, recording, done.tail(12)))

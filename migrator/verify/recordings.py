@@ -119,6 +119,7 @@ def record_run(
     module: str | None = None,
     closely: bool = True,
     rounding: int = 0,
+    own_draws: int | None = None,
     focus: int | None = None,
     stop: int | None = None,
     ranks: Ranks | None = None,
@@ -130,7 +131,9 @@ def record_run(
     """Run ``entry`` under the recorder, in ``start`` in ``folder``, a copy of ``original``.
 
     ``stand_in``: the CPU replaces a missing GPU. ``module``: a name, to run it like ``python -m``.
-    ``rounding``: the number of a run with different rounding, 0 for the original. ``focus``: a
+    ``rounding``: the number of a run with different rounding, 0 for the original. ``own_draws``:
+    not None where random numbers are the device's own, and dropout is on; it is added to the seeds
+    that the program sets. ``focus``: a
     step; only its operations are recorded, all of them. ``stop``: the number of optimizer steps
     after which it ends. ``ranks``: how they are started; ``replicas``: the file that runs them as
     threads. ``modules``: a folder for the import path. Raises VerifyError if nothing is recorded.
@@ -140,7 +143,7 @@ def record_run(
         **{name: getattr(settings, name) for name in _RECORDED},
         "output": str(output), "root": str(folder),
         "stand_in": [] if stand_in else None,
-        "closely": closely, "rounding": rounding,
+        "closely": closely, "rounding": rounding, "own_draws": own_draws,
         "focus": focus,
         "stop": stop,
         "stop_calls": settings.steps if settings.quick else None,
@@ -247,8 +250,8 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
     part, notes = (output / f"{TENSORS}.{end}" for end in ("part", "notes"))
     table: dict[str, Any] = {
         "ended": ended, "seconds": seconds, "events": [], "files": [], "left_out": [], "steps": 0,
-        "randomness": {"drawn": 0, "dropped": 0, "traced": 0}, "machine": None, "processes": 0,
-        "outside": [], "not_copied": [],
+        "randomness": {"drawn": 0, "dropped": 0, "traced": 0, "elsewhere": 0}, "machine": None,
+        "processes": 0, "outside": [], "not_copied": [],
     }  # fmt: skip
     entries: dict[str, Any] = {}
     try:

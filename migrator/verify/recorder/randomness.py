@@ -7,6 +7,8 @@ own generator. Dropout is off, or its masks are drawn in the same way.
 
 While JAX traces a step, this is not possible: the numbers would become constants of the compiled
 program. They come from the back end then, and `Randomness.traced` says so.
+
+`leave` replaces nothing, for a run of what the device itself draws.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class Randomness:
         # Calls of dropout that were switched off or drawn here, and calls whose numbers come from
         # the back end. No numbers: a compiled step must not seem to remember something.
         self.dropped, self.traced = itertools.count(), itertools.count()
+        self.elsewhere = itertools.count()  # calls whose numbers are for another device
 
     def generator(self, name: str, shape: Any, named: torch.Generator | None) -> torch.Generator:
         """A CPU generator for one call; `named` is the generator that the call names."""
@@ -110,6 +113,19 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def leave(seed: int, more: int) -> None:
+    """Seed this process, and replace nothing. ``more`` is added to the program's own seeds."""
+    seed_all(seed + more)
+    seeding = torch.manual_seed
+
+    @functools.wraps(seeding)
+    def manual_seed(seed: int) -> Any:
+        return seeding(int(seed) + more)
+
+    for module in (torch, torch.random) if more else ():
+        module.manual_seed = manual_seed  # type: ignore[assignment]
+
+
 def install(found: Any) -> None:
     """Replace the sampling functions of this process by a `Randomness`, or a stand-in; and seed."""
     seed_all(found.seed)
@@ -152,6 +168,8 @@ def _drawing(found: Randomness, name: str, function: Callable[..., Any]) -> Call
             device = tensors[0].device
         if device is None:
             device = torch.get_default_device()
+        if torch.device(device).type != "cpu":
+            next(found.elsewhere)
         wanted = kwargs.get("requires_grad", False)
         there = {k: v for k, v in kwargs.items()
                  if k not in ("device", "generator", "requires_grad", "pin_memory")}  # fmt: skip
@@ -200,6 +218,8 @@ def _filling(found: Randomness, name: str, function: Callable[..., Any]) -> Call
         if is_traced():
             next(found.traced)
             return function(self, *args, generator=generator, **kwargs)
+        if self.device.type != "cpu":
+            next(found.elsewhere)
         drawing = found.generator(name, self.shape, generator)
         with torch.no_grad():
             numbers = torch.empty(self.shape, dtype=self.dtype, device="cpu")

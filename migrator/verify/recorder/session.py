@@ -74,7 +74,10 @@ class Session:
         threads = spec["replicas"] is not None
         self.random = ranks.PerThread(random) if threads else random
         self.watch: Any = ranks.PerThread(watch) if threads else watch
-        randomness.install(self.random)
+        if spec["own_draws"] is not None:
+            randomness.leave(spec["seed"], spec["own_draws"])
+        else:
+            randomness.install(self.random)
         if spec["rounding"]:
             self.rounding = rounding.Rounding(spec["rounding"], stand_in)
             self.rounding.install()
@@ -157,6 +160,7 @@ class Session:
                 "drawn": random.drawn,
                 "dropped": randomness.counted(random.dropped),
                 "traced": randomness.counted(random.traced),
+                "elsewhere": randomness.counted(random.elsewhere),
             },
             "steps": watch.step,
             "migrated": self.runtime is not None,
