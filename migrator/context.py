@@ -228,8 +228,10 @@ class Context:
 
     @cached_property
     def is_without_device(self) -> bool:
-        """Whether this is a program that uses no device, whose code no other takes to one."""
-        is_cpu = self.is_entry and not self.uses_device
+        """Whether this is a program that uses no device, or code that may be of another framework,
+        and no other program takes its code to a device."""
+        may_be_other = not any(name in self.source.text for name in self.framework.packages)
+        is_cpu = (self.is_entry or may_be_other) and not self.uses_device
         return is_cpu and (self.project is None or not self.project.is_imported_by_gpu_code())
 
     @cached_property

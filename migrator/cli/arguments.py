@@ -38,6 +38,7 @@ class Arguments:
     diff_base: str | None
     stdin_filename: str | None
     hook: bool
+    only_named: bool
     configuration: str | None
     isolated: bool
     undo: bool

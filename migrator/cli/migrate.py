@@ -180,6 +180,12 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "anything was written, or git does not have the runtime.",
 )
 @click.option(
+    "--only-named",
+    is_flag=True,
+    help="A file means itself, not its program: what it imports is left behind, and exit 1 if that "
+    "would change.",
+)
+@click.option(
     "--config",
     "configuration",
     metavar="FILE",
@@ -316,7 +322,12 @@ def _report(asked: Arguments, config: Config) -> Report:
         if asked.diff_base is not None:
             raise UsageError("--diff-base does not go with --strip-todo")
         return strip_todos(asked.paths, **options)
-    options |= {"diff_base": asked.diff_base, "from_hook": asked.hook, "part": asked.part}
+    options |= {
+        "diff_base": asked.diff_base,
+        "from_hook": asked.hook,
+        "part": asked.part,
+        "only_named": asked.only_named,
+    }
     with executor_at(asked.executor) as executor, Progress(asked.quiet) as progress:
         return migrate_paths(
             asked.paths, config.targets, progress=progress, executor=executor, **options

@@ -36,19 +36,29 @@ def check_output(source: Path, output: Path) -> None:
         raise UsageError(f"-o {output}: is not an empty folder")
 
 
-def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
-    """Write a copy of `source` to `output`, without .git, with the changes applied.
+def copy(
+    source: Path, output: Path, changes: Sequence[Change], beside: Sequence[Path] = ()
+) -> list[str]:
+    """Write a copy of `source` to `output`, without .git, with the changes applied; of a file, also
+    one of the files `beside` it or below.
 
     Returns what could not be copied, as "path: reason"; everything else is copied.
 
     Raises:
-        UsageError: nothing can be written there, or a file has changed since it was read.
+        UsageError: nothing can be written there, or a file has changed since it was read, or isn't
+            beside the source or below.
     """
+    _check_beside(source, output, beside)
     out = resolved(output)  # a link's target is replaced, not the link
     with only_writer([out]):
         try:
             with _staging(out) as staging:
-                problems = [*_copied(source, staging), *_aim_links(source, staging, out)]
+                problems = _copied(source, staging)
+                for file in beside:
+                    to = staging / _relative(file, source.parent)
+                    to.parent.mkdir(parents=True, exist_ok=True)
+                    problems += _copied(file, to.parent)
+                problems += _aim_links(source, staging, out)
                 _put(source if source.is_dir() else source.parent, staging, changes)
                 if out.exists():
                     out.rmdir()
@@ -60,6 +70,17 @@ def copy(source: Path, output: Path, changes: Sequence[Change]) -> list[str]:
                 said, how = error.strerror or said, advice(error)
             raise UsageError(f"-o {output}: {said}; nothing was written{how}") from None
     return problems
+
+
+def _check_beside(source: Path, output: Path, beside: Sequence[Path]) -> None:
+    top = resolved(source.parent)
+    for file in beside:
+        if not resolved(file).is_relative_to(top):
+            common = os.path.commonpath([top, resolved(file)])
+            raise UsageError(
+                f"-o {output}: {file} belongs to the program of {source}, but lies elsewhere: name "
+                f"the folder of both, {common}, or add --only-named"
+            )
 
 
 @contextmanager

@@ -123,6 +123,14 @@ def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Pa
         yield path
 
 
+def is_excluded(path: Path, home: Path, exclude: Sequence[str]) -> bool:
+    """Whether patterns exclude a file, or a folder between it and `home`."""
+    home, real = resolved(home), resolved(path)
+    return real.is_relative_to(home) and any(
+        _excluded(at, home, exclude) for at in (real, *real.parents) if at.is_relative_to(home)
+    )
+
+
 def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
     """Whether a search of the folder `home` would skip a file in it."""
     home = resolved(home)

@@ -30,6 +30,7 @@ from migrator.pipeline.suppress import Suppressions
 from migrator.registry import registry
 from migrator.targets import Target
 
+_EXCLUDED = "the configuration excludes it, and it has GPU code"
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)")
 
 
@@ -38,12 +39,15 @@ def held(
     project: Callable[[Path], ProjectFacts],
     target: Target,
     options: Options,
+    is_excluded: Callable[[Path], bool],
 ) -> dict[Path, Report]:
     """The files that stay because another file does, each with the reason.
 
     Args:
         results: the result of each file of the run, migrated by itself.
         project: the facts of a file.
+        is_excluded: whether the configuration excludes a file; if it would change, so may not those
+            that reach what would.
 
     Files outside of the run count, too, if they are imported, or lie beside those of the run or
     above them.
@@ -51,7 +55,7 @@ def held(
     if not any(result.migrated for result in results.values()):
         return {}
     known = {resolved(path): result for path, result in results.items() if not result.failed}
-    around = _Around(known, project, target, options)
+    around = _Around(known, project, target, options, is_excluded)
     found: dict[Path, Report] = {}
     queue = deque((path, path, path) for path in around.stay)
     queued = set(around.stay)  # whatever is found to connect it later, too
@@ -84,8 +88,11 @@ class _Around:
         project: Callable[[Path], ProjectFacts],
         target: Target,
         options: Options,
+        is_excluded: Callable[[Path], bool],
     ) -> None:
         self.known, self.target, self.options = known, target, options
+        self._is_excluded = is_excluded
+        self._reached: set[Path] = set()  # by the files of the run
         self.facts: dict[Path, ProjectFacts] = {}
         self._find(project)
         self.importers: dict[Path, list[Path]] = {}
@@ -110,15 +117,27 @@ class _Around:
         for there in list(self.facts.values()):
             for path in there.reached():
                 self.facts.setdefault(path, there.of(path))
+            if there.path in self.known:
+                self._reached |= there.reached()
 
     def _gate(self, there: ProjectFacts) -> Report | None:
         result = self.known.get(there.path)
         if result is not None:
             return result.gate
+        if there.path in self._reached and self._is_left(there):
+            return Report(_EXCLUDED)
         if not any(map(there.cache.distributes, (there.path, *there.reached()))):
             return None
         context = context_of(there, self.target, self.options)
         return why_it_stays(context) if context is not None else None
+
+    def _is_left(self, there: ProjectFacts) -> bool:
+        """Whether a file is excluded, but would change."""
+        path = there.path
+        if not self._is_excluded(path) or not there.cache.uses_device(path):
+            return False
+        source = there.reader.read(path) or b""
+        return migrate_file(path, source, self.target, self.options, there).changed
 
     def _stands_alone(self, path: Path) -> bool:
         """Whether a file may stay alone: a test, or one with a comment that says so."""
@@ -152,7 +171,8 @@ class _Around:
         """
         there, result = self.facts[path], self.known.get(path)
         facts = there.cache.facts(path)
-        if path in self.stay or facts is None or path.suffix != ".py":
+        left = path in self.stay and self.stay[path].reason != _EXCLUDED
+        if left or facts is None or path.suffix != ".py":
             return None
         if result is None:
             source = there.reader.read(path) or b""
@@ -176,6 +196,8 @@ class _Around:
         why = _LINE.sub(rf"{first.name}, line \1", gate.reason)
         if path in self.facts[first].reached():
             reason = f"{name} imports this file, and a program stays whole: {why}"
+        elif through == first:
+            reason = f"imports {name}, and a program stays whole: {why}"
         else:
             reason = f"shares {through.name} with {name}, and a program stays whole: {why}"
         obstacle = gate.obstacle

@@ -33,6 +33,7 @@ from migrator.runs.all_files import (
 )
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
+from migrator.runs.named_files import keep_whole, leave_behind, programs_of, tell
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.run_targets import chosen, label, without_target
@@ -67,6 +68,7 @@ def migrate_paths(
     allow_dirty: bool = False,
     diff_base: str | None = None,
     from_hook: bool = False,
+    only_named: bool = False,
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
     part: tuple[int, int] = (1, 1),
@@ -74,7 +76,8 @@ def migrate_paths(
     """Migrate files and folders.
 
     Args:
-        paths: files, or folders whose `.py` files are meant.
+        paths: files, with those of the project that they import; or folders, whose files are
+            meant.
         target: the name of one, or of one for each framework.
         write: rewrite in place; else nothing is written but to `output`.
         output: write a migrated copy of the one path there instead.
@@ -82,7 +85,9 @@ def migrate_paths(
         diff_base: report what concerns lines that differ from this revision of git's, or from the
             default branch ("auto"), and nothing else.
         from_hook: the files were not chosen by a person: those that a search would pass over are,
-            and requirements and settings stay where the project has no GPU code.
+            and requirements and settings stay where the project has no GPU code. No other file
+            is written: one stays whose program would change elsewhere, too.
+        only_named: files stand for themselves; others of their programs are left behind.
         progress: called with (files done, files in all).
         executor: does it; its workers have this version, and the files under the same paths.
         part: (2, 5) looks at the second of five parts of the files, no program divided.
@@ -105,11 +110,22 @@ def migrate_paths(
         worker = Worker(roots, wanted, config)
         others: Iterable[Path] = files_of_projects(roots, config) if from_hook else every
         _tell_changes_alone(report, diff_base)
-        migrated = migrate_all(_chosen(every, report, worker, part), worker, progress, executor)
+        is_limited = diff_base is not None or part[1] > 1
+        programs = programs_of(() if is_limited else _named(every, roots), worker)
+        wanted_files = every if only_named else sorted({*every, *programs.others})
+        migrated = migrate_all(
+            _chosen(wanted_files, report, worker, part), worker, progress, executor
+        )
         report.files = [*migrated.files]
+        uses = migrated.uses
+        if programs.others:
+            judge = leave_behind if only_named else keep_whole if from_hook else tell
+            judge(report, programs, worker)
+            uses = runtime_uses(report.files, worker)
         _judge_together(report, () if from_hook else roots, others, worker)
-        folders = _add_runtime(report, migrated.uses, worker, roots, output is not None)
-        save(report, roots, write, output, allow_dirty)
+        folders = _add_runtime(report, uses, worker, roots, output is not None)
+        beside = () if only_named else programs.others
+        save(report, roots, write, output, allow_dirty, beside)
     report.notes += without_target(report.files, wanted)
     report.untracked = untracked(folders)
     is_whole = diff_base is None and not from_hook and part[1] == 1
@@ -225,6 +241,12 @@ def _discovered(
     if found.excluded and not found.files:
         report.notes.append(f"all that is there is excluded, by {' '.join(config.excluded)}")
     return found.files
+
+
+def _named(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
+    """The files that were named one by one, and not found in a folder."""
+    given = {*roots}
+    return [path for path in files if path in given]
 
 
 def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:

@@ -38,6 +38,7 @@ class Report:
     changes: Changes | None = None  # lines that the run is limited to; None: all
     since: str = ""  # the revision that changes are counted from; "": no limit
     untracked: list[Path] = field(default_factory=list)  # runtimes that are not in git
+    incomplete: bool = False  # a program would have to change in other files, too
     lacks_program: bool = False  # folders without a file that turns the target on
     seconds: float = 0.0
 
@@ -84,8 +85,8 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 2 if a file could not be processed."""
-        return 2 if self.errors or self.failures else 0
+        """0; 1 if a program is left in part; 2 if a file could not be processed."""
+        return 2 if self.errors or self.failures else int(self.incomplete)
 
     def check_code(self, strict: bool = False) -> int:
         """Like `exit_code`, but 1 if edits are pending or manual changes are needed."""

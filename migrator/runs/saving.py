@@ -22,7 +22,9 @@ def save(
     write: bool,
     output: str | os.PathLike[str] | None,
     allow_dirty: bool,
+    beside: Sequence[Path] = (),
 ) -> None:
+    """Write what changes in place, or a copy of the one path, with the files ``beside`` it."""
     if output is None and not write:
         return
     outputs: dict[Path, tuple[bytes | None, bytes | None]] = {
@@ -34,7 +36,7 @@ def save(
     changes = [Change(path, before, after) for path, (before, after) in outputs.items()]
     if output is not None:
         report.output, report.copied = Path(output), _folder(roots[0])
-        report.errors += copying.copy(roots[0], report.output, changes)
+        report.errors += copying.copy(roots[0], report.output, changes, beside)
     elif changes:
         tops = projects_of(roots)
         by_root: dict[Path, list[Change]] = {}

@@ -17,7 +17,7 @@ from migrator.config import Config
 from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.files import witness
-from migrator.files.discover import Disk, project_root
+from migrator.files.discover import Disk, is_excluded, project_root
 from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.formats import kinds
@@ -97,7 +97,12 @@ class Worker:
     def keep_programs(self, results: Mapping[Path, Result]) -> None:
         """Keep the files whose programs stay, judging by the results of some files alone."""
         target = portable(self.target) if self.config.portable else self.target
-        self.held = programs.held(results, self.project, target, self.config.options)
+        self.held = programs.held(
+            results, self.project, target, self.config.options, self._is_excluded
+        )
+
+    def _is_excluded(self, path: Path) -> bool:
+        return is_excluded(path, self.config.home, self.config.excluded)
 
     def __call__(self, path: Path) -> FileReport:
         try:

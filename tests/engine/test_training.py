@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from helpers import migrated, outcomes, reported, run
+from pathlib import Path
 
+import pytest
+from helpers import migrated, outcomes, reported, run, write_tree
+
+from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from tests.engine.snippets import exact
 
@@ -255,3 +258,34 @@ def test_the_step_inside_an_optimizers_own_is_no_end(
 ) -> None:
     """What that does behind it belongs to the step, which ends where the program calls it."""
     assert ("sync" in migrated(with_a_step(owner, other, first), "torch_xla")) == ends
+
+
+WRAPPER = """\
+class Scheduled:
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def step_and_update(self):
+        self._optimizer.step()
+"""
+MAIN = """\
+import torch
+from wrapper import Scheduled
+
+model = torch.nn.Linear(2, 1){}
+Scheduled(torch.optim.Adam(model.parameters())).step_and_update()
+"""
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_step_in_a_wrapper_that_does_not_import_torch(tmp_path: Path, moved: bool) -> None:
+    main = MAIN.format(".cuda()" if moved else "")
+    write_tree(tmp_path, {"wrapper.py": WRAPPER, "main.py": main})
+    migrate_paths([tmp_path], "torch_xla", write=True, allow_dirty=True)
+    text = (tmp_path / "wrapper.py").read_text(encoding="utf-8")
+    assert ("        self._optimizer.step()\n        torch_xla.sync()\n" in text) == moved
+
+
+def test_an_optimizer_of_another_framework_needs_nothing() -> None:
+    source = "import paddle\noptimizer = paddle.optimizer.Adam()\noptimizer.step()\n"
+    assert migrated(source, "torch_xla") == source

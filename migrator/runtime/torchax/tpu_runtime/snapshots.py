@@ -111,4 +111,8 @@ def leaked(trace: Any, older: Iterable[Any]) -> list[Tensor]:
     # An alias gets its own values again from its base.
     aliases = [t._elem for t in tensors if t.__dict__.get("_link") is not None]
     del aliases
-    return [t for t in tensors if is_traced(t)]
+    kept = [t for t in tensors if is_traced(t)]
+    with torch._C.DisableTorchFunction():
+        for tensor in kept:  # one that only C++ holds would be freed while an error still names it
+            tensor._fix_weakref()
+    return kept

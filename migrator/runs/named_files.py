@@ -1,0 +1,130 @@
+"""The program of files that were named one by one: the project's files that they import.
+
+A program with half of its files rewritten does not run. So a named file means its program; where
+files may not be added, a program that would be migrated in part stays whole, or is named as such.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from migrator.decision import Report as Stays
+from migrator.files.discover import is_passed_over
+from migrator.files.places import resolved
+from migrator.formats import kinds
+from migrator.pipeline.depth import room_for_depth
+from migrator.pipeline.result import Result
+from migrator.runs.run_report import Report
+from migrator.runs.worker import Worker
+
+_LISTED = 5  # files that a message names
+_ONLY = "was not named (--only-named)"
+
+
+@dataclass
+class Programs:
+    """The programs of some files: which others each of them imports, directly or not."""
+
+    imported: dict[Path, list[Path]] = field(default_factory=dict)  # by file; real paths
+    shown: dict[Path, Path] = field(default_factory=dict)  # how a file is named, by its real path
+
+    @property
+    def others(self) -> list[Path]:
+        return [self.shown[real] for real in self.shown if real not in self.imported]
+
+
+def programs_of(named: Iterable[Path], worker: Worker) -> Programs:
+    """The programs of files, without what the configuration excludes, and without a runtime."""
+    found, config = Programs(), worker.config
+    code = [path for path in named if path.suffix in (".py", kinds.NOTEBOOK)]
+    for path in code:
+        real = resolved(path)
+        found.shown[real], found.imported[real] = path, []
+    for path in code:
+        with room_for_depth(), suppress(Exception):  # its errors are reported with the file
+            real = resolved(path)
+            for other in sorted(worker.project(path).reached()):
+                if other not in found.shown:
+                    shown = path.parent / os.path.relpath(other, real.parent)
+                    if is_passed_over(shown, config.home, config.excluded):
+                        continue
+                    found.shown[other] = Path(os.path.normpath(shown))
+                found.imported[real].append(other)
+    return found
+
+
+def tell(report: Report, programs: Programs, worker: Worker) -> None:
+    """Say which files were migrated because a named one imports them."""
+    files = {resolved(file.path): file for file in report.files}
+    for real, imported in programs.imported.items():
+        others = [
+            programs.shown[other] for other in imported
+            if other not in programs.imported and files[other].result.diagnostics
+        ]  # fmt: skip
+        if others:
+            report.notes.append(
+                f"{programs.shown[real]}: migrated with what it imports: {_list(others)} "
+                "(--only-named: not with it)"
+            )
+
+
+def leave_behind(report: Report, programs: Programs, worker: Worker) -> None:
+    """Add the files that were not named, but would change with their program, as they are."""
+    left = []
+    for path in programs.others:
+        if worker(path).result.changed:
+            worker.held = {**worker.held, resolved(path): Stays(_ONLY)}
+            report.files.append(worker(path))
+            left.append(path)
+    if left:
+        report.incomplete = True
+        report.notes.append(
+            f"left behind, and needed by what was named: {_list(left)}; without --only-named, "
+            "they are migrated, too"
+        )
+    report.files.sort(key=lambda file: file.path)
+
+
+def keep_whole(report: Report, programs: Programs, worker: Worker) -> None:
+    """Leave named files as they are whose programs would change elsewhere, too; and the others."""
+    files = {resolved(file.path): file for file in report.files}
+    others = {resolved(path) for path in programs.others}
+    kept = {real: file for real, file in files.items() if real not in others}
+    for together in _connected(programs.imported):
+        missing = sorted(each for each in together & others if files[each].result.changed)
+        changing = sorted(each for each in together - others if files[each].result.changed)
+        if not missing or not changing:
+            continue
+        for real in changing:
+            content = files[real].result.original
+            kept[real] = replace(files[real], result=Result(content, content))
+        own = _list([programs.shown[real] for real in changing])
+        rest = _list([programs.shown[real] for real in missing])
+        command = shlex.join(["tpu-migrate", *(str(programs.shown[real]) for real in changing)])
+        report.incomplete = True
+        report.notes.append(
+            f"{own}: left as it is, since its program would change in {rest}, too: "
+            f"{command} --target {report.target}"
+        )
+    report.files = list(kept.values())
+
+
+def _connected(imported: Mapping[Path, Sequence[Path]]) -> Iterator[set[Path]]:
+    """The files of programs that share one."""
+    groups: list[set[Path]] = []
+    for path, others in imported.items():
+        own = {path, *others}
+        apart = [group for group in groups if not group & own]
+        groups = [*apart, own.union(*(group for group in groups if group & own))]
+    yield from groups
+
+
+def _list(paths: Sequence[Path]) -> str:
+    named = ", ".join(map(str, paths[:_LISTED]))
+    more = len(paths) - _LISTED
+    return f"{named} and {more} more" if more > 0 else named

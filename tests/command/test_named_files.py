@@ -1,0 +1,139 @@
+"""Files that are named one by one stand for their programs."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from helpers import cli, committed
+
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.runs.run_report import Report
+
+TRAIN = """\
+import torch
+from helper import batch
+
+model = torch.nn.Linear(4, 2).cuda()
+print(model(batch()).sum())
+"""
+HELPER = """\
+import torch
+
+
+def batch():
+    return torch.ones(3, 4).cuda()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of two files, and another one."""
+    root = committed(tmp_path, {"train.py": TRAIN, "helper.py": HELPER, "other.py": HELPER})
+    monkeypatch.chdir(root)
+    return root
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_cli(*arguments: str) -> Done:
+    found = cli(*arguments, cwd=Path.cwd())
+    return Done(
+        found.returncode, *(" ".join(x.decode().split()) for x in (found.stdout, found.stderr))
+    )
+
+
+def _names(report: Report) -> list[str]:
+    return [file.path.name for file in report.changed]
+
+
+def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 0
+    assert "train.py: migrated with what it imports: helper.py (--only-named" in done.stdout
+    assert "100% automatic" in done.stdout
+    assert ".cuda()" not in Path("helper.py").read_text(encoding="utf-8")
+    assert Path("other.py").read_text(encoding="utf-8") == HELPER
+
+
+def test_only_named_says_what_is_left_and_is_not_done(project: Path) -> None:
+    done = run_cli("train.py", "--only-named", "--target", "torchax")
+    assert done.returncode == 1
+    assert "left behind, and needed by what was named: helper.py" in done.stdout
+    assert "50% automatic" in done.stdout
+    assert Path("helper.py").read_text(encoding="utf-8") == HELPER
+    assert ".cuda()" not in Path("train.py").read_text(encoding="utf-8")
+
+
+def test_only_named_is_enough_where_nothing_else_would_change(project: Path) -> None:
+    done = run_cli("helper.py", "--only-named", "--target", "torchax")
+    assert (done.returncode, "left behind" in done.stdout) == (0, False)
+
+
+def test_a_hook_writes_no_other_file_and_names_the_command(project: Path) -> None:
+    done = run_cli("--hook", "--target", "torchax", "train.py", "other.py")
+    assert done.returncode == 1
+    assert (
+        "train.py: left as it is, since its program would change in helper.py, too" in done.stdout
+    )
+    assert "tpu-migrate train.py --target torchax" in done.stdout
+    assert Path("train.py").read_text(encoding="utf-8") == TRAIN
+    assert Path("helper.py").read_text(encoding="utf-8") == HELPER
+    assert ".cuda()" not in Path("other.py").read_text(encoding="utf-8")  # a program of its own
+
+
+def test_a_hook_takes_the_program_that_is_named_whole(project: Path) -> None:
+    run_cli("--hook", "--target", "torchax", "train.py", "helper.py")
+    for name in ("train.py", "helper.py"):
+        assert ".cuda()" not in Path(name).read_text(encoding="utf-8")
+
+
+def test_a_program_with_a_changed_file_is_refused(project: Path) -> None:
+    Path("helper.py").write_text(HELPER + "\n\nx = 1\n", encoding="utf-8")
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 2
+    assert "helper.py" in done.stderr
+    assert Path("train.py").read_text(encoding="utf-8") == TRAIN
+
+
+@pytest.mark.parametrize("path", ["train.py", "."])
+def test_a_program_with_an_excluded_file_stays_whole(project: Path, path: str) -> None:
+    report = migrate_paths([path], "torchax", config=Config(exclude=("helper.py",)))
+    assert "train.py" not in _names(report)
+    file = next(file for file in report.files if file.path.name == "train.py")
+    [found] = file.result.diagnostics
+    assert "imports helper.py, and a program stays whole" in found.message
+    assert "the configuration excludes it, and it has GPU code" in found.message
+
+
+def test_an_excluded_file_without_gpu_code_keeps_nothing(project: Path) -> None:
+    Path("helper.py").write_text("def batch():\n    return [1]\n", encoding="utf-8")
+    report = migrate_paths(["train.py"], "torchax", config=Config(exclude=("helper.py",)))
+    assert _names(report) == ["train.py"]
+
+
+def test_a_copy_has_the_whole_program(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    out = tmp_path_factory.mktemp("copies") / "out"
+    migrate_paths(["train.py"], "torchax", output=out)
+    assert {path.name for path in out.iterdir()} == {"train.py", "helper.py", "tpu_runtime"}
+
+
+def test_a_copy_of_a_program_that_lies_elsewhere_is_refused(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    Path("tools").mkdir()
+    text = "import sys\nsys.path.append('..')\n" + TRAIN
+    Path("tools/run.py").write_text(text, encoding="utf-8")
+    out = tmp_path_factory.mktemp("copies") / "out"
+    done = run_cli("tools/run.py", "--target", "torchax", "-o", str(out))
+    if "helper.py" not in done.stdout + done.stderr:
+        pytest.fail(done.stdout + done.stderr)
+    assert done.returncode == 2
+    assert "belongs to the program of tools/run.py, but lies elsewhere" in done.stderr
+    assert not out.exists()
