@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from migrator.config import Config
+from migrator.decision import Report as Stays
 from migrator.files.discover import discover, project_root
 from migrator.files.places import resolved
 from migrator.formats import kinds
@@ -40,6 +41,45 @@ def keep_requirements_of_other_code(
         file = report.files[number]
         content = file.result.original
         report.files[number] = FileReport(file.path, Result(content, content))
+
+
+def keep_settings_of_programs_that_stay(
+    report: Report, others: Iterable[Path], worker: Worker
+) -> None:
+    """Leave a configuration as it is if a program that may read it stays.
+
+    Such a program lies beside the configuration or above it. Where none does, it is any of the
+    project. `others` are files of the project that aren't in the report.
+    """
+    settings = [
+        number for number, file in enumerate(report.files)
+        if kinds.kind(file.path) == SETTING and file.result.changed
+    ]  # fmt: skip
+    if not settings:
+        return
+    programs = {resolved(file.path): file for file in report.files}
+    for path in others:
+        if path.suffix == ".py" and resolved(path) not in programs:
+            programs[resolved(path)] = worker(path)
+    is_test = worker.cache.places.is_test
+    gpu = {p: file for p, file in programs.items() if _is_program(file) and not is_test(p)}
+    for number in settings:
+        path = report.files[number].path
+        real, root = resolved(path), worker.project(path).root
+        inside = {p: file for p, file in gpu.items() if p.is_relative_to(root)}
+        near = {p: file for p, file in inside.items() if real.is_relative_to(p.parent)}
+        stay = {p: f.result.gate for p, f in (near or inside).items() if f.result.gate is not None}
+        if stay:
+            first = min(stay, key=lambda p: (bool(stay[p].files), p))  # which stays by itself
+            said = Stays(f"{first.relative_to(root).as_posix()} may read it, and stays as it is")
+            worker.held = {**worker.held, real: said}
+            report.files[number] = worker(path)
+
+
+def _is_program(file: FileReport) -> bool:
+    """Whether it is code for GPUs: migrated, or left as it is."""
+    is_code = kinds.kind(file.path) is None and not _is_no_code(file)
+    return is_code and (file.result.migrated or file.result.gate is not None)
 
 
 def lacks_program(files: Iterable[FileReport]) -> bool:

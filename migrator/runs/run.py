@@ -29,6 +29,7 @@ from migrator.registry import check_packages
 from migrator.runs.all_files import (
     files_of_projects,
     keep_requirements_of_other_code,
+    keep_settings_of_programs_that_stay,
     lacks_program,
 )
 from migrator.runs.group import migrate_group
@@ -297,6 +298,7 @@ def _judge_together(
 ) -> None:
     """Adjust each file's result to the others, and to what the run should report."""
     keep_requirements_of_other_code(report, named, others, worker)
+    keep_settings_of_programs_that_stay(report, others, worker)
     if report.changes is not None:
         report.files = [_brought(file, report.changes) for file in report.files]
 
