@@ -97,6 +97,25 @@ a GPU, by its number or by itself, otherwise the CPU.""",
 )
 
 
+PROVIDERS = Rule(
+    code="LIB009",
+    name="onnx-provider",
+    summary="ONNX Runtime with a provider for GPUs",
+    why="""ONNX Runtime has no execution provider for TPUs. Where one for GPUs is missing, it warns
+and computes on the CPU, which is right but slow.""",
+    effort=Effort.HOURS,
+    for_cuda=True,
+    examples=(
+        Example(
+            """
+            import onnxruntime
+            run = onnxruntime.InferenceSession("m.onnx", providers=["CUDAExecutionProvider"])
+            """,
+        ),
+    ),
+)
+
+
 @LIBRARY.on("library", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
@@ -105,6 +124,42 @@ def library(ctx: Context, found: Construct) -> Decision:
     if ctx.is_own(found.key):
         return Keep("the project's own module")
     return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
+
+
+@PROVIDERS.on("name", "onnxruntime.InferenceSession")
+def session(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    texts = [n for n in ast.walk(ctx.names.tree) if isinstance(n, ast.Constant)]
+    if call is None or not any(n.value in _GPU_PROVIDERS for n in texts):
+        return Keep("onnxruntime computes on the CPU")
+    return Report(
+        "onnxruntime has no provider for a TPU, and computes on the CPU instead: run the model "
+        "that it was exported from"
+    )
+
+
+_GPU_PROVIDERS = {
+    f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
+}
+# They start a program's ranks, and exchange what those compute.
+_LAUNCHES = {
+    "horovod.torch.init": "horovod", "deepspeed.initialize": "deepspeed",
+    "deepspeed.init_distributed": "deepspeed", "deepspeed.PipelineModule": "deepspeed",
+    "deepspeed.pipe.PipelineModule": "deepspeed",
+}  # fmt: skip
+
+
+@LIBRARY.on("file", "gate")
+def launched(ctx: Context, found: Construct) -> Decision | None:
+    """A program whose ranks only exist on GPUs stays whole: half of it would run nowhere."""
+    for node, name in ctx.names.meant:
+        library = _LAUNCHES.get(name)
+        if library is None or ctx.names.call_of(node) is None:
+            continue
+        if ctx.project is None or ctx.project.is_reached(node):
+            where = f"{name} makes the ranks of this program (line {node.lineno})"
+            return Report(f"{where}, so it stays as it is; {MODULES[library].advice}")
+    return None
 
 
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")

@@ -98,6 +98,13 @@ class ProgramFacts(ImportedValues, StartingPoints):
         _, part, whole = self.cache.last_reaches
         return (part.holds(path) and part.reaches(path, node)) or whole.reaches(path, node)
 
+    def is_reached(self, node: ast.AST) -> bool:
+        """Whether a program that this file is a part of reaches a node in it, by its defaults."""
+        found = dict.fromkeys([self.path, *self.reached()])
+        for importer in self.importers_above():
+            self._reach_from(importer, found)
+        return self._reach([*found]).reaches(self.path, node)
+
     def _largest_part(self) -> Sequence[Path]:
         """The most that one of the other files of these programs imports, with that file."""
         program = self.files_with_ranks()

@@ -24,6 +24,7 @@ _TOKENS = Tokens(
     b"non_blocking", b"accelerator", b"DataParallel", b"flash_attention_",
     b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
     rb"opt\w*\.step\(",  # of a wrapper, which need not import torch
+    b"ExecutionProvider",
     b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
     *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip

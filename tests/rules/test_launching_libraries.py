@@ -1,0 +1,62 @@
+"""Libraries that start a program's ranks, or compute in its place: Horovod, DeepSpeed, ONNX."""
+
+from pathlib import Path
+
+import pytest
+from helpers import reported_codes, run, write_tree
+
+from migrator import migrate_paths
+
+HOROVOD = """\
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+torch.cuda.set_device(hvd.local_rank())
+model = torch.nn.Linear(2, 2).cuda()
+"""
+DEEPSPEED = """\
+import argparse
+
+import deepspeed
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--deepspeed", action="store_true")
+args = parser.parse_args()
+model = torch.nn.Linear(2, 2).cuda()
+if {}:
+    model, _, _, _ = deepspeed.initialize(model=model)
+"""
+
+
+@pytest.mark.parametrize("target", ["torchax", "torch_xla", "torch_tpu"])
+@pytest.mark.parametrize("source", [HOROVOD, DEEPSPEED.format("True")])
+def test_a_program_whose_ranks_a_library_makes_stays_whole(
+    tmp_path: Path, source: str, target: str
+) -> None:
+    write_tree(tmp_path, {"main.py": source})
+    report = migrate_paths([tmp_path], target)
+    assert not report.changed
+    [file] = report.files
+    assert any("makes the ranks of this program" in d.message for d in file.result.diagnostics)
+
+
+def test_a_library_behind_an_option_that_is_off_keeps_nothing(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"main.py": DEEPSPEED.format("args.deepspeed")})
+    [file] = migrate_paths([tmp_path], "torchax").changed
+    assert b'.to("jax")' in file.result.source
+
+
+@pytest.mark.parametrize(
+    ("providers", "is_reported"),
+    [
+        ('["CUDAExecutionProvider", "CPUExecutionProvider"]', True),
+        ('[("TensorrtExecutionProvider", {}), "CUDAExecutionProvider"]', True),
+        ('["CPUExecutionProvider"]', False),
+    ],
+)
+def test_a_provider_of_onnx_runtime_for_gpus_is_reported(providers: str, is_reported: bool) -> None:
+    source = f"import onnxruntime as ort\nort.InferenceSession('m.onnx', providers={providers})\n"
+    found = reported_codes(run(source))
+    assert ("LIB009" in found) == is_reported
