@@ -37,7 +37,7 @@ _KERNELS = (
 _COMPILERS = ("triton.", "numba.cuda.", "cupy.")
 MENTIONED = re.compile(
     rb"cpp_extension|data_parallel|ctypes|torch\.ops|_scaled_|_C\b|_ext\b|_kernels\b|_cuda\b|numba|"
-    + "|".join(sorted(MODULES)).encode()
+    + rb"\b(?:%b)\b" % b"|".join(sorted(re.escape(m.encode()) for m in MODULES))
 )
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators
-from migrator.analysis.libraries import MODULES
+from migrator.analysis.libraries import HEADS
 from migrator.analysis.tokens import Tokens, without_prose
 from migrator.construct import Construct
 from migrator.frameworks.torch import trainers
@@ -26,7 +26,7 @@ _TOKENS = Tokens(
     rb"opt\w*\.step\(",  # of a wrapper, which need not import torch
     b"ExecutionProvider",
     b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
-    *(name.encode() for name in sorted({*MODULES, *traces.LIBRARIES, *traces.OLDER_VARIABLES})),
+    *(name.encode() for name in sorted({*traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip
 
 _TORCH_TOKENS = Tokens(
@@ -72,6 +72,8 @@ _ADVISED = Tokens(
     ),
 )  # fmt: skip
 _OF_OWNER = re.compile(rb"\.device\s*[,)]")
+_IMPORT = re.compile(rb"\b(?:from|import)\b([^\n#;]*)")
+_WORD = re.compile(rb"\w+")
 _LAST_WORD = re.compile(rb"\w*\Z")
 
 # Makes a program one that runs on a device, independent of the rules.
@@ -84,7 +86,7 @@ DEVICES = Vocabulary(
 )  # fmt: skip
 
 
-LETTERS = (*_TOKENS.letters, b"torch")
+LETTERS = (*_TOKENS.letters, *HEADS, b"torch")
 
 
 def has_tokens(source: bytes) -> bool:
@@ -100,13 +102,18 @@ def has_tokens(source: bytes) -> bool:
 
 def has_device_tokens(source: bytes) -> bool:
     """The same for constructs that concern devices, and `DEVICES`."""
-    if _TOKENS.are_in(source):
+    if _TOKENS.are_in(source) or _imports_for_cuda(source):
         return True
     return b"torch" in source and (
         _TORCH_TOKENS.are_in(source)
         or accelerators.TOKENS.are_in(source)
         or (_DEVICE.search(source) is not None and _may_number_devices(source))
     )
+
+
+def _imports_for_cuda(source: bytes) -> bool:
+    """Whether a file may import one of the libraries for CUDA."""
+    return any(not HEADS.isdisjoint(_WORD.findall(each)) for each in _IMPORT.findall(source))
 
 
 def _may_repeat_without_gradients(source: bytes) -> bool:
