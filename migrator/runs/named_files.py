@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from migrator.analysis.project.facts import ProjectFacts
 from migrator.decision import Report as Stays
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
@@ -38,8 +39,9 @@ class Programs:
         return [self.shown[real] for real in self.shown if real not in self.imported]
 
 
-def programs_of(named: Iterable[Path], worker: Worker) -> Programs:
-    """The programs of files, without what the configuration excludes, and without a runtime."""
+def programs_of(named: Iterable[Path], worker: Worker, with_importers: bool = False) -> Programs:
+    """The programs of files, without what the configuration excludes, and without a runtime;
+    ``with_importers``: also the files that import them, with all that those import."""
     found, config = Programs(), worker.config
     code = [path for path in named if path.suffix in (".py", kinds.NOTEBOOK)]
     for path in code:
@@ -48,13 +50,22 @@ def programs_of(named: Iterable[Path], worker: Worker) -> Programs:
     for path in code:
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             real = resolved(path)
-            for other in sorted(worker.project(path).reached()):
+            for other in sorted(_around(worker.project(path), with_importers)):
+                if other == real:
+                    continue
                 if other not in found.shown:
                     shown = path.parent / os.path.relpath(other, real.parent)
                     if is_passed_over(shown, config.home, config.excluded):
                         continue
                     found.shown[other] = Path(os.path.normpath(shown))
                 found.imported[real].append(other)
+    return found
+
+
+def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
+    found = {*project.reached()}
+    for importer in project.importers() if with_importers else ():
+        found |= {importer, *project.of(importer).reached()}
     return found
 
 

@@ -112,7 +112,7 @@ def migrate_paths(
         others: Iterable[Path] = files_of_projects(roots, config) if from_hook else every
         _tell_changes_alone(report, diff_base)
         is_limited = diff_base is not None or part[1] > 1
-        programs = programs_of(() if is_limited else _named(every, roots), worker)
+        programs = programs_of(() if is_limited else _named(every, roots), worker, from_hook)
         wanted_files = every if only_named else sorted({*every, *programs.others})
         migrated = migrate_all(
             _chosen(wanted_files, report, worker, part), worker, progress, executor

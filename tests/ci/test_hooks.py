@@ -187,13 +187,15 @@ def test_files_of_one_commit_are_read_in_their_project(tmp_path: Path) -> None:
     }
     whole = committed(tmp_path / "whole", files)
     assert cli(".", "--target", "torchax", cwd=whole).returncode == 0
-    one_by_one = committed(tmp_path / "one", files)
-    for name in reversed(files):
-        if name != "pkg/helper.py":
-            cli(*HOOK, name, cwd=one_by_one)
-    cli(*HOOK, "pkg/helper.py", cwd=one_by_one)
-    assert read_tree(one_by_one, runtime=True) == read_tree(whole, runtime=True)
+    of_one_commit = committed(tmp_path / "one", files)
+    cli(*HOOK, *files, cwd=of_one_commit)
+    assert read_tree(of_one_commit, runtime=True) == read_tree(whole, runtime=True)
     assert (whole / "tpu_runtime").is_dir()
+    in_part = committed(tmp_path / "part", files)
+    for name in ("pkg/helper.py", "pkg/use.py", "main.py"):
+        run = cli(*HOOK, name, cwd=in_part)
+        assert run.returncode == 1 and b"since its program would change in" in run.stdout
+    assert read_tree(in_part, runtime=True) == {name: text.encode() for name, text in files.items()}
 
 
 def test_what_a_search_passes_over_is_passed_over(tmp_path: Path) -> None:

@@ -132,3 +132,19 @@ def test_another_form_that_does_more_does_it_once() -> None:
     for size in (4, 4, 5, 5, 4, 6):
         model(batch(0, size, 3).to("jax")).square().mean().backward()
     assert model.wide == 3
+
+
+def test_a_mean_of_a_result_behind_the_backward_pass_is_part_of_its_program() -> None:
+    model = layers("jax")
+    optimizer = adamw(model.parameters())
+    read, counts = [], []
+    for number in range(5):
+        before = lazy_programs.record.calls
+        optimizer.zero_grad()
+        out = model(batch(number, 4, 6).to("jax"))
+        out.square().mean().backward()
+        read.append(out.mean().item())  # reads forward and backward pass
+        optimizer.step()
+        counts.append(lazy_programs.record.calls - before)
+    assert counts[2:] == [1, 1, 1]  # and the update alone, which is no program of several
+    assert len(set(read)) == 5

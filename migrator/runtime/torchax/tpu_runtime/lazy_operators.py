@@ -17,7 +17,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment, RuntimeProperty, Tensor
 
 from . import device, lazy_graph, modes, views
-from .calls import natively, patch
+from .calls import is_leaf, natively, patch
 from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
 from .lazy_programs import Operation, Place
@@ -208,11 +208,12 @@ def _share(tensors: list[Tensor]) -> bool:
 
 
 def _begins_forward(tensors: list[Tensor]) -> bool:
-    """Whether this is a forward pass, and not a backward pass or an update."""
+    """Whether a forward pass begins here, with a parameter: it goes on with its own results, and a
+    mean of those may come behind its backward pass."""
     if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
         return False
     with natively():
-        return any(tensor.requires_grad for tensor in tensors)
+        return any(tensor.requires_grad and is_leaf(tensor) for tensor in tensors)
 
 
 _NOT_RECORDED = {
