@@ -14,6 +14,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Keep, Rewrite
 from migrator.diagnostics import Diagnostic, Severity
+from migrator.edits import Edit, EditCall
 from migrator.pipeline.decide import excerpt
 from migrator.pipeline.plan import Plan
 from migrator.pipeline.suppress import Suppressions
@@ -37,13 +38,18 @@ def advise(
     }
     without = {ast.Name, *(kind for kind in _FREQUENT if kind.__name__ not in handlers)}
     told = _told_lines(plan)
-    rewritten = {r.construct.node for r in plan.rulings if isinstance(r.decision, Rewrite)}
+    rewrites = {
+        r.construct.node: r.decision for r in plan.rulings if isinstance(r.decision, Rewrite)
+    }
+    staying = {e.node for rewrite in rewrites.values() for e in rewrite.edits if _only_drops(e)}
     said: set[tuple[str, ast.AST | None]] = set()
     for node in context.names.order:
         if type(node) in without:
             continue  # most nodes
         key = _key(node)
-        if key not in handlers or node in plan.claimed or node in rewritten:
+        if key not in handlers or node in rewrites:
+            continue
+        if node in plan.claimed and node not in staying:  # a call that only loses arguments stays
             continue
         for rule, handler in handlers[key]:
             decision = handler(context, Construct(KIND, key, node))
@@ -61,6 +67,14 @@ def advise(
             ):
                 text = excerpt(context, shown)
                 yield Diagnostic(where, rule.code, Severity.ADVICE, decision.advice, None, text)
+
+
+def _only_drops(edit: Edit) -> bool:
+    """Whether a call stays as it is but for some arguments."""
+    if not isinstance(edit, EditCall):
+        return False
+    changes = (edit.method, edit.function, edit.first, *edit.put, *edit.rename, *edit.parts)
+    return not any(changes)
 
 
 def _works_on_device(context: Context) -> bool:

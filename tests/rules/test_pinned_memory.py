@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from helpers import TARGETS, migrated
+from helpers import TARGETS, migrated, run
+
+from migrator.diagnostics import Severity
 
 WRITTEN = (
     'options["pin_memory"] = pinned\nprint(json.dumps({"offload": options}))\n',
@@ -29,3 +31,14 @@ def test_what_is_only_written_as_text_stays(text: str, target: str) -> None:
 @pytest.mark.parametrize("text", LOADED)
 def test_what_may_reach_a_loader_pins_nothing(text: str, target: str) -> None:
     assert migrated(HEAD + text, target) == HEAD + text.replace("True", "False")
+
+
+def test_advice_on_a_loader_is_the_same_without_pinned_memory() -> None:
+    head = "from torch.utils.data import DataLoader\nimport torch\n\nmodel.cuda()\n"
+    text = f"{head}train_loader = DataLoader(data, batch_size=4, shuffle=True{{}})\n"
+
+    def advice(source: str) -> list[str]:
+        return [d.code for d in run(source).diagnostics if d.severity is Severity.ADVICE]
+
+    assert advice(text.format("")) == ["ADV004", "ADV005", "ADV006"]
+    assert advice(text.format(", pin_memory=True")) == ["ADV004", "ADV005", "ADV006"]
