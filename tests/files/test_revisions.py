@@ -145,8 +145,8 @@ def test_facts_come_from_files_that_did_not_change(tmp_path: Path) -> None:
     text = "import torch\nfrom helper import pick\n\ndevice = pick()\n"
     root = committed(tmp_path, {"helper.py": HELPER, "use.py": text})
     append(root / "use.py", "if device.type == 'cuda':\n    print(1)\n")
-    whole = migrate_paths([root / "use.py"])
-    assert found(since(root), root) == found(whole, root) != []
+    whole = found(migrate_paths([root / "use.py"]), root)
+    assert found(since(root), root) == [each for each in whole if each.startswith("use.py")] != []
 
 
 def test_a_runtime_that_is_missing_counts_with_its_script(tmp_path: Path) -> None:
