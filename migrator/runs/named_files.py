@@ -69,7 +69,21 @@ def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
     return found
 
 
-def tell(report: Report, programs: Programs, worker: Worker) -> None:
+def settle(
+    report: Report, programs: Programs, worker: Worker, *, only_named: bool, from_hook: bool
+) -> None:
+    """What becomes of the other files of programs: they are migrated, left behind, or keep it."""
+    if not programs.others:
+        return
+    if only_named:
+        _leave_behind(report, programs, worker)
+    elif from_hook:
+        _keep_whole(report, programs)
+    else:
+        _tell(report, programs)
+
+
+def _tell(report: Report, programs: Programs) -> None:
     """Say which files were migrated because a named one imports them."""
     files = {resolved(file.path): file for file in report.files}
     for real, imported in programs.imported.items():
@@ -84,7 +98,7 @@ def tell(report: Report, programs: Programs, worker: Worker) -> None:
             )
 
 
-def leave_behind(report: Report, programs: Programs, worker: Worker) -> None:
+def _leave_behind(report: Report, programs: Programs, worker: Worker) -> None:
     """Add the files that were not named, but would change with their program, as they are."""
     left = []
     for path in programs.others:
@@ -101,7 +115,7 @@ def leave_behind(report: Report, programs: Programs, worker: Worker) -> None:
     report.files.sort(key=lambda file: file.path)
 
 
-def keep_whole(report: Report, programs: Programs, worker: Worker) -> None:
+def _keep_whole(report: Report, programs: Programs) -> None:
     """Leave named files as they are whose programs would change elsewhere, too; and the others."""
     files = {resolved(file.path): file for file in report.files}
     others = {resolved(path) for path in programs.others}

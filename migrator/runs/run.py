@@ -34,7 +34,7 @@ from migrator.runs.all_files import (
 )
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
-from migrator.runs.named_files import keep_whole, leave_behind, programs_of, tell
+from migrator.runs.named_files import programs_of, settle
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.run_targets import chosen, label, without_target
@@ -77,20 +77,18 @@ def migrate_paths(
     """Migrate files and folders.
 
     Args:
-        paths: files, with those of the project that they import; or folders, whose files are
-            meant.
+        paths: files, with those of the project that they import; or folders.
         target: the name of one, or of one for each framework.
         write: rewrite in place; else nothing is written but to `output`.
         output: write a migrated copy of the one path there instead.
         allow_dirty: write over files that version control does not hold.
         diff_base: report what concerns lines that differ from this revision of git's, or from the
             default branch ("auto"), and nothing else.
-        from_hook: the files were not chosen by a person: those that a search would pass over are,
-            and requirements and settings stay where the project has no GPU code. No other file
-            is written: one stays whose program would change elsewhere, too.
+        from_hook: nobody chose the files: what a search would pass over is passed over, and so are
+            programs that would change elsewhere, too, and settings without GPU code.
         only_named: files stand for themselves; others of their programs are left behind.
         progress: called with (files done, files in all).
-        executor: does it; its workers have this version, and the files under the same paths.
+        executor: its workers have this version, and the files under the same paths.
         part: (2, 5) looks at the second of five parts of the files, no program divided.
 
     Raises:
@@ -98,42 +96,42 @@ def migrate_paths(
             a file that cannot be written (then none is), another run that writes there, a
             `diff_base` that git does not know; with it, or a part, something is to be written.
     """
-    started = time.perf_counter()
-    config = config or Config()
+    started, config = time.perf_counter(), config or Config()
     if write or output is not None:
         _check_whole(diff_base, part)
-    roots = _roots(paths, output)
-    wanted = chosen(target)
+    roots, wanted = _roots(paths, output), chosen(target)
     check(config, wanted[0])
-    report = Report(target=label(wanted))
+    report, is_whole = Report(target=label(wanted)), diff_base is None and part[1] == 1
     with writing(report, roots) if write else looking(report, roots):
         every = _discovered(report, roots, config, from_hook)
         worker = Worker(roots, wanted, config)
-        others: Iterable[Path] = files_of_projects(roots, config) if from_hook else every
         _tell_changes_alone(report, diff_base)
-        is_limited = diff_base is not None or part[1] > 1
-        programs = programs_of(() if is_limited else _named(every, roots), worker, from_hook)
-        wanted_files = every if only_named else sorted({*every, *programs.others})
-        migrated = migrate_all(
-            _chosen(wanted_files, report, worker, part), worker, progress, executor
-        )
+        programs = programs_of(_named(every, roots) if is_whole else (), worker, from_hook)
+        files = every if only_named else sorted({*every, *programs.others})
+        migrated = migrate_all(_chosen(files, report, worker, part), worker, progress, executor)
         report.files = [*migrated.files]
-        uses = migrated.uses
-        if programs.others:
-            judge = leave_behind if only_named else keep_whole if from_hook else tell
-            judge(report, programs, worker)
-            uses = runtime_uses(report.files, worker)
-        _judge_together(report, () if from_hook else roots, others, worker)
+        settle(report, programs, worker, only_named=only_named, from_hook=from_hook)
+        around = files_of_projects(roots, config) if from_hook else every
+        _judge_together(report, () if from_hook else roots, around, worker)
+        uses = runtime_uses(report.files, worker) if programs.others else migrated.uses
         folders = _add_runtime(report, uses, worker, roots, output is not None)
-        beside = () if only_named else programs.others
-        save(report, roots, write, output, allow_dirty, beside)
-    report.notes += without_target(report.files, wanted)
-    report.untracked = untracked(folders)
-    is_whole = diff_base is None and not from_hook and part[1] == 1
-    if is_whole and any(path.is_dir() for path in roots):
-        report.lacks_program = lacks_program(report.files)
+        save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
+    _sum_up(report, folders, wanted, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _hold_folder(roots: Sequence[Path]) -> bool:
+    return any(path.is_dir() for path in roots)
+
+
+def _sum_up(
+    report: Report, folders: dict[Path, Use], wanted: Sequence[Target], *, of_folders: bool
+) -> None:
+    """Add what only shows when all of a run is done."""
+    report.notes += without_target(report.files, wanted)
+    report.untracked = untracked(folders)
+    report.lacks_program = of_folders and lacks_program(report.files)
 
 
 def migrate_content(
