@@ -143,11 +143,8 @@ def record_run(
         **{name: getattr(settings, name) for name in _RECORDED},
         "output": str(output), "root": str(folder),
         "stand_in": [] if stand_in else None,
-        "closely": closely, "rounding": rounding, "own_draws": own_draws,
-        "focus": focus,
-        "stop": stop,
-        "stop_calls": settings.steps if settings.quick else None,
-        "module": module,
+        "closely": closely, "rounding": rounding, "own_draws": own_draws, "focus": focus,
+        "stop": stop, "stop_calls": settings.steps if settings.quick else None, "module": module,
         "original": str(original), **_several(ranks, replicas),
     }  # fmt: skip
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
