@@ -20,6 +20,7 @@ from torchax.tensor import Tensor
 from .calls import is_device_tensor
 from .names import names_of, union
 from .snapshots import CONTENTS, Snapshot, equal
+from .stateful import keeps_state
 from .structures import Identity, Structure, is_ours, is_value
 from .variables import Scope, held
 from .watch import PACKAGES, Watch, is_library
@@ -48,6 +49,8 @@ class Guards:
         self.scopes, self._replaced, self._by_identity = scopes, replaced, by_identity
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, required value
         self.labels: list[str] = []
+        self.stateful = ""  # the name of an object with a state of its own
+        self.arrays: list[numpy.ndarray[Any, Any]] = []  # of NumPy
         self.names_held: list[tuple[Any, list[Any]]] = []  # a holder and all its names
         self.sizes: list[tuple[Any, int]] = []  # a holder and how many names it has
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
@@ -126,6 +129,10 @@ class Guards:
             return
         self._done.add((id(holder), name))
         value = holder[name]
+        if keeps_state(value) and self.names.matter(name, value):
+            self.stateful = self.stateful or f"{label}{name}"
+        if isinstance(value, numpy.ndarray):
+            self.arrays.append(value)
         if isinstance(value, (torch.nn.Module, Optimizer)) or is_value(value) or is_ours(value):
             self._value(holder, name, value, label)
             self._fix_all([value])

@@ -28,6 +28,7 @@ from torchax.tensor import Tensor
 from .calls import holds_device_tensor
 from .fresh_state import is_known
 from .inside import Suspect
+from .stateful import keeps_state
 from .watch import is_generated, is_library
 
 _STORES = {
@@ -166,7 +167,7 @@ class Inspection:
         if not is_library(code.co_filename) and not is_generated(frame.f_globals):
             if caller == _MONITORING:
                 return  # no part of the step: a listener to tracing
-            if id(code) in self._kept or not only_computes(code):
+            if id(code) in self._kept or not only_computes(code) or _uses_state(frame):
                 self.refuse(code.co_name)
             self.codes.add(code)
         elif not _is_harmless(code.co_filename):
@@ -174,6 +175,16 @@ class Inspection:
                 self.refuse(code.co_name)
             return  # the library itself calls it, or the program does later
         self._passed[id(code)] = code
+
+
+def _uses_state(frame: FrameType) -> bool:
+    """Whether code that begins names an object with a state of its own."""
+    names, given = frame.f_code.co_names, [*frame.f_locals.values()]
+    owners = (getattr(value, "__dict__", None) for value in given)
+    held = [owner for owner in owners if isinstance(owner, dict)]
+    owned = (owner[name] for owner in held for name in names if name in owner)
+    variables = (frame.f_globals[name] for name in names if name in frame.f_globals)
+    return any(map(keeps_state, (*given, *variables, *owned)))
 
 
 class _Writes(TorchFunctionMode):

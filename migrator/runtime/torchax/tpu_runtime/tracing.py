@@ -29,7 +29,8 @@ from .lazy_arrays import form, stored
 from .lowering import named
 from .programs import Array, Program, given_arrays, has_graph
 from .silence import random_state_kept, silent
-from .snapshots import leaked
+from .snapshots import equal, leaked
+from .stateful import keeps_state
 from .templates import Template
 from .trace_inputs import place_of
 from .trace_outputs import Outputs
@@ -107,7 +108,11 @@ class Trace(Outputs):
         return jax.jit(named(function, self.memory.name), donate_argnums=donated)
 
     def run(self) -> Any:
+        passed = (*self.call.given[0], *self.call.given[1].values())
+        if name := self.guards.stateful or ("an argument" if any(map(keeps_state, passed)) else ""):
+            raise NotCompilable(f"it uses {name}, which changes when it is used")
         given = jax.tree.map(form, self._given())
+        arrays = [(array, array.copy()) for array in self.guards.arrays]
         self.shardings = mesh.shardings(given)
         for number in self.call.numbers:
             number.taken()
@@ -130,6 +135,11 @@ class Trace(Outputs):
         finally:
             # The others were created in the trace, and hold tracers.
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
+            changed = [pair for pair in arrays if not equal(*pair)]
+            for array, before in changed:
+                array[...] = before
+        if changed:
+            raise NotCompilable("it changes a NumPy array")
         if self.makes_state:
             raise FirstTime
         if self.trains and (self.differentiable or not self.training):
