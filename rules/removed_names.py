@@ -39,6 +39,10 @@ reported, with what takes its place. Only programs that use a device are looked 
             import torch
             values, vectors = torch.symeig(torch.eye(3).cuda(), eigenvectors=True)
             """,
+            after="""
+            import torch
+            values, vectors = torch.symeig(torch.eye(3).to("{device}"), eigenvectors=True)
+            """,
         ),
     ),
 )

@@ -50,7 +50,7 @@ class Guards:
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, required value
         self.labels: list[str] = []
         self.stateful = ""  # the name of an object with a state of its own
-        self.arrays: list[numpy.ndarray[Any, Any]] = []  # of NumPy
+        self.arrays: list[numpy.ndarray[Any, Any]] = []  # of NumPy, that are no data
         self.names_held: list[tuple[Any, list[Any]]] = []  # a holder and all its names
         self.sizes: list[tuple[Any, int]] = []  # a holder and how many names it has
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
@@ -131,8 +131,6 @@ class Guards:
         value = holder[name]
         if keeps_state(value) and self.names.matter(name, value):
             self.stateful = self.stateful or f"{label}{name}"
-        if isinstance(value, numpy.ndarray):
-            self.arrays.append(value)
         if isinstance(value, (torch.nn.Module, Optimizer)) or is_value(value) or is_ours(value):
             self._value(holder, name, value, label)
             self._fix_all([value])
@@ -144,6 +142,7 @@ class Guards:
                 self._hold(value, f"{label}{name}.")
             self._value(holder, name, copy.copy(value), label)
         elif isinstance(value, numpy.ndarray) and value.size <= _LARGE:
+            self.arrays.append(value)
             self._value(holder, name, value.copy(), label)
         elif self._is_kept_on_cpu(holder, name, value):
             self.on_cpu.append(value)

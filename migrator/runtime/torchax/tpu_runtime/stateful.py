@@ -38,6 +38,6 @@ _SHORT = 64  # longer ones hold data
 def _is_stateful(value: Any) -> bool:
     if isinstance(value, _KINDS):
         return True
-    if isinstance(value, torch.Generator):
+    if isinstance(value, torch._C.Generator):  # a runtime replaces torch.Generator
         return value.device.type == "cpu"
     return isinstance(value, Iterator) and not hasattr(value, "__dict__")
