@@ -111,7 +111,7 @@ def other_name(ctx: Context, found: Construct) -> Decision | None:
 
 @REMOVED.on("name", *sorted(_INSTEAD))
 def removed(ctx: Context, found: Construct) -> Decision | None:
-    if not _is_of_gpu_code(ctx):
+    if found.key.startswith("numpy.") and not _is_of_gpu_code(ctx):
         return None
     if ctx.names.is_guarded_import(found.node):
         return Keep("the import fails, and the fallback is used")
