@@ -125,10 +125,15 @@ def _named(path: Path, exclude: Sequence[str], home: Path | None) -> Iterator[Pa
 
 def is_excluded(path: Path, home: Path, exclude: Sequence[str]) -> bool:
     """Whether patterns exclude a file, or a folder between it and `home`."""
-    home, real = resolved(home), resolved(path)
-    return real.is_relative_to(home) and any(
-        _excluded(at, home, exclude) for at in (real, *real.parents) if at.is_relative_to(home)
-    )
+    home, real = resolved(home), resolved(path.parent) / path.name
+    if home not in real.parents:
+        return False
+    return any(_excluded(at, home, exclude) for at in (real, *_between(home, real)))
+
+
+def _between(home: Path, path: Path) -> Iterator[Path]:
+    """The folders of a file up to `home`, without that; none if it lies elsewhere."""
+    return (folder for folder in path.parents if home in folder.parents)
 
 
 def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
@@ -137,13 +142,8 @@ def is_passed_over(path: Path, home: Path, exclude: Sequence[str]) -> bool:
     at = resolved(path.parent)
     if at != home and home not in at.parents:
         return any(map(is_bundled_runtime, (at, *at.parents)))
-    if _excluded(at / path.name, home, exclude):
-        return True
-    while at != home:
-        if _is_no_source(at) or _excluded(at, home, exclude):
-            return True
-        at = at.parent
-    return False
+    inside = map(_is_no_source, _between(home, at / path.name))
+    return is_excluded(path, home, exclude) or any(inside)
 
 
 def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:

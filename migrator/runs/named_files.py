@@ -15,6 +15,7 @@ from pathlib import Path
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.decision import Report as Stays
+from migrator.diagnostics import first_of
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
 from migrator.formats import kinds
@@ -150,6 +151,4 @@ def _connected(imported: Mapping[Path, Sequence[Path]]) -> Iterator[set[Path]]:
 
 
 def _list(paths: Sequence[Path]) -> str:
-    named = ", ".join(map(str, paths[:_LISTED]))
-    more = len(paths) - _LISTED
-    return f"{named} and {more} more" if more > 0 else named
+    return first_of([str(path) for path in paths], _LISTED)

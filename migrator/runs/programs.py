@@ -30,7 +30,7 @@ from migrator.pipeline.suppress import Suppressions
 from migrator.registry import registry
 from migrator.targets import Target
 
-_EXCLUDED = "the configuration excludes it, and it has GPU code"
+_EXCLUDED = Report("the configuration excludes it, and it has GPU code")
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)")
 
 
@@ -92,6 +92,7 @@ class _Around:
     ) -> None:
         self.known, self.target, self.options = known, target, options
         self._is_excluded = is_excluded
+        self._results: dict[Path, Result] = {}  # of files that are not part of the run
         self._reached: set[Path] = set()  # by the files of the run
         self.facts: dict[Path, ProjectFacts] = {}
         self._find(project)
@@ -125,7 +126,7 @@ class _Around:
         if result is not None:
             return result.gate
         if there.path in self._reached and self._is_left(there):
-            return Report(_EXCLUDED)
+            return _EXCLUDED
         if not any(map(there.cache.distributes, (there.path, *there.reached()))):
             return None
         context = context_of(there, self.target, self.options)
@@ -136,8 +137,15 @@ class _Around:
         path = there.path
         if not self._is_excluded(path) or not there.cache.uses_device(path):
             return False
-        source = there.reader.read(path) or b""
-        return migrate_file(path, source, self.target, self.options, there).changed
+        return self._migrated(there).changed
+
+    def _migrated(self, there: ProjectFacts) -> Result:
+        """The result of a file that is not part of the run."""
+        path = there.path
+        if path not in self._results:
+            source = there.reader.read(path) or b""
+            self._results[path] = migrate_file(path, source, self.target, self.options, there)
+        return self._results[path]
 
     def _stands_alone(self, path: Path) -> bool:
         """Whether a file may stay alone: a test, or one with a comment that says so."""
@@ -171,12 +179,11 @@ class _Around:
         """
         there, result = self.facts[path], self.known.get(path)
         facts = there.cache.facts(path)
-        left = path in self.stay and self.stay[path].reason != _EXCLUDED
-        if left or facts is None or path.suffix != ".py":
+        stays = self.stay.get(path, _EXCLUDED) is not _EXCLUDED
+        if stays or facts is None or path.suffix != ".py":
             return None
         if result is None:
-            source = there.reader.read(path) or b""
-            result = migrate_file(path, source, self.target, self.options, there)
+            result = self._migrated(there)
         if not _imported(result.source) <= _imported(result.original):
             return None
         lines = {

@@ -137,3 +137,14 @@ def test_a_copy_of_a_program_that_lies_elsewhere_is_refused(
     assert done.returncode == 2
     assert "belongs to the program of tools/run.py, but lies elsewhere" in done.stderr
     assert not out.exists()
+
+
+def test_a_pattern_that_fits_the_projects_own_folder_excludes_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = committed(tmp_path / "build", {"train.py": TRAIN, "helper.py": HELPER})
+    monkeypatch.chdir(root)
+    report = migrate_paths(["train.py"], "torchax", config=Config(exclude=("build",)))
+    assert _names(report) == ["helper.py", "train.py"]
+    report = migrate_paths(["."], "torchax", config=Config(exclude=("build",)))
+    assert _names(report) == ["helper.py", "train.py"]

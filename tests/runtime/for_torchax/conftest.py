@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from tpu_runtime import lazy_graph, lazy_programs
 from tpu_runtime.parts import _told
 
 
@@ -13,3 +14,12 @@ def no_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield
+
+
+@pytest.fixture
+def no_programs() -> Iterator[None]:
+    """Nothing is recorded, and no program is known."""
+    lazy_graph.run()
+    lazy_programs._programs.clear()
+    yield
+    lazy_graph.run()

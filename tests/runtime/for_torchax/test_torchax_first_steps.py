@@ -1,6 +1,6 @@
 """The first step of a loop: the same program as all later ones, if its code only computes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,18 +8,12 @@ import torch
 from tiers import thorough_but
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
-from tpu_runtime import lazy_graph, lazy_programs
+from tpu_runtime import lazy_programs
 
 from tests.runtime.for_torchax.modules import agree, state
 from tests.runtime.support import batch
 
-
-@pytest.fixture(autouse=True)
-def no_programs() -> Iterator[None]:
-    lazy_graph.run()
-    lazy_programs._programs.clear()
-    yield
-    lazy_graph.run()
+pytestmark = pytest.mark.usefixtures("no_programs")
 
 
 def layers(device: str) -> nn.Module:
@@ -39,17 +33,22 @@ def rmsprop(parameters: Any) -> optim.Optimizer:
     return optim.RMSprop(parameters, lr=1e-3, momentum=0.5)
 
 
+def stepped(optimizer: optim.Optimizer, loss: Tensor) -> Tensor:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
 @pytest.mark.parametrize("kind", thorough_but([adamw, momentum], [adamw, momentum, rmsprop]))
 def test_all_steps_are_one_program(kind: Callable[[Any], optim.Optimizer]) -> None:
     def program(device: str) -> list[Tensor]:
         model, losses = layers(device), []
         optimizer = kind(model.parameters())
         for number in range(4):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(batch(number, 4, 6).to(device)), batch(9, 4, 2).to(device))
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
+            out = model(batch(number, 4, 6).to(device))
+            loss = F.mse_loss(out, batch(9, 4, 2).to(device))
+            losses.append(stepped(optimizer, loss))
             if device == "jax":
                 assert len(lazy_programs._programs) == 1
         return [*losses, *state(model)]
@@ -72,10 +71,7 @@ def test_a_loss_at_several_sizes_is_part_of_it() -> None:
         for number in range(3):
             out = model(batch(number, 2, 1, 10, 10).to(device))
             loss = sum(criterion(each, each.detach().abs()) for each in halves(out))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
+            losses.append(stepped(optimizer, loss))
         if device == "jax":
             assert len(lazy_programs._programs) == 1
         return [*losses, *state(model)]

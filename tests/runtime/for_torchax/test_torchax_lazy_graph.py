@@ -5,7 +5,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -22,13 +22,7 @@ from tests.runtime.for_torchax.lazy_loops import LOOPS, Loop, agree, eager
 from tests.runtime.for_torchax.modules import GRADIENTS, STEP, compiled, mlp
 from tests.runtime.support import ROOT, batch, run
 
-
-@pytest.fixture(autouse=True)
-def no_programs() -> Iterator[None]:
-    lazy_graph.run()
-    lazy_programs._programs.clear()
-    yield
-    lazy_graph.run()
+pytestmark = pytest.mark.usefixtures("no_programs")
 
 
 @pytest.mark.parametrize(

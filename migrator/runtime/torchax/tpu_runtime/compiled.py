@@ -139,10 +139,14 @@ class Compiled:
 
     def _has_to_wait(self) -> bool:
         """Whether a new form runs as it is, and is compiled when it occurs again."""
-        unused = sum(program.calls < 2 for program in self.programs)
         if self.patient or self._varying.are_there:  # their results are compared
             return True
-        return unused >= UNUSED
+        return self.unused >= UNUSED
+
+    @property
+    def unused(self) -> int:
+        """How many programs only ran once."""
+        return sum(program.calls < 2 for program in self.programs)
 
     def _compile(self, env: Environment, call: Call) -> Program:
         try:

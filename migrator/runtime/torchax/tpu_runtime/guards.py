@@ -50,7 +50,7 @@ class Guards:
         self.values: list[tuple[Any, Any, Any]] = []  # holder, name, required value
         self.labels: list[str] = []
         self.stateful = ""  # the name of an object with a state of its own
-        self.arrays: list[numpy.ndarray[Any, Any]] = []  # of NumPy, that are no data
+        self.arrays: list[tuple[Any, Any]] = []  # of NumPy, that are no data, and copies
         self.names_held: list[tuple[Any, list[Any]]] = []  # a holder and all its names
         self.sizes: list[tuple[Any, int]] = []  # a holder and how many names it has
         self.places: list[tuple[Any, Any, Any, str]] = []  # holder, name, key of its structure
@@ -142,8 +142,9 @@ class Guards:
                 self._hold(value, f"{label}{name}.")
             self._value(holder, name, copy.copy(value), label)
         elif isinstance(value, numpy.ndarray) and value.size <= _LARGE:
-            self.arrays.append(value)
-            self._value(holder, name, value.copy(), label)
+            before = value.copy()
+            self.arrays.append((value, before))
+            self._value(holder, name, before, label)
         elif self._is_kept_on_cpu(holder, name, value):
             self.on_cpu.append(value)
             self._value(holder, name, value, label)

@@ -79,9 +79,8 @@ class Part(Compiled):
     def _may_begin(self) -> bool:
         """Whether a new form may be compiled at once: no other had to run as it is, and not every
         call has a new one."""
-        unused = sum(program.calls < 2 for program in self.programs)
         had_to_run = self.sets > self.compilations or self._varying.are_there
-        return not had_to_run and unused < MANY and Inspection.is_possible()
+        return not had_to_run and self.unused < MANY and Inspection.is_possible()
 
     def _compile_new(self, env: Environment, call: Call) -> Program:
         """Compile a form that has not run, if nothing can be missed; otherwise FirstTime."""

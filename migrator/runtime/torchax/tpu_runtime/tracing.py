@@ -112,7 +112,6 @@ class Trace(Outputs):
         if name := self.guards.stateful or ("an argument" if any(map(keeps_state, passed)) else ""):
             raise NotCompilable(f"it uses {name}, which changes when it is used")
         given = jax.tree.map(form, self._given())
-        arrays = [(array, array.copy()) for array in self.guards.arrays]
         self.shardings = mesh.shardings(given)
         for number in self.call.numbers:
             number.taken()
@@ -135,7 +134,7 @@ class Trace(Outputs):
         finally:
             # The others were created in the trace, and hold tracers.
             self.found = {i: leaf for i, leaf in self.found.items() if i in self.guards.fixed}
-            changed = [pair for pair in arrays if not equal(*pair)]
+            changed = [pair for pair in self.guards.arrays if not equal(*pair)]
             for array, before in changed:
                 array[...] = before
         if changed:
