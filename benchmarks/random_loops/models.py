@@ -46,6 +46,14 @@ HIDDEN = (
     "for layer in self.more:\n    h = h + torch.tanh(layer(h))",
     "h = h * torch.sigmoid(self.gate(h))",
     "h = self.norm(h)",
+    # objects that change when they are used
+    "h = h * next(self.scales)",
+    "h = h + self.rng.random()",
+    "h = h * self.rng.normal(1, 0.1, 8)[0]",
+    "h = h * self.dice.uniform(0.9, 1.1)",
+    "h = h * (1 + 0.1 * torch.rand(1, generator=self.drawn).item())",
+    "self.recent.rotate(1)\nh = h * self.recent[0]",
+    "self.visits += 1\nh = h * (1 + 0.01 * float(self.visits[0]))",
 )
 
 _LAYERS = {
@@ -56,6 +64,12 @@ _LAYERS = {
     "norm": "nn.BatchNorm1d(8)",
     "gain": "nn.Parameter(torch.tensor([0.7]))",
     "calls": "0",
+    "scales": "itertools.cycle([1.0, 0.9, 1.1])",
+    "rng": "np.random.default_rng(3)",
+    "dice": "random.Random(5)",
+    "drawn": "torch.Generator().manual_seed(4)",
+    "recent": "collections.deque([1.0, 0.8, 1.2])",
+    "visits": "np.zeros(1)",
 }
 _MLP = """
 class Net(nn.Module):
@@ -152,6 +166,9 @@ def forward(weights, x):
     h = torch.tanh(x @ weights["w1"] + weights["b1"])
     return h @ weights["w2"] + weights["b2"]
 """
+_OF_AN_OBJECT = _FUNCTIONAL.replace(
+    "def forward", "scales = itertools.cycle([1.0, 0.9, 1.1])\n\n\ndef forward"
+).replace("(x @", "(next(scales) * x @")
 
 
 def mlp(hidden: list[str], result: str) -> str:
@@ -198,6 +215,15 @@ MODELS = {
     ),
     "functional": Model(
         _FUNCTIONAL,
+        'weights = {"w1": weight(5, 8), "b1": weight(8), "w2": weight(8, 4), "b2": weight(4)}',
+        FEATURES,
+        ("out = forward(weights, x)",),
+        "list(weights.values())",
+        is_module=False,
+        any_size=True,
+    ),
+    "functional_of_an_object": Model(
+        _OF_AN_OBJECT,
         'weights = {"w1": weight(5, 8), "b1": weight(8), "w2": weight(8, 4), "b2": weight(4)}',
         FEATURES,
         ("out = forward(weights, x)",),

@@ -13,8 +13,10 @@ from random_loops.losses import HELPERS
 
 _SEEDS = "torch.manual_seed({0})\nnp.random.seed({0})\nrandom.seed({0})"
 _IMPORTS = {
+    "collections": "import collections",
     "contextlib": "import contextlib",
     "copy": "import copy",
+    "itertools": "import itertools",
     "random": "import random",
     "SimpleNamespace": "from types import SimpleNamespace",
     "np": "import numpy as np",
