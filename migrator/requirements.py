@@ -82,13 +82,16 @@ def on_tpu(target: Target) -> list[Requirement]:
 def tested(target: Target) -> dict[str, str]:
     """The packages whose versions were tested together for ``target``, by their names.
 
-    And torchaudio, which is released with torch under the same number.
+    And torchaudio, which is released with torch under the same number, and the runtime, where
+    requirements have to name it.
     """
     versions: dict[str, str] = {
         normal(each.name): each.text.partition(";")[0].strip()
         for each in pinned(target)
         if each.exact
     }
+    if target.delivered is not None:
+        versions[target.delivered.name] = target.delivered.requirement
     return {**versions, "torchaudio": versions["torch"].replace("torch", "torchaudio", 1)}
 
 
@@ -102,11 +105,12 @@ def ranges(target: Target) -> list[str]:
 
 
 def in_a_range(pinned: str) -> str:
+    """A version with a hash is the only one there is.
+
+    >>> in_a_range("torch_xla[tpu]==2.9.0"), in_a_range("tpu-runtime-torchax==0.1.0+1a2b3c4d")
+    ('torch_xla[tpu]~=2.9.0', 'tpu-runtime-torchax==0.1.0+1a2b3c4d')
     """
-    >>> in_a_range("torch_xla[tpu]==2.9.0")
-    'torch_xla[tpu]~=2.9.0'
-    """
-    return pinned.replace("==", "~=")
+    return pinned if "+" in pinned else pinned.replace("==", "~=")
 
 
 def companions(target: Target, named: Container[str | None]) -> list[str]:

@@ -37,6 +37,8 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
+from .requirement_lists import wheel_from_here
+
 FAMILY = Family("CMD", "Commands", 150)
 
 COMMAND = Rule(
@@ -199,7 +201,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
     older = [place for place in packages if older_library(place.text)]
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
-    needed = [versions["torch"], *companions(ctx.target, names)]
+    needed = [versions["torch"], *(_of_pip(ctx, each) for each in companions(ctx.target, names))]
     wanted = as_words(needed, mark(ctx, found))
     for name in filter(None, names):
         if why := clash(ctx.target, name, names):
@@ -220,7 +222,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if known is None and re.search(r"torch|cu\d\d", word):
             return Report(f"{word} is not readable; it takes {versions['torch']}")
         if known in versions:
-            said = [in_place_of(word, versions[known]), *(needed[1:] if known == "torch" else [])]
+            said = [_of_pip(ctx, in_place_of(word, versions[known]))]
+            said += needed[1:] if known == "torch" else []
             if len(said) > 1 or not alike(word, said[0]):
                 changes.append(Word(start, end, as_words(said, mark(ctx, found, text[start]))))
     if "torch" in names or older:
@@ -238,6 +241,13 @@ def pip(ctx: Context, found: Construct) -> Decision:
     if _FROM_CUDA.search(text):
         return Report(f"takes wheels for CUDA; here it is {wanted}, without that source")
     return ctx.with_text(found, text, "versions that were tested together")
+
+
+def _of_pip(ctx: Context, wanted: str) -> str:
+    """What pip gets for a requirement: the runtime's wheel by its path."""
+    runtime, wheel = ctx.target.delivered, wheel_from_here(ctx)
+    is_wheel = runtime is not None and wheel is not None and wanted == runtime.requirement
+    return wheel.as_posix() if wheel is not None and is_wheel else wanted
 
 
 def as_words(packages: Iterable[str], mark: str) -> str:

@@ -1,9 +1,11 @@
 """Requirement lists: the packages next to a requirement."""
 
+import os
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Container, Iterable
+from pathlib import PurePath
 from typing import Any
 
 from migrator.analysis.mentions import without_comment
@@ -31,6 +33,31 @@ def _packages(ctx: Context) -> dict[tuple[str, object], Counter[str | None]]:
         )  # fmt: skip
         lists.setdefault((each.kind, _list_of(ctx, each)), Counter())[name] += 1
     return lists
+
+
+def beside_torch(ctx: Context, named: Container[str | None]) -> list[str]:
+    """What has to be installed beside torch, less what is ``named`` already.
+
+    A list that pip reads line by line names the folder of the runtime's wheel, too.
+    """
+    lines = companions(ctx.target, named)
+    runtime, wheel = ctx.target.delivered, wheel_from_here(ctx)
+    if runtime is not None and wheel is not None and runtime.requirement in lines:
+        at = lines.index(runtime.requirement)
+        if ctx.project is not None and ctx.project.path.suffix in _READ_BY_PIP:
+            lines.insert(at, f"--find-links {wheel.parent.as_posix()}")
+    return lines
+
+
+_READ_BY_PIP = (".txt", ".in", ".yml", ".yaml")
+
+
+def wheel_from_here(ctx: Context) -> PurePath | None:
+    """The runtime's wheel, as the folder of this file sees it; None without one."""
+    delivered = ctx.target.delivered
+    if delivered is None or delivered.wheel is None or ctx.project is None:
+        return None
+    return PurePath(os.path.relpath(delivered.wheel, ctx.project.path.parent))
 
 
 def is_of_jax(ctx: Context, name: str, others: Container[str | None]) -> bool:

@@ -17,8 +17,16 @@ from migrator.requirements import (
     tested,
 )
 from migrator.rule import Context, Decision, Keep, Report
+from migrator.targets.wheel import is_runtime
 
-from .requirement_lists import all_needed, is_exported, packages_beside, pair
+from .requirement_lists import (
+    all_needed,
+    beside_torch,
+    is_exported,
+    packages_beside,
+    pair,
+    wheel_from_here,
+)
 from .requirement_pythons import python_of_conda
 from .requirements import REQUIREMENT, SHUT_OUT
 
@@ -39,6 +47,8 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     version = tested(ctx.target).get(name)
     others = packages_beside(ctx, found)
+    if version is not None and is_runtime(name):
+        return _of_runtime(ctx, found, version)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
             return Report(f"was probably built for CUDA; the target needs {all_needed(ctx)}")
@@ -48,7 +58,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     lines = [version]
     if name == "torch":
         lines += companions(ctx.target, others)
-    first, *more = map(entry, lines)
+    first, *more = (_entry(ctx, line) for line in lines)
     new = first if isinstance(value, str) else _with_version(text, value, version)
     if not more and (new == text or (asked == first.split('"')[1] and not extras_of(version))):
         return Keep("the version that was tested")
@@ -57,6 +67,24 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         return Report(f"not changed automatically; the target needs {listed}")
     note = "versions that were tested together; the lock file has to be made again"
     return ctx.with_text(found, "\n".join([new, *more]), note)
+
+
+def _of_runtime(ctx: Context, found: Construct, wanted: str) -> Decision:
+    """An entry of the runtime, whose version may be another one by now."""
+    text, new, note = ctx.text(found), _entry(ctx, wanted), "the runtime of the migrated code"
+    _, value = pair(text)
+    wheel = wheel_from_here(ctx)
+    if wheel is not None and isinstance(value, dict) and "path" in value:
+        new = text.replace(value["path"], wheel.as_posix())
+    return Keep(note) if new == text else ctx.with_text(found, new, note)
+
+
+def _entry(ctx: Context, wanted: str) -> str:
+    """An entry of a table; the runtime is one of a wheel in the project."""
+    wheel, runtime = wheel_from_here(ctx), ctx.target.delivered
+    if runtime is None or wheel is None or wanted != runtime.requirement:
+        return entry(wanted)
+    return f'{runtime.name} = {{path = "{wheel.as_posix()}"}}'
 
 
 def _with_version(text: str, value: object, version: str) -> str | None:
@@ -94,6 +122,8 @@ def source(ctx: Context, found: Construct) -> Decision:
         for key, place in (each.items() if isinstance(each, dict) else [("", each)])
         if key not in ("index", "extra", "group", "marker")
     ]
+    if is_runtime(name) and name in tested(ctx.target):
+        return _of_runtime(ctx, found, tested(ctx.target)[name])
     if name in tested(ctx.target) and places:
         return Report(f"comes from elsewhere; the target needs {tested(ctx.target)[name]}: "
                       "leave the source out")  # fmt: skip
@@ -111,7 +141,7 @@ def pixi(ctx: Context, found: Construct) -> Decision:
         lines = [tested(ctx.target)[package]]
         if package == "torch":
             lines += companions(ctx.target, packages_beside(ctx, found))
-        listed = ", ".join(f"`{entry(line)}`" for line in lines)
+        listed = ", ".join(f"`{_entry(ctx, line)}`" for line in lines)
         return Report(f"conda has no build for TPUs: in `pypi-dependencies`, write {listed}")
     if name in (*_CHOOSES_BUILD, "cuda"):
         return Report("chooses a build for CUDA, and there is none for TPUs: remove it")
@@ -158,7 +188,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
         package = _OF_PIP[name]
         lines = [tested(ctx.target)[package]]
         if package == "torch":
-            lines += companions(ctx.target, of_pip)
+            lines += beside_torch(ctx, of_pip)
         wanted = ", ".join(f"`- {line}`" for line in lines)
         if back:
             return Report(

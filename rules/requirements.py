@@ -15,7 +15,6 @@ from migrator.requirements import (
     alike,
     asked_of,
     clash,
-    companions,
     constraint,
     in_place_of,
     name_of,
@@ -29,7 +28,13 @@ from migrator.requirements import (
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 from .requirement_extras import EXTRA, of_library
-from .requirement_lists import all_needed, is_of_jax, packages_beside, what_a_constraint_lacks
+from .requirement_lists import (
+    all_needed,
+    beside_torch,
+    is_of_jax,
+    packages_beside,
+    what_a_constraint_lacks,
+)
 
 FAMILY = Family("REQ", "Requirements", 160)
 
@@ -287,11 +292,11 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(_OF_JAX.format(versions[name]))
     new = [in_place_of(body, versions[name])]
     if name == "torch" and found.key != "build":
-        new += companions(ctx.target, others)
+        new += beside_torch(ctx, others)
     advice = ""
     if found.key == "constraint":
         advice = what_a_constraint_lacks(ctx, new)
-        new = list(map(constraint, new))
+        new = [constraint(each) for each in new if not each.startswith("-")]
     if len(new) == 1 and alike(new[0], wanted) and not options:
         return Keep("the version that was tested", advice)
     if repository and not wheel:

@@ -135,9 +135,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["bundled", "whole", "installed"]),
-    help="Write the parts of the runtime that the program needs next to it (default), write the "
-    "whole runtime, or import an installed one.",
+    type=click.Choice(["bundled", "whole", "wheel", "package"]),
+    help="How programs get the runtime: a copy of the parts that they need next to them (default), "
+    "a copy of all; wheel: vendor/*.whl, named by the requirements; package: only the requirement.",
 )
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."

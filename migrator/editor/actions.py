@@ -19,6 +19,7 @@ from migrator.editor.server import NAME, Server, message_of, path_of
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
 from migrator.files.places import resolved
+from migrator.options import COPIED
 from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.runs.run_targets import chosen, label
@@ -172,7 +173,7 @@ class Actions:
     def write_runtime(self, uri: str) -> None:
         path = path_of(uri)
         config = self._server.config(path) if path is not None else None
-        if path is None or config is None or config.runtime == "installed":
+        if path is None or config is None or config.runtime not in COPIED:
             return
         files = self._missing(path, config)
         try:

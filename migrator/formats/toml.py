@@ -149,6 +149,24 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
     return [entries for entries in (*found.values(), extra) if entries]
 
 
+_UV_SOURCES = re.compile(r"^\[tool\.uv\.sources\][^\n]*\n", re.M)
+
+
+def with_uv_source(text: str, name: str, path: str) -> str:
+    """A pyproject.toml in which uv takes a package from a file; unchanged if it says a source."""
+    data = tomllib.loads(text)
+    sources = _at(data, ("tool", "uv", "sources"))
+    if sources is not None and name in sources:
+        return text
+    end = "\r\n" if "\r\n" in text else "\n"
+    line = f'{name} = {{ path = "{path}" }}{end}'
+    if header := _UV_SOURCES.search(text):
+        return text[: header.end()] + line + text[header.end() :]
+    if sources is not None:
+        return text  # in one line, for example
+    return f"{text.rstrip()}{end}{end}[tool.uv.sources]{end}{line}"
+
+
 _TORCH = re.compile(r"torch\b(?!-)")
 
 

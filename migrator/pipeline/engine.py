@@ -72,7 +72,7 @@ def migrate(
             result = _migrate(source, target, options, project)
         else:
             result = _unconcerned(source)
-    return result if options.runtime != "installed" else replace(result, companions=frozenset())
+    return result
 
 
 def _migrate(

@@ -105,9 +105,11 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
                 row.append(shown(f"  ({said})"), "dim")
             console.print(row, soft_wrap=True)
     for folder, (files, lines) in runtimes(report).items():
-        text = f"  runtime of the migrated code: {counted(files, 'file')}, {counted(lines, 'line')}"
-        text += " (--with-runtime shows them)" if hidden else ""
-        console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
+        text, name = "  runtime of the migrated code", f"{folder}/" if lines else str(folder)
+        if lines:
+            text += f": {counted(files, 'file')}, {counted(lines, 'line')}"
+            text += " (--with-runtime shows them)" if hidden else ""
+        console.print(line((name, "bold"), text), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:

@@ -13,7 +13,7 @@ from migrator.files.discover import project_root
 from migrator.files.places import resolved
 from migrator.report.findings import Text
 from migrator.report.hunks import Hunk
-from migrator.runs.run_report import Report
+from migrator.runs.run_report import WHEEL, Report
 
 _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \S+ @@")
 
@@ -30,6 +30,8 @@ def unified(report: Report, root: Path | None = None, *, codes: bool = False) ->
         lines = _file(_name(file.path, base), text.content, text.told)
         yield from _with_codes(lines, text) if codes else lines
     for path, content in report.companions.items():
+        if path.suffix == WHEEL:
+            continue  # no text
         before = path.read_bytes() if path.exists() else None
         yield from _file(_name(path, base), before, content)
 

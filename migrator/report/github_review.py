@@ -21,8 +21,7 @@ from migrator.report.findings import Text, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
-from migrator.runs.run_report import FileReport, Report
-from migrator.targets import RUNTIME
+from migrator.runs.run_report import WHEEL, FileReport, Report
 
 _COMMENTS = 30  # per review: more are better applied by the tool itself
 _GAP = 2  # lines between edits that form one suggestion
@@ -42,10 +41,11 @@ def render(report: Report, view: View) -> str:
             f" {len(found) - _COMMENTS} more are made by `tpu-migrate --target {report.target}`."
         )
     importing = [f for f, made in by_file if made and f.result.companions]
-    if report.companions and importing:
+    if report.runtime is not None and importing:
+        needed = report.runtime.name + "/" * (report.runtime.suffix != WHEEL)
         path = shlex.quote(relative(importing[0].path, folder))
         body += (
-            f" They need {code(RUNTIME + '/')}, which no suggestion can add: once they are "
+            f" They need {code(needed)}, which no suggestion can add: once they are "
             f"committed, {code(f'tpu-migrate --target {report.target} {path}')} writes it, to be "
             "committed, too."
         )

@@ -14,7 +14,7 @@ from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
 from migrator.report.staying import Staying, staying
-from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_report import WHEEL, FileReport, Report
 
 MARK = "<!-- tpu-migrate -->"  # used to find the comment again
 _ROWS = 20
@@ -106,10 +106,10 @@ def _table(report: Report, view: View) -> list[str]:
     if work.outcomes[Outcome.REWRITTEN]:
         but = f", but those marked **{Safety.UNSAFE.words}**" if unsafe else ""
         notes.append(f"All rewrites are safe ({Safety.SAFE.words}){but}.")
-    if report.companions:
-        place = relative(next(iter(report.companions)).parent, folder)
+    if report.runtime is not None:
+        place = relative(report.runtime, folder) + "/" * (report.runtime.suffix != WHEEL)
         verb = "was" if view.written else "would be"
-        notes.append(f"{code(place + '/')}, the runtime of the migrated code, {verb} written.")
+        notes.append(f"{code(place)}, the runtime of the migrated code, {verb} written.")
     if report.lacks_program:
         notes.append(prose(NO_PROGRAM))
     if report.unsafe:

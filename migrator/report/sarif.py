@@ -59,9 +59,8 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
     }
     notes = [{"level": "error", "message": {"text": _plain(text)}} for text in said]
     notes += [{"level": "note", "message": {"text": _plain(text)}} for text in report.notes]
-    folders = dict.fromkeys(path.parent for path in report.companions)
-    if folders and not view.written:
-        text = f"{next(iter(folders))}: the runtime of the migrated code is to be written"
+    if report.runtime is not None and not view.written:
+        text = f"{report.runtime}: the runtime of the migrated code is to be written"
         notes.append({"level": "note", "message": {"text": _plain(text)}})
     return {**found, "toolExecutionNotifications": notes} if notes else found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome
-from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_report import WHEEL, FileReport, Report
 from migrator.targets import RUNTIME
 
 MANY = 20  # constructs that take minutes each take hours together, if there are more
@@ -73,10 +73,13 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
 
 
 def runtimes(report: Report) -> dict[Path, tuple[int, int]]:
-    """The runtimes to be written, by folder: the number of files and lines of each."""
+    """The runtimes to be written, by folder: the number of files and lines of each; or a wheel."""
     folders = {path.parent for path in report.companions}
     sizes: dict[Path, tuple[int, int]] = {}
     for path, content in sorted(report.companions.items()):
+        if path.suffix == WHEEL:
+            sizes[path] = 1, 0
+            continue
         top = path.parent
         while top.parent in folders:
             top = top.parent

@@ -18,6 +18,7 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.options import COPIED
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.compare import Change, Kind, compare
@@ -333,7 +334,7 @@ class _Reviewer:
                 changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
             yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
         for folder in self.missing:
-            if folder not in self.runtimes and self.config.runtime != "installed":
+            if folder not in self.runtimes and self.config.runtime in COPIED:
                 change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
                 yield FileReview(self._name(folder), [change], note="the runtime is not there")
 

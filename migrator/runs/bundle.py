@@ -17,7 +17,8 @@ from fnmatch import translate
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator.targets import RUNTIME, Target, own_runtime
+from migrator.targets import Target
+from migrator.targets.wheel import runtime_files
 
 INIT = "__init__.py"
 # Statements at the beginning of a line: top-level ones. (Parsing all files would take 0.1 s.)
@@ -186,17 +187,4 @@ def bundle(target: Target) -> Bundle:
 
 @cache
 def _bundle(runtime: Path | None, chooses: bool) -> Bundle:
-    own = _package(runtime) if runtime is not None else {}
-    if chooses:
-        choice = _package(own_runtime("portable"))
-        own = choice | {f"tpu/{name}": file for name, file in own.items()}
-    return Bundle(own)
-
-
-def _package(runtime: Path) -> dict[str, bytes]:
-    folder = runtime / RUNTIME
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*.py"))
-        if "__pycache__" not in file.parts
-    }
+    return Bundle(runtime_files(runtime, chooses))

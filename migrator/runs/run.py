@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +23,7 @@ from migrator.files.lock import only_writer
 from migrator.files.overwriting import untracked
 from migrator.files.places import resolved
 from migrator.files.reading import read
+from migrator.options import COPIED
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
@@ -32,6 +33,7 @@ from migrator.runs.all_files import (
     keep_settings_of_programs_that_stay,
     lacks_program,
 )
+from migrator.runs.delivery import deliver
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
 from migrator.runs.named_files import programs_of, settle
@@ -39,7 +41,6 @@ from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.run_targets import chosen, label, without_target
 from migrator.runs.runtime_copies import (
-    Use,
     Uses,
     runtime_files,
     runtime_folders,
@@ -126,7 +127,7 @@ def _hold_folder(roots: Sequence[Path]) -> bool:
 
 
 def _sum_up(
-    report: Report, folders: dict[Path, Use], wanted: Sequence[Target], *, of_folders: bool
+    report: Report, folders: Collection[Path], wanted: Sequence[Target], *, of_folders: bool
 ) -> None:
     """Add what only shows when all of a run is done."""
     report.notes += without_target(report.files, wanted)
@@ -162,7 +163,8 @@ def migrate_content(
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
         report.files = [file]
-        report.companions = runtime_files(report, runtime_folders(migrated.uses), worker)
+        if config.runtime in COPIED:
+            report.companions = runtime_files(report, runtime_folders(migrated.uses), worker)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -258,11 +260,14 @@ def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
 
 def _add_runtime(
     report: Report, uses: Uses, worker: Worker, roots: Sequence[Path], copied: bool
-) -> dict[Path, Use]:
-    """Add the missing parts of the runtime, and the folders it is in."""
+) -> Collection[Path]:
+    """Add what is missing of the runtime; the folders that it is in."""
     if report.changes is not None:
         uses = runtime_uses(report.files, worker)
-    folders = runtime_folders(uses, _folder(roots[0]) if copied else None)
+    top = _folder(roots[0]) if copied else None
+    if worker.config.runtime not in COPIED:
+        return deliver(report, uses, worker, top)
+    folders = runtime_folders(uses, top)
     report.companions = runtime_files(report, folders, worker)
     if report.changes is not None:
         report.companions = _without_updates(report.companions)

@@ -11,6 +11,8 @@ from migrator.diagnostics import Diagnostic, Outcome, Severity
 from migrator.files.places import resolved
 from migrator.pipeline.result import Result
 
+WHEEL = ".whl"
+
 if TYPE_CHECKING:
     from migrator.files.revisions import Changes
 
@@ -47,6 +49,12 @@ class Report:
         if self.output is None or self.copied is None:
             return path
         return self.output / _relative(path, self.copied)
+
+    @property
+    def runtime(self) -> Path | None:
+        """The runtime that comes first among what is to be written: a folder, or a wheel."""
+        first = next(iter(self.companions), None)
+        return first if first is None or first.suffix == WHEEL else first.parent
 
     @property
     def changed(self) -> list[FileReport]:

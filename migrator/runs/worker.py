@@ -30,7 +30,7 @@ from migrator.pipeline.normalise import AsGpuCode, both
 from migrator.pipeline.result import Result
 from migrator.runs import programs
 from migrator.runs.run_report import FileReport
-from migrator.targets import Target, portable
+from migrator.targets import Delivered, Target, portable
 
 MAX_BYTES = 4 * 2**20  # larger files are generated; parsing one would take minutes
 MAX_NOTEBOOK = 2**28  # notebooks with images, which are not parsed
@@ -59,6 +59,7 @@ class Worker:
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
         self.cache = ProjectCache(self.disk, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
+        self.delivered: Mapping[Path, Delivered] = {}  # the runtime, by the top of a project
         self._real: dict[Path, Path] = {}  # files without links
         self._tops: dict[tuple[Path, ...], dict[Path, Path]] = {}  # of projects, by folder
 
@@ -117,11 +118,17 @@ class Worker:
                 return failed(path, TOO_LARGE, message)
             if source is None:
                 source = read(path)
-            return migrated(path, source, self.targets, self.config.options, self.project(path))
+            project = self.project(path)
+            return migrated(path, source, self._targets(project.root), self.config.options, project)
         except OSError as error:
             return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
         except Exception as error:  # an error in one file must not stop the others
             return failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
+
+    def _targets(self, root: Path) -> Sequence[Target]:
+        if root not in self.delivered:
+            return self.targets
+        return [replace(target, delivered=self.delivered[root]) for target in self.targets]
 
 
 def migrated(

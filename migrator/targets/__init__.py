@@ -14,14 +14,15 @@ from migrator.plugins import installed, load
 
 from .environment import Damage, Environment
 from .host import Host, Slow, StandIn
-from .target import Target, in_one_process, own_runtime, portable, with_ranks
+from .target import Delivered, Target, in_one_process, own_runtime, portable, with_ranks
 from .traces import Traces
 from .words import MIRRORED, RUNTIME, Devices, Word, Words, filled
 
 __all__ = [
-    "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Devices", "Environment", "Host", "Slow", "StandIn",
-    "Target", "Traces", "Word", "Words", "filled", "find_target", "in_one_process", "names",
-    "own_runtime", "portable", "rule_modules", "targets", "traces", "with_ranks",
+    "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Delivered", "Devices", "Environment", "Host",
+    "Slow", "StandIn", "Target", "Traces", "Word", "Words", "filled", "find_target",
+    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets", "traces",
+    "with_ranks",
 ]  # fmt: skip
 
 if TYPE_CHECKING:

@@ -22,6 +22,15 @@ def own_runtime(name: str) -> Path:
 
 
 @dataclass(frozen=True)
+class Delivered:
+    """How a project gets the runtime: a requirement, and a wheel (without one: from an index)."""
+
+    name: str
+    requirement: str
+    wheel: Path | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """One way to run programs on a TPU: a folder below `migrator/targets`, or a plug-in.
 
@@ -41,6 +50,7 @@ class Target:
     runtime: Path | None = None
     framework: str = "torch"  # of the programs that run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`
+    delivered: Delivered | None = None  # the runtime, if requirements have to name it
 
     @property
     def label(self) -> str:

@@ -175,7 +175,7 @@ def test_select_ignore_unsafe(tmp_path: Path) -> None:
 
 def test_precision_and_runtime(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": SCRIPT})
-    options = ("--precision", "high", "--runtime", "installed", "--allow-dirty")
+    options = ("--precision", "high", "--runtime", "package", "--allow-dirty")
     assert cli(".", *TO, *options, cwd=tmp_path).returncode == 0
     assert 'setup(precision="high")' in (tmp_path / "main.py").read_text()
     assert not (tmp_path / "tpu_runtime").exists()

@@ -152,9 +152,9 @@ def test_a_package_of_the_user_with_the_runtimes_name_is_not_overwritten(tmp_pat
     assert (tmp_path / "tpu_runtime" / "__init__.py").read_text() == mine
 
 
-def test_an_installed_runtime_is_not_written(tmp_path: Path) -> None:
+def test_a_runtime_from_an_index_is_not_written(tmp_path: Path) -> None:
     write_tree(tmp_path, PROJECT)
-    report = migrate_paths([tmp_path], config=Config(runtime="installed"))
+    report = migrate_paths([tmp_path], config=Config(runtime="package"))
     assert report.changed and not report.companions
 
 

@@ -75,13 +75,6 @@ def test_set_up_is_not_repeated() -> None:
     assert once.count("setup()") == 1
 
 
-def test_installed_runtime_brings_no_companion() -> None:
-    bundled, installed = run(SCRIPT, entry=None), run(SCRIPT, entry=None, runtime="installed")
-    assert bundled.companions == {"tpu_runtime"}
-    assert installed.companions == frozenset()
-    assert bundled.source == installed.source
-
-
 def test_a_second_run_still_asks_for_the_companion() -> None:
     once = run(SCRIPT, entry=None)
     touched = once.source + b"y = x.cuda()\n"

@@ -1,0 +1,220 @@
+"""The runtime as a wheel in the project: what is written, and what names it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from helpers import TARGETS, committed, write_tree
+
+from migrator import migrate_paths
+from migrator.config import Config
+from migrator.runs.run import undo
+from migrator.targets import find_target
+from migrator.targets.wheel import RuntimeWheel, runtime_wheel
+
+SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\ntorch.cuda.manual_seed(0)\nprint(x)\n"
+WHEEL = Config(runtime="wheel")
+MADE = runtime_wheel(find_target("torchax"))
+NAME, VERSION, FILE = MADE.name, MADE.version, MADE.file_name
+PINS = "torch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\nlibtpu==0.0.52\n"
+
+
+def project(root: Path, files: dict[str, str], script: str = "train.py") -> None:
+    committed(root, {script: SCRIPT, **files})
+
+
+def run(root: Path, target: str = "torchax", runtime: str = "wheel") -> list[str]:
+    """The files that a run in place has written, by their paths."""
+    report = migrate_paths([root], target, config=Config(runtime=runtime), write=True)
+    assert not report.errors
+    paths = [*report.companions, *(file.path for file in report.changed)]
+    return sorted(path.relative_to(root).as_posix() for path in paths)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "torch_tpu"])
+def test_a_wheel_is_what_an_installer_expects(target: str) -> None:
+    wheel = runtime_wheel(find_target(target))
+    archive = zipfile.ZipFile(io.BytesIO(wheel.content))
+    assert archive.testzip() is None
+    about = f"{wheel.name.replace('-', '_')}-{wheel.version}.dist-info"
+    said = {}
+    for line in archive.read(f"{about}/RECORD").decode().splitlines():
+        path, digest, size = line.split(",")
+        said[path] = digest, size
+    assert said.pop(f"{about}/RECORD") == ("", "")
+    for path, (digest, size) in said.items():
+        content = archive.read(path)
+        hashed = urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
+        assert (digest, size) == (f"sha256={hashed}", str(len(content)))
+    assert {*said, f"{about}/RECORD"} == {*archive.namelist()}
+    assert f"{about}/licenses/LICENSE" in said and "tpu_runtime/__init__.py" in said
+
+
+def test_a_wheel_is_the_same_bytes_each_time_and_another_version_with_other_contents() -> None:
+    files = {"__init__.py": b"x = 1\n"}
+    one, same = (RuntimeWheel("tpu-runtime-a", "a", dict(files)) for _ in range(2))
+    other = RuntimeWheel("tpu-runtime-a", "a", {"__init__.py": b"x = 2\n"})
+    assert one.content == same.content and one.version == same.version
+    assert one.version != other.version and one.file_name != other.file_name
+
+
+LISTS = {
+    "requirements.txt": (
+        "tqdm\ntorch>=2\n", f"tqdm\n{PINS}--find-links vendor\n{NAME}=={VERSION}\n"
+    ),
+    "docker/requirements.txt": (
+        "torch\n", f"{PINS}--find-links ../vendor\n{NAME}=={VERSION}\n"
+    ),
+    "Pipfile": (
+        '[packages]\ntorch = "*"\n',
+        "[packages]\n" + "".join(
+            '{} = "=={}"\n'.format(*line.split("==")) for line in PINS.splitlines()
+        ) + f'{NAME} = {{path = "vendor/{FILE}"}}\n',
+    ),
+    "environment.yml": (
+        "name: a\ndependencies:\n  - python=3.11\n  - pip:\n    - torch\n",
+        "name: a\ndependencies:\n  - python=3.11\n  - pip:\n" + "".join(
+            f"    - {line}\n"
+            for line in (PINS + f"--find-links vendor\n{NAME}=={VERSION}").splitlines()
+        ),
+    ),
+    "pyproject.toml": (
+        '[project]\nname = "a"\ndependencies = ["torch"]\n\n[tool.uv]\npackage = false\n',
+        '[project]\nname = "a"\ndependencies = ['
+        + ", ".join(f'"{line}"' for line in [*PINS.splitlines(), f"{NAME}=={VERSION}"])
+        + "]\n\n[tool.uv]\npackage = false\n\n[tool.uv.sources]\n"
+        + f'{NAME} = {{ path = "vendor/{FILE}" }}\n',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_packages_names_the_wheel(tmp_path: Path, name: str) -> None:
+    before, after = LISTS[name]
+    project(tmp_path, {name: before})
+    assert run(tmp_path) == sorted([name, "train.py", f"vendor/{FILE}"])
+    assert (tmp_path / name).read_text() == after
+    assert (tmp_path / "vendor" / FILE).read_bytes() == MADE.content
+    assert migrate_paths([tmp_path], config=WHEEL).check_code() == 0  # nothing is left to do
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_another_version_takes_the_place_of_the_old_one(tmp_path: Path, name: str) -> None:
+    before, after = LISTS[name]
+    project(tmp_path, {name: before})
+    run(tmp_path)
+    old = "0.0.1+00000000"
+    (tmp_path / name).write_text(after.replace(VERSION, old))
+    wheel = tmp_path / "vendor" / FILE
+    wheel.rename(wheel.with_name(FILE.replace(VERSION, old)))
+    committed(tmp_path, {})
+    assert run(tmp_path) == sorted([name, f"vendor/{FILE}"])
+    assert (tmp_path / name).read_text() == after
+    assert [path.name for path in (tmp_path / "vendor").iterdir()] == [FILE]
+
+
+def test_pip_installs_it_from_any_folder(tmp_path: Path) -> None:
+    project(tmp_path / "project", {})
+    run(tmp_path / "project")
+    needed = tmp_path / "project" / "runtime.txt"
+    needed.write_text(f"--find-links vendor\n{MADE.requirement}\n")
+    venv.create(tmp_path / "environment", with_pip=True)
+    python = tmp_path / "environment" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--no-index", "-r", needed], check=True, cwd=tmp_path
+    )
+    code = "from importlib.metadata import version, files; print(version('tpu-runtime-torchax'))"
+    said = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout.strip() == VERSION
+
+
+def test_a_script_alone_gets_the_wheel_and_the_command(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"}, "src/train.py")
+    report = migrate_paths([tmp_path / "src" / "train.py"], config=WHEEL, write=True)
+    assert [*report.companions] == [tmp_path / "vendor" / FILE]
+    [note] = report.notes
+    assert note.endswith(f"pip install {(tmp_path / 'vendor' / FILE).as_posix()}")
+
+
+def test_one_wheel_for_all_folders_of_a_project(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+              "source": ["!pip install torch\n"]},
+             {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+              "source": SCRIPT.splitlines(keepends=True)}]  # fmt: skip
+    notebook = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+    project(tmp_path, {f"{folder}/a.ipynb": notebook for folder in ("one", "two/deep")})
+    wheels = [path for path in run(tmp_path) if path.endswith(".whl")]
+    assert wheels == [f"vendor/{FILE}"]
+    assert f"../../vendor/{FILE}" in (tmp_path / "two" / "deep" / "a.ipynb").read_text()
+
+
+def test_a_program_that_needs_no_runtime_gets_none(tmp_path: Path) -> None:
+    committed(tmp_path, {"train.py": "import torch\n", "requirements.txt": "torch\n"})
+    assert not [path for path in run(tmp_path) if path.endswith(".whl")]
+    assert NAME not in (tmp_path / "requirements.txt").read_text()
+
+
+def test_a_package_is_only_required(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    assert run(tmp_path, runtime="package") == ["requirements.txt", "train.py"]
+    assert (tmp_path / "requirements.txt").read_text() == f"{PINS}{NAME}=={VERSION}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "added"),
+    [
+        ("COPY requirements.txt .", "COPY vendor ./vendor"),
+        ("COPY requirements.txt /app/", "COPY vendor /app/vendor"),
+        ("COPY --chown=me requirements.txt /tmp/requirements.txt", "COPY vendor /tmp/vendor"),
+    ],
+)
+def test_an_image_gets_the_wheel_beside_the_list(tmp_path: Path, line: str, added: str) -> None:
+    before = f"FROM python:3.11\n{line}\nRUN pip install -r requirements.txt\nCOPY . .\n"
+    project(tmp_path, {"requirements.txt": "torch\n", "Dockerfile": before})
+    run(tmp_path)
+    assert (tmp_path / "Dockerfile").read_text() == before.replace(line, f"{line}\n{added}")
+    assert migrate_paths([tmp_path], config=WHEEL).check_code() == 0
+
+
+def test_a_copy_has_the_wheel_at_its_top(tmp_path: Path) -> None:
+    project(tmp_path / "a", {"requirements.txt": "torch\n"})
+    migrate_paths([tmp_path / "a"], config=WHEEL, output=tmp_path / "b")
+    assert (tmp_path / "b" / "vendor" / FILE).is_file()
+    assert "--find-links vendor\n" in (tmp_path / "b" / "requirements.txt").read_text()
+    assert not (tmp_path / "a" / "vendor").exists()
+
+
+def test_undo_takes_all_of_it_back(tmp_path: Path) -> None:
+    files = {"requirements.txt": "torch\n"}
+    project(tmp_path, files)
+    run(tmp_path)
+    undo([tmp_path])
+    assert (tmp_path / "requirements.txt").read_text() == "torch\n"
+    assert (tmp_path / "train.py").read_text() == SCRIPT
+    assert not [*tmp_path.rglob("*.whl")]
+
+
+def test_a_folder_that_leads_out_of_the_project_is_not_written(tmp_path: Path) -> None:
+    project(tmp_path / "a", {})
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "vendor").symlink_to(tmp_path / "b")
+    report = migrate_paths([tmp_path / "a"], config=WHEEL, write=True)
+    assert report.exit_code == 2 and "leads out of the project" in report.errors[0]
+    assert not [*(tmp_path / "b").iterdir()]
+
+
+def test_a_run_that_only_looks_writes_no_wheel(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"train.py": SCRIPT})
+    report = migrate_paths([tmp_path], config=WHEEL)
+    assert [path.name for path in report.companions] == [FILE] and not (
+        tmp_path / "vendor"
+    ).exists()
