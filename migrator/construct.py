@@ -16,15 +16,15 @@ class Construct:
     kinds: name (key: qualified name), store (the same, assigned to or deleted), method (attribute),
     keyword (argument), loop (that calls a model and trains nothing, or what joins the text in it),
     cache (of keys and values, that is written at a number, or what a loop gives such a model),
-    branch (on values of tensors), string (`cuda`), tensor_type (a string that names a torch.cuda
-    type), library (top-level module), command (text that a shell gets), requirement (a line of
-    requirements.txt), setting (a line of YAML or JSON), variable (of the environment, for
-    torch_xla), star (module that a star import takes everything from), import (of a name that has
-    other meanings, too), code (Python in a string), ranks (what a launcher sets, or a number of
-    ranks), child (a process that uses the device), model (that moves to the device, where models
-    are divided), trainer (of a library), accelerator (of another kind than the program runs on),
-    accelerator library, ladder (the first `if` of those that pick a device of several kinds), own,
-    own import (a name that the project's configuration replaces).
+    branch (on values of tensors), tensor (written through a mask), string (`cuda`), tensor_type (a
+    string that names a torch.cuda type), library (top-level module), command (text that a shell
+    gets), requirement (a line of requirements.txt), setting (a line of YAML or JSON), variable (of
+    the environment, for torch_xla), star (module that a star import takes everything from), import
+    (of a name that has other meanings, too), code (Python in a string), ranks (what a launcher
+    sets, or a number of ranks), child (a process that uses the device), model (that moves to the
+    device, where models are divided), trainer (of a library), accelerator (of another kind than the
+    program runs on), accelerator library, ladder (the first `if` of those that pick a device of
+    several kinds), own, own import (a name that the project's configuration replaces).
     """
 
     kind: str

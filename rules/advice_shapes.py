@@ -4,6 +4,7 @@ import ast
 import re
 
 from migrator.analysis.syntax.nodes import argument, dotted
+from migrator.analysis.training.masked_assignments import masked_assignment
 from migrator.analysis.values.tensors import own_nodes
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
@@ -147,6 +148,9 @@ def selected(ctx: Context, found: Construct) -> Decision | None:
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if not any(isinstance(key, _MASKS) and ctx.hot.is_mask(key) for key in keys):
         return None
+    statement = ctx.parent(node)
+    if isinstance(statement, ast.Assign) and masked_assignment(ctx.names, ctx.flow, statement):
+        return None  # TEN003 rewrites it
     return _WHERE if ctx.hot.is_hot(node) else None
 
 

@@ -24,6 +24,7 @@ from migrator.analysis.training.grown_caches import grown_caches
 from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import brings_batches, rounds_without_gradients
+from migrator.analysis.training.masked_assignments import masked_assignment
 from migrator.analysis.training.positions import windows
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
@@ -100,7 +101,7 @@ def find(
             case ast.Import() | ast.ImportFrom():
                 yield from _of_import(names, node, vocabulary, package)
             case ast.stmt():
-                yield from _of_statement(names, node)
+                yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary)
 
@@ -181,12 +182,15 @@ def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
     return False
 
 
-def _of_statement(names: Names, node: ast.stmt) -> Iterator[Construct]:
+def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construct]:
     """The constructs that a statement other than an import itself is, without its parts."""
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):
                 yield Construct("keyword", key, node)
+        case ast.Assign(targets=[ast.Subscript()], value=ast.Subscript()):
+            if masked_assignment(names, flow, node) is not None:
+                yield Construct("tensor", "masked assignment", node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
 

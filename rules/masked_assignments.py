@@ -1,0 +1,67 @@
+"""Writing through a mask what another tensor has there."""
+
+import ast
+
+from migrator.analysis.training.masked_assignments import masked_assignment
+from migrator.construct import Construct
+from migrator.edits import ReplaceStatement
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+
+MASKED = Rule(
+    code="TEN003",
+    name="masked-assignment",
+    summary="`d[mask] = x[mask]` becomes torch.where: how much a mask selects is no shape",
+    why="""How many elements `x[mask]` selects is only known after running, so the program around it
+can't be compiled: the farthest-point sampling of PointNet++ runs hundreds of programs for each
+batch. If the mask compares the two tensors (`mask = x < d`), all three have the same shape, and
+`torch.where` makes the same choice. Gradients are the same, too.
+
+Other masked assignments stay: with a mask of fewer dimensions, torch.where would choose wrong
+elements.""",
+    examples=(
+        Example(
+            """
+            import torch
+
+
+            def farthest_points(xyz, count):
+                distance = torch.full(xyz.shape[:2], 1e10, device="cuda")
+                chosen = []
+                for _ in range(count):
+                    dist = torch.sum((xyz - xyz[:, :1]) ** 2, -1)
+                    mask = dist < distance
+                    distance[mask] = dist[mask]  # the nearest so far
+                    chosen.append(torch.max(distance, -1)[1])
+                return chosen
+            """,
+            after="""
+            import torch
+
+
+            def farthest_points(xyz, count):
+                distance = torch.full(xyz.shape[:2], 1e10, device="{device}")
+                chosen = []
+                for _ in range(count):
+                    dist = torch.sum((xyz - xyz[:, :1]) ** 2, -1)
+                    mask = dist < distance
+                    distance.copy_(torch.where(mask, dist, distance))  # the nearest so far
+                    chosen.append(torch.max(distance, -1)[1])
+                return chosen
+            """,
+        ),
+    ),
+)
+
+
+@MASKED.on("tensor", "masked assignment")
+def masked(ctx: Context, found: Construct) -> Decision:
+    node = found.node
+    assert isinstance(node, ast.Assign)
+    chosen = masked_assignment(ctx.names, ctx.flow, node)
+    if chosen is None or ctx.is_without_device:
+        return Keep("nothing here uses a device")
+    spelled, requires = ctx.module("torch")
+    holes = {"mask": chosen.mask, "value": chosen.value}
+    target = ctx.source.code(chosen.target)
+    new = f"{target}.copy_({spelled}.where({{mask}}, {{value}}, {target}))"
+    return Rewrite([ReplaceStatement(node, new, holes)], requires)
