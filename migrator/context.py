@@ -266,7 +266,7 @@ class Context:
     @cached_property
     def patched(self) -> Mapping[str, str]:
         """The functions of torch.cuda that the program replaces itself, and where."""
-        own = {name: f"line {n}" for name, n in patches(self.names, self.flow).items()}
+        own = {k: f"line {node.lineno}" for k, node in patches(self.names, self.flow).items()}
         return own if self.project is None else {**self.project.patches(), **own}
 
     @cached_property

@@ -10,6 +10,7 @@ from dataclasses import replace
 from migrator.analysis import traces
 from migrator.analysis.devices.guards import Guard, Guards
 from migrator.analysis.devices.kernels import Kernels
+from migrator.analysis.devices.machine import MAY_ASK, never_runs
 from migrator.analysis.devices.questions import Place, place
 from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
@@ -62,6 +63,8 @@ def decide(
             rulings = [_ruling(context, construct, _launched_code(), why)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)
+        if gate is None:
+            _keep_dead(context, rulings)
         plan.rulings += rulings
         for ruling in rulings:
             for whole, decision in _left(ruling.decision):
@@ -74,6 +77,21 @@ def decide(
     _keep_guards(context, rules, plan)
     claim_earlier(plan)
     return plan
+
+
+def _keep_dead(context: Context, rulings: Sequence[Ruling]) -> None:
+    """Keep what isn't rewritten, and never runs on a TPU machine."""
+    for ruling in rulings if context.once(_may_ask_machine) else ():
+        if isinstance(ruling.decision, Rewrite) or ruling.decision is SUPPRESSED:
+            continue
+        test = never_runs(context.names, ruling.construct.node)
+        if test is not None:
+            text = shortened(context.source.code(test))
+            ruling.decision = Keep(f"never runs on a TPU machine: `{text}` (line {test.lineno})")
+
+
+def _may_ask_machine(context: Context) -> bool:
+    return MAY_ASK.search(context.source.text.encode("utf-8", "replace")) is not None
 
 
 def _launched_code() -> str:

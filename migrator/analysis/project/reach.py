@@ -2,7 +2,8 @@
 
 A function is reached if reached code contains its name, as an identifier, an attribute or a string;
 a method, if its class is reached as well. Code that runs when a file is imported is reached. A
-branch isn't if the defaults of options and attributes decide its condition (`defaults.py`).
+branch isn't if the defaults of options and attributes decide its condition (`defaults.py`), or a
+TPU machine does (`machine.py`).
 Types are ignored: a name refers to all functions and methods of that name.
 """
 
@@ -147,9 +148,8 @@ class Reach:
         within, questions = way
         if not self.ask("unit", place, within):
             return False
-        return self._with_options or all(
-            self.defaults.may_be(place, test, answer) for test, answer in questions
-        )
+        may_be = self.defaults.may_be_on_target if self._with_options else self.defaults.may_be
+        return all(may_be(place, test, outcome) for test, outcome in questions)
 
     def with_word(self, name: str) -> list[Place]:
         """The files that contain a word."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from migrator.analysis.devices.machine import never_runs
 from migrator.analysis.ranks.unrelated_processes import are_unrelated
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
 from migrator.analysis.syntax.names import Names
@@ -56,7 +57,8 @@ class Processes:
     @cached_property
     def children(self) -> list[tuple[ast.expr, str]]:
         """Where the program starts processes by hand, and the obstacle there."""
-        return [found for n in self.names.order for found in self._starts(n)]
+        started = (found for n in self.names.order for found in self._starts(n))
+        return [(node, why) for node, why in started if never_runs(self.names, node) is None]
 
     def hooks(self) -> Iterator[tuple[ast.expr, str]]:
         for node in self.names.order:
