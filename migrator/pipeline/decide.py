@@ -12,6 +12,7 @@ from migrator.analysis.devices.guards import Guard, Guards
 from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.machine import MAY_ASK, never_runs
 from migrator.analysis.devices.questions import Place, place
+from migrator.analysis.project.never_called import is_never_called
 from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import UNKNOWN
@@ -81,13 +82,22 @@ def decide(
 
 def _keep_dead(context: Context, rulings: Sequence[Ruling]) -> None:
     """Keep what isn't rewritten, and never runs on a TPU machine."""
-    for ruling in rulings if context.once(_may_ask_machine) else ():
+    for ruling in rulings:
         if isinstance(ruling.decision, Rewrite) or ruling.decision is SUPPRESSED:
             continue
-        test = never_runs(context.names, ruling.construct.node)
-        if test is not None:
-            text = shortened(context.source.code(test))
-            ruling.decision = Keep(f"never runs on a TPU machine: `{text}` (line {test.lineno})")
+        why = _why_dead(context, ruling)
+        if why:
+            ruling.decision = Keep(f"never runs on a TPU machine{why}")
+
+
+def _why_dead(context: Context, ruling: Ruling) -> str:
+    node, project = ruling.construct.node, context.project
+    test = never_runs(context.names, node) if context.once(_may_ask_machine) else None
+    if test is not None:
+        return f": `{shortened(context.source.code(test))}` (line {test.lineno})"
+    if project is None or not isinstance(ruling.decision, Report):
+        return ""
+    return ", nor does what calls it" if is_never_called(project, node) else ""
 
 
 def _may_ask_machine(context: Context) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
+from migrator import migrate_paths
 from migrator.analysis.devices.machine import MAY_ASK, answer
 from migrator.analysis.syntax.names import Names
-from tests.helpers import TARGETS, constructs, migrated, reported, run
+from migrator.diagnostics import Outcome
+from tests.helpers import TARGETS, constructs, migrated, reported, run, write_tree
 from tests.rules.ranks import HEAD
 
 IMPORTS = """import os, platform, sys, typing
@@ -132,3 +135,66 @@ def test_what_never_runs_is_not_reported(dead: str, target: str) -> None:
 )
 def test_what_may_run_is_reported(alive: str, target: str) -> None:
     assert reported(run(f"import torch\nx = torch.ones(3).cuda()\n{alive}", target))
+
+
+XPU = """import torch
+
+def hijack():
+    torch.cuda.is_available = torch.xpu.is_available
+    torch.cuda.current_stream = stream
+    state = torch.cuda.get_rng_state()
+
+def stream():
+    return torch.cuda.current_stream()
+"""
+DEVICES = """import torch
+try:
+    HAS_XPU = torch.xpu.is_available()
+except Exception:
+    HAS_XPU = False
+
+def init():
+    if HAS_XPU:
+        from xpu import hijack
+        hijack()
+"""
+MAIN = """import torch
+from devices import init
+init()
+x = torch.ones(2).to("cuda" if torch.cuda.is_available() else "cpu")
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("also", "count"),
+    [
+        ("", 0),
+        ("import xpu\nxpu.hijack()\n", 1),
+        ("import xpu\nstart(xpu.stream)\nx.y(hijack)\n", 1),
+    ],
+)
+def test_a_module_for_another_accelerator(
+    also: str, count: int, target: str, tmp_path: Path
+) -> None:
+    """sd-scripts: what only replaces torch.cuda where there is an XPU replaces nothing."""
+    write_tree(tmp_path, {"xpu.py": XPU, "devices.py": DEVICES, "main.py": MAIN + also})
+    report = migrate_paths([tmp_path], target)
+    found = {f.path.name: f.result for f in report.files}
+    left = [d for f in report.files for d in constructs(f.result) if d.outcome is Outcome.REPORTED]
+    assert bool(left) is bool(count)
+    assert (b"torch.cuda.is_available" in found["main.py"].source) is bool(count)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_functions_that_call_each_other(target: str, tmp_path: Path) -> None:
+    """One is called by code that runs, so both are, whichever of them is looked at first."""
+    two = "import torch\n\ndef {}():\n    torch.cuda.get_rng_state()\n    {}()\n\n"
+    lib = two.format("one", "two") + two.format("two", "one")
+    for called in ("one", "two"):
+        main = f"import torch, lib\nif torch.xpu.is_available():\n    lib.one()\nlib.{called}()\n"
+        write_tree(tmp_path, {"lib.py": lib, "main.py": main})
+        report = migrate_paths([tmp_path], target)
+        left = [d for f in report.files for d in constructs(f.result)
+                if d.outcome is Outcome.REPORTED]  # fmt: skip
+        assert len(left) == 2
