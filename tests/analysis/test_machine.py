@@ -112,7 +112,7 @@ def test_what_may_run_keeps_it(condition: str, target: str) -> None:
         "if torch.__version__ < '1.8':\n    y = torch.rfft(x, 1)\n",
         "if torch.__version__ >= '1.8':\n    y = x\nelse:\n    y = torch.rfft(x, 1)\n",
         "y = torch.rfft(x, 1) if torch.__version__ < '1.8' else x\n",
-        "def f(x):\n    if torch.__version__ >= '1.8':\n        return x\n    return torch.rfft(x, 1)\n",
+        "def f(x):\n    if torch.__version__ >= '1':\n        return x\n    return torch.rfft(x)\n",
         "import sys\nif sys.platform == 'win32':\n    import cupy\n",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import cupy\n",
     ],

@@ -23,10 +23,12 @@ class _Machine(NamedTuple):
     python: tuple[int, ...]
 
 
-# The oldest and the newest of the versions that targets run with, and what tells texts from numbers.
+# The oldest and the newest versions that targets run with, and one that is less as a text.
 _MACHINES = (
-    _Machine("2.9.0", (3, 10, 0)), _Machine("2.10.0", (3, 12, 4)), _Machine("2.15.1+cpu", (3, 14, 1)),
-)  # fmt: skip
+    _Machine("2.9.0", (3, 10, 0)),
+    _Machine("2.10.0", (3, 12, 4)),
+    _Machine("2.15.1+cpu", (3, 14, 1)),
+)
 _FIXED: Mapping[str, Any] = {
     "sys.platform": "linux", "os.name": "posix", "torch.version.hip": None, "six.PY2": False,
     "six.PY3": True, "typing.TYPE_CHECKING": False,
@@ -189,12 +191,15 @@ class _Values:
     def _numbers(self, node: ast.ListComp | ast.GeneratorExp, depth: int) -> Any:
         """`[int(x) for x in torch.__version__.split(".")[:2]]`"""
         match node:
-            case ast.ListComp(
-                elt=ast.Call(func=ast.Name(id="int"), args=[ast.Name(id=each)], keywords=[]),
-                generators=[ast.comprehension(target=ast.Name(id=name), iter=parts, ifs=[])],
-            ) | ast.GeneratorExp(
-                elt=ast.Call(func=ast.Name(id="int"), args=[ast.Name(id=each)], keywords=[]),
-                generators=[ast.comprehension(target=ast.Name(id=name), iter=parts, ifs=[])],
+            case (
+                ast.ListComp(
+                    elt=ast.Call(func=ast.Name(id="int"), args=[ast.Name(id=each)], keywords=[]),
+                    generators=[ast.comprehension(target=ast.Name(id=name), iter=parts, ifs=[])],
+                )
+                | ast.GeneratorExp(
+                    elt=ast.Call(func=ast.Name(id="int"), args=[ast.Name(id=each)], keywords=[]),
+                    generators=[ast.comprehension(target=ast.Name(id=name), iter=parts, ifs=[])],
+                )
             ) if each == name:
                 return tuple(map(int, self.value(parts, depth + 1)))
         raise _Unknown

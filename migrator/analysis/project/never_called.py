@@ -6,7 +6,6 @@ What nothing calls isn't one of them: whoever uses the project may.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.machine import never_runs
