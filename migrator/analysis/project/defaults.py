@@ -241,6 +241,8 @@ class Defaults:
             return None
         if parameter in (function.args.vararg, function.args.kwarg):
             return None
+        if reach.is_computed(function.name):
+            return None
         all_of = [one for one, _ in parameters(function.args)]
         default = next(value for one, value in parameters(function.args) if one is parameter)
         static = any(dotted(d) == "staticmethod" for d in decorators)

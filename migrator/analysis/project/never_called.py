@@ -59,9 +59,13 @@ def _only_wraps(here: ProjectFacts, definition: ast.AST) -> bool:
 def _is_only_named_in_vain(here: ProjectFacts, name: str) -> bool:
     cache, is_named = here.cache, False
     for path in dict.fromkeys((*here.modules_around(), *here.importers_below())):
-        if name not in cache.file(path).words or cache.places.is_test(path):
+        words = cache.file(path).words
+        if cache.places.is_test(path) or not {name, "getattr"} & words:
             continue
-        for use in cache.places.of(path).uses(name):
+        begins = (begin for begin, _ in cache.places.of(path).index.computed)
+        if any(isinstance(begin, str) and name.startswith(begin) for begin in begins):
+            return False
+        for use in cache.places.of(path).uses(name) if name in words else ():
             if use is None:
                 return False  # in a file that can't be read
             outer = _outermost(here.of(path), use)
