@@ -266,7 +266,7 @@ class Context:
     @cached_property
     def patched(self) -> Mapping[str, str]:
         """The functions of torch.cuda that the program replaces itself, and where."""
-        own = {name: f"line {n}" for name, n in patches(self.names, self.flow).items()}
+        own = {k: f"line {node.lineno}" for k, node in patches(self.names, self.flow).items()}
         return own if self.project is None else {**self.project.patches(), **own}
 
     @cached_property
@@ -349,10 +349,8 @@ class Context:
     @cached_property
     def rank_obstacle(self) -> Obstacle | None:
         """Why the target cannot run the program's ranks."""
-        if self.project is None:
-            found = self._obstacle(self.own_ranks)
-            return Obstacle(None, *found) if found is not None else None
-        for path, ranks in self._ranks_by_file.items():
+        alone = {None: self.own_ranks} if self.project is None else {}
+        for path, ranks in (alone or self._ranks_by_file).items():
             found = self._obstacle(ranks, path)
             if found is not None:
                 return Obstacle(path, *found)
@@ -361,7 +359,7 @@ class Context:
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
         devices = self.words.devices
         if devices is not None and devices.launch is not None:
-            for node, reason in self._in_the_way(ranks):
+            for node, reason in self._in_the_way(ranks, path):
                 if self.project is None or path is None or self.project.reaches(path, node):
                     return node.lineno, reason
             return None
@@ -371,10 +369,12 @@ class Context:
             return ranks.obstacles.to_one_process()
         return self.project.obstacle(path, ranks)
 
-    def _in_the_way(self, ranks: Ranks) -> Sequence[Cause]:
+    def _in_the_way(self, ranks: Ranks, path: Path | None = None) -> Sequence[Cause]:
         """What the target does not support of a file's ranks, if it keeps ranks."""
         if (devices := self.words.devices) is None or devices.launch is None:
             return ()
+        if self.project is not None:
+            return self.project.in_the_way(path, ranks, is_renamed=bool(devices.address))
         return ranks.obstacles.to_launch(is_renamed=bool(devices.address))
 
     @cached_property

@@ -5,10 +5,10 @@ import ast
 from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.nodes import argument, said_name
 from migrator.construct import Construct
-from migrator.edits import SetString
+from migrator.edits import EditCall, Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
-from .own_ranks import of_device
+from .own_ranks import is_of_device, of_device
 
 BACK_END = Rule(
     code="DST006",
@@ -118,3 +118,31 @@ def _says(node: ast.AST, name: str) -> bool:
         case ast.keyword(arg=said):
             return said == name and said != "backend"
     return False
+
+
+def is_of_one(call: ast.Call) -> bool:
+    """`init_process_group(world_size=1, rank=0, store=dist.HashStore())`: whatever a launcher does,
+    each process is alone."""
+    size, store = argument(call, 3, "world_size"), argument(call, 5, "store")
+    return store is not None and isinstance(size, ast.Constant) and size.value == 1
+
+
+def other_back_end(ctx: Context, call: ast.Call, group: str) -> Decision:
+    """The same group with another back end; a rank's device is not chosen by it."""
+    backend, word = argument(call, 0, "backend"), back_end(ctx, call, group)
+    gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
+    if not gone and backend is not None and is_of_device(ctx, backend):
+        return Keep("the back end of the device")
+    named = backend if isinstance(backend, ast.Constant) else assigned(ctx, call, group)
+    if named is not None and named.value == group and not gone:
+        return Keep("the target's back end")
+    if call.args:
+        return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])
+    if backend is None:
+        for options in (k.value for k in call.keywords if k.arg is None):  # perhaps with one
+            if ast.unparse(options).endswith("device_id=None)"):
+                return Keep("the target's back end")
+            text = f"dict({{options}}, backend={word}, device_id=None)"
+            return Rewrite([Replace(options, text, {"options": options})])
+        return Rewrite([EditCall(call, drop=gone, first=word)])
+    return Rewrite([EditCall(call, drop=gone, put={"backend": word})])

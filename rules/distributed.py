@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 
+from migrator.analysis.libraries import MODULES
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import JOBS
 from migrator.analysis.ranks.vocabulary import (
@@ -17,6 +18,7 @@ from migrator.analysis.ranks.vocabulary import (
 from migrator.analysis.syntax.nodes import argument
 from migrator.codes import Family
 from migrator.construct import Construct
+from migrator.decision import Obstacle
 from migrator.diagnostics import Effort
 from migrator.edits import Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -108,6 +110,31 @@ def _joins(ranks: Ranks, words: Words) -> bool:
     return isinstance(backend, ast.Constant) and backend.value == group
 
 
+# They start a program's ranks, and exchange what those compute.
+_LAUNCHES = {
+    "horovod.torch.init": "horovod", "deepspeed.initialize": "deepspeed",
+    "deepspeed.init_distributed": "deepspeed", "deepspeed.PipelineModule": "deepspeed",
+    "deepspeed.pipe.PipelineModule": "deepspeed", "deepspeed.comm.init_distributed": "deepspeed",
+    "deepspeed.DeepSpeedEngine": "deepspeed", "colossalai.launch": "colossalai",
+    "colossalai.launch_from_torch": "colossalai",
+}  # fmt: skip
+
+
+@DISTRIBUTED.on("file", "gate")
+def launched(ctx: Context, found: Construct) -> Decision | None:
+    """A program whose ranks only exist on GPUs stays whole: half of it would run nowhere."""
+    for node, name in ctx.names.meant:
+        library = _LAUNCHES.get(name)
+        if library is None or ctx.names.call_of(node) is None:
+            continue
+        if ctx.project is None or ctx.project.is_reached(node):
+            advice = MODULES[library].advice
+            obstacle = Obstacle(None, node.lineno, f"{name} makes the ranks: {advice}")
+            where = f"{name} makes the ranks of this program (line {node.lineno})"
+            return Report(f"{where}, so it stays as it is; {advice}", obstacle=obstacle)
+    return None
+
+
 # What DataParallel does, step by step. No process group is a part of it.
 _BY_HAND = ("broadcast_coalesced", "gather", "parallel_apply", "reduce_add", "reduce_add_coalesced",
             "replicate", "scatter", "scatter_kwargs")  # fmt: skip
@@ -143,8 +170,10 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Keep("means the same in a world of one")
     if found.key == WRAPPER and ctx.words.launches and is_asked_for(ctx, found):
         return Keep("what it becomes is one, too")
-    if rank_words(ctx) or is_served(found.key, ctx.words):
+    if rank_words(ctx):
         return Keep("the target's process group does the same")
+    if is_served(found.key, ctx.words):
+        return Keep("does the same in the target's process group, where a program makes one")
     return Report("code for several devices is not rewritten yet")
 
 

@@ -20,8 +20,8 @@ from migrator.edits import Delete, EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import Devices, Word
 
-from .back_ends import assigned, back_end
-from .own_ranks import is_of_device, own_wrapper, with_environment
+from .back_ends import back_end, is_of_one, other_back_end
+from .own_ranks import own_wrapper, with_environment
 
 # Arguments of spawn: torch_xla.launch counts the processes itself, and waits for them.
 _COUNTED = ("nprocs", "join", "daemon")
@@ -277,8 +277,8 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     words, call = rank_words(ctx), ctx.names.call_of(found.node)
     if words is None or call is None:
         return None
-    if words.launch is not None and not words.address:
-        return _other_backend(ctx, call, words.group)
+    if words.launch is not None and (not words.address or is_of_one(call)):
+        return other_back_end(ctx, call, words.group)
     kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
     gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
     drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
@@ -287,27 +287,6 @@ def group(ctx: Context, found: Construct) -> Decision | None:
         if name in kept:
             put[name] = ctx.source.code(value)
     return Rewrite([EditCall(call, drop=drop, first=back_end(ctx, call, words.group), put=put)])
-
-
-def _other_backend(ctx: Context, call: ast.Call, group: str) -> Decision:
-    """The same group with another back end; a rank's device is not chosen by it."""
-    backend, word = argument(call, 0, "backend"), back_end(ctx, call, group)
-    gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
-    if not gone and backend is not None and is_of_device(ctx, backend):
-        return Keep("the back end of the device")
-    named = backend if isinstance(backend, ast.Constant) else assigned(ctx, call, group)
-    if named is not None and named.value == group and not gone:
-        return Keep("the target's back end")
-    if call.args:
-        return Rewrite([EditCall(call, drop=[*gone, call.args[0]], first=word)])
-    if backend is None:
-        for options in (k.value for k in call.keywords if k.arg is None):  # perhaps with one
-            if ast.unparse(options).endswith("device_id=None)"):
-                return Keep("the target's back end")
-            text = f"dict({{options}}, backend={word}, device_id=None)"
-            return Rewrite([Replace(options, text, {"options": options})])
-        return Rewrite([EditCall(call, drop=gone, first=word)])
-    return Rewrite([EditCall(call, drop=gone, put={"backend": word})])
 
 
 @RANKS.on("name", *SPAWNS)

@@ -1,5 +1,6 @@
 """Configuration files: settings for GPUs."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -115,4 +116,23 @@ def gpu_setting(ctx: Context, found: Construct) -> Decision:
     count = _COUNT.fullmatch(without_comment(ctx.text(found)))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
         return Keep("a number of devices; the lines that read it are handled as GPU code")
+    if _CUDA.fullmatch(without_comment(ctx.text(found))) and "profil" in _table(ctx, found).lower():
+        return Keep("tells a profiler what to trace, which is harmless without CUDA")
     return Report("mentions GPUs; check what the program does with it")
+
+
+_CUDA = re.compile(r"""\s*["']?(?:use_)?cuda["']?\s*:\s*["']?true["']?\s*,?""", re.IGNORECASE)
+
+
+def _table(ctx: Context, found: Construct) -> str:
+    """The line that names the table which contains a setting."""
+    line = found.node.lineno  # type: ignore[attr-defined]
+    for above in reversed(ctx.source.text.split("\n")[: line - 1]):
+        said = json.loads(above[above.index('"') : above.rindex('"') + 1]) if '"' in above else ""
+        if without_comment(said).strip() and _indent(said) < _indent(ctx.text(found)):
+            return str(said)
+    return ""
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

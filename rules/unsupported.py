@@ -141,25 +141,6 @@ def session(ctx: Context, found: Construct) -> Decision:
 _GPU_PROVIDERS = {
     f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
 }
-# They start a program's ranks, and exchange what those compute.
-_LAUNCHES = {
-    "horovod.torch.init": "horovod", "deepspeed.initialize": "deepspeed",
-    "deepspeed.init_distributed": "deepspeed", "deepspeed.PipelineModule": "deepspeed",
-    "deepspeed.pipe.PipelineModule": "deepspeed",
-}  # fmt: skip
-
-
-@LIBRARY.on("file", "gate")
-def launched(ctx: Context, found: Construct) -> Decision | None:
-    """A program whose ranks only exist on GPUs stays whole: half of it would run nowhere."""
-    for node, name in ctx.names.meant:
-        library = _LAUNCHES.get(name)
-        if library is None or ctx.names.call_of(node) is None:
-            continue
-        if ctx.project is None or ctx.project.is_reached(node):
-            where = f"{name} makes the ranks of this program (line {node.lineno})"
-            return Report(f"{where}, so it stays as it is; {MODULES[library].advice}")
-    return None
 
 
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")

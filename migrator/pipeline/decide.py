@@ -10,7 +10,9 @@ from dataclasses import replace
 from migrator.analysis import traces
 from migrator.analysis.devices.guards import Guard, Guards
 from migrator.analysis.devices.kernels import Kernels
+from migrator.analysis.devices.machine import MAY_ASK, never_runs
 from migrator.analysis.devices.questions import Place, place
+from migrator.analysis.project.never_called import is_never_called
 from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import UNKNOWN
@@ -62,6 +64,8 @@ def decide(
             rulings = [_ruling(context, construct, _launched_code(), why)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)
+        if gate is None:
+            _keep_dead(context, rulings)
         plan.rulings += rulings
         for ruling in rulings:
             for whole, decision in _left(ruling.decision):
@@ -74,6 +78,30 @@ def decide(
     _keep_guards(context, rules, plan)
     claim_earlier(plan)
     return plan
+
+
+def _keep_dead(context: Context, rulings: Sequence[Ruling]) -> None:
+    """Keep what isn't rewritten, and never runs on a TPU machine."""
+    for ruling in rulings:
+        if isinstance(ruling.decision, Rewrite) or ruling.decision is SUPPRESSED:
+            continue
+        why = _why_dead(context, ruling)
+        if why:
+            ruling.decision = Keep(f"never runs on a TPU machine{why}")
+
+
+def _why_dead(context: Context, ruling: Ruling) -> str:
+    node, project = ruling.construct.node, context.project
+    test = never_runs(context.names, node) if context.once(_may_ask_machine) else None
+    if test is not None:
+        return f": `{shortened(context.source.code(test))}` (line {test.lineno})"
+    if project is None or not isinstance(ruling.decision, Report):
+        return ""
+    return ", nor does what calls it" if is_never_called(project, node) else ""
+
+
+def _may_ask_machine(context: Context) -> bool:
+    return MAY_ASK.search(context.source.text.encode("utf-8", "replace")) is not None
 
 
 def _launched_code() -> str:
@@ -94,7 +122,8 @@ def _left(decision: Decision) -> Iterator[tuple[ast.AST, Decision]]:
 def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     """Keep tests that guard CUDA-only code: they are false on a TPU.
 
-    Reports on code behind them that only overlaps work are dropped, since XLA overlaps work itself.
+    Reports on code behind them are dropped if it only overlaps work, which XLA does by itself, or
+    if other code, which runs as it stands, takes its place.
     """
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
     guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
@@ -129,9 +158,27 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
         undo(plan, ruling, decision)
         if moved is None:
             line = place(ruling.construct.node).line
+            served = bool(guard.otherwise) and not _is_reported(plan, guard.otherwise)
             for other in plan.rulings:
-                if _is_for_overlap(rules, other) and guard.first([place(other.construct.node)]):
+                if not isinstance(other.decision, Report) or not guard.first(
+                    [place(other.construct.node)]
+                ):
+                    continue
+                if _is_for_overlap(rules, other) or (served and _is_replaced(rules, other)):
                     other.decision = Keep(f"does not run on a TPU, where line {line} is false")
+
+
+def _is_replaced(rules: Registry, ruling: Ruling) -> bool:
+    """Whether what is reported is no more than another way to compute the same: a state of random
+    numbers belongs to the device that draws them."""
+    rule = rules.rules.get(ruling.code)
+    return rule is not None and rule.for_cuda and "rng_state" not in ruling.construct.key
+
+
+def _is_reported(plan: Plan, code: Sequence[ast.AST]) -> bool:
+    """Whether something in some code is left to change by hand."""
+    nodes = {part for each in code for part in ast.walk(each)}
+    return any(isinstance(r.decision, Report) and r.construct.node in nodes for r in plan.rulings)
 
 
 def _alone(
@@ -158,7 +205,7 @@ def _moves(rules: Registry, ruling: Ruling) -> bool:
 
 def _is_for_overlap(rules: Registry, ruling: Ruling) -> bool:
     rule = rules.rules.get(ruling.code)
-    return isinstance(ruling.decision, Report) and rule is not None and rule.for_overlap
+    return rule is not None and rule.for_overlap
 
 
 def _rule_on_all(

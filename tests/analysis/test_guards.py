@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from helpers import DEVICE, TARGETS, constructs, migrated, reported, run, write_tree
@@ -316,3 +317,36 @@ def test_what_works_first_is_reached() -> None:
         f"x = x.to('cuda' if use else 'cpu')\nif use:\n    print({CAPABILITY})\n"
     )
     assert "use = tpu_runtime.is_available()" in run(source).source.decode()
+
+
+GRAPH = "graph = torch.cuda.CUDAGraph()"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelse:\n    graph = None\n", True),
+        (f"if device.type != 'cuda':\n    graph = None\nelse:\n    {GRAPH}\n", True),
+        ("graph = torch.cuda.CUDAGraph() if str(device).startswith('cuda') else None\n", True),
+        (f"if device.type == 'cuda' and fast:\n    {GRAPH}\n    return graph\nreturn None\n", True),
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelif slow:\n    graph = 1\n", True),
+        # nothing runs in its place, or something that may not run with a TPU's tensors
+        (f"if device.type == 'cuda':\n    {GRAPH}\n", False),
+        (f"if device.type == 'cuda' or fast:\n    {GRAPH}\nelse:\n    graph = 1\n", False),
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelse:\n    raise ValueError\n", False),
+        (f"if device.type == 'cuda':\n    {GRAPH}\n    return\nassert False\n", False),
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelse:\n    graph = f(x.numpy())\n", False),
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelse:\n    x = x.to('cpu')\n", False),
+        (f"if device.type == 'cuda':\n    {GRAPH}\nelse:\n    torch.cuda.Stream()\n", False),
+        # the state of a device that draws: that of the CPU is another one
+        ("if device.type == 'cuda':\n    s = torch.cuda.get_rng_state()\n"
+         "else:\n    s = torch.get_rng_state()\n", False),
+    ],
+)  # fmt: skip
+def test_other_code_runs_in_place_of_cudas(body: str, kept: bool, target: str) -> None:
+    source = "import torch\n\n\ndef f(x, device, fast, slow):\n" + indent(body, "    ")
+    result = run(source, target)
+    assert result.changed is (" or " in body)
+    behind = [d for d in constructs(result) if "torch.cuda" in d.construct][:1]
+    assert [d.outcome for d in behind] == [Outcome.KEPT if kept else Outcome.REPORTED]

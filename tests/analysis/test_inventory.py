@@ -304,3 +304,26 @@ def test_the_prefilter_hides_nothing(source: str) -> None:
 def test_the_prefilter_hides_no_snippet(code: str) -> None:
     source = "import torch as th\n" + code.format(torch="th", cuda="th.cuda", amp="th.cuda.amp")
     assert outcomes(run(source + "\n")) == outcomes(run(source + "\n# cuda\n"))
+
+
+def test_a_kernel_of_numba_is_one_construct() -> None:
+    """Whatever it uses of numba.cuda; what starts it is counted apart."""
+    source = """
+from numba import cuda
+import numba.cuda as nc
+
+@cuda.jit("(float32[:],)", device=True)
+def area(a):
+    return a[cuda.grid(1)]
+
+@nc.jit
+def kernel(n, out):
+    shared = cuda.shared.array(shape=(64,), dtype=float)
+    nc.syncthreads()
+    out[cuda.grid(1)] = area(shared)
+
+def run(x):
+    kernel[1, 2](3, cuda.to_device(x))
+"""
+    found = [d.construct for d in constructs(run(source)) if d.code == "LIB002"]
+    assert found == ["cuda.jit", "nc.jit", "cuda.to_device"]

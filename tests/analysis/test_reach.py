@@ -46,6 +46,11 @@ METHOD = "class Tool(Base):\n    def work(self):\n        here\n"
         "import lib as tools\nvars(tools)",
         "class A:\n    def run(self):\n        work()\n\nA().run()",
         "def f(call=work):\n    pass\n\nf()",
+        "from lib import work\n__all__ = {'Work': work}\n__all__[cfg.NAME]()",
+        "getattr(lib, 'wo' + name)()",
+        "getattr(lib, f'wo{name}')()",
+        "getattr(lib, 'wo%s' % name)()",
+        "getattr(lib, 'wo{}'.format(name))()",
     ],
 )
 def test_a_name_reaches_a_function(main: str) -> None:
@@ -66,6 +71,8 @@ def test_a_name_reaches_a_function(main: str) -> None:
         '"""\nwork\n"""',
         "print('the work is done')",
         "import lib\nhasattr(lib, 'name')",
+        "import lib\ngetattr(lib.x, 'run_' + name)()",
+        "import lib\n\ndef never(name):\n    getattr(lib.x, 'wo' + name)()",
         "if x.__name__ == 'work': y()",
         "import others\nothers.work()",
         "from others import work\nwork()",
@@ -112,6 +119,21 @@ def test_decorators_and_modules_that_name_all_of_themselves(library: str, expect
 def test_a_method_is_reached_with_its_class(main: str, expected: bool) -> None:
     library = f"class Base:\n    pass\n\n{METHOD}"
     assert reaches(lib=library, main=main) is expected
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("getattr(self, name)()", True),
+        ("getattr(self, cfg.NAME, None)()", True),
+        ("getattr(self, 'do_' + name)()", False),
+        ("getattr(other, name)()", False),
+        ("getattr(self, 'other')()", False),
+    ],
+)
+def test_a_class_computes_the_names_of_its_methods(call: str, expected: bool) -> None:
+    tool = f"class Tool:\n    def __init__(self, name, cfg, other):\n        {call}\n"
+    assert reaches(main=f"{tool}\n    def work(self):\n        here\n\nTool()") is expected
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from helpers import reported_codes, run, write_tree
 
 from migrator import migrate_paths
+from migrator.diagnostics import Outcome
 
 HOROVOD = """\
 import horovod.torch as hvd
@@ -46,6 +47,46 @@ def test_a_library_behind_an_option_that_is_off_keeps_nothing(tmp_path: Path) ->
     write_tree(tmp_path, {"main.py": DEEPSPEED.format("args.deepspeed")})
     [file] = migrate_paths([tmp_path], "torchax").changed
     assert b'.to("jax")' in file.result.source
+
+
+UTILS = """import torch
+import torch.distributed as dist
+
+
+def reduce(x):
+    if dist.is_initialized():
+        dist.all_reduce(x)
+    return x.cuda()
+"""
+
+
+@pytest.mark.parametrize("target", ["torchax", "torch_xla"])
+def test_all_of_such_a_program_stays_by_the_line_that_makes_them(
+    tmp_path: Path, target: str
+) -> None:
+    main = f"from utils import reduce\n{DEEPSPEED.format('True')}reduce(model.weight)\n"
+    report = migrate_paths([write_tree(tmp_path, {"main.py": main, "utils.py": UTILS})], target)
+    assert not report.changed
+    for file in report.files:
+        assert file.result.gate is not None and file.result.gate.obstacle is not None
+        assert (
+            file.result.gate.obstacle.line == main[: main.index("deepspeed.init")].count("\n") + 1
+        )
+        assert {d.code for d in file.result.diagnostics if d.outcome} == {"DST001"}
+
+
+@pytest.mark.parametrize("target", ["torchax", "torch_xla"])
+def test_nobody_says_that_a_group_is_there_if_none_is_made(tmp_path: Path, target: str) -> None:
+    """The program migrates as it runs by default, and DeepSpeed's branch is reported."""
+    main = f"from utils import reduce\n{DEEPSPEED.format('args.deepspeed')}reduce(model.weight)\n"
+    report = migrate_paths([write_tree(tmp_path, {"main.py": main, "utils.py": UTILS})], target)
+    found = {d.construct: d for f in report.files for d in f.result.diagnostics if d.outcome}
+    assert found["dist.all_reduce"].message.endswith("where a program makes one")
+    assert found["deepspeed"].outcome is Outcome.REPORTED
+    made = f"{main}torch.distributed.init_process_group('nccl')\n"
+    report = migrate_paths([write_tree(tmp_path, {"main.py": made})], target)
+    found = {d.construct: d for f in report.files for d in f.result.diagnostics if d.outcome}
+    assert found["dist.all_reduce"].message == "the target's process group does the same"
 
 
 @pytest.mark.parametrize(

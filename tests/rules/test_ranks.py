@@ -191,6 +191,82 @@ def test_what_torch_xla_can_not_start_or_exchange_stays(line: str, reason: str) 
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_a_group_of_one_keeps_its_store(target: str) -> None:
+    """k-diffusion: whatever a launcher does, each process is alone."""
+    told = "world_size=1, rank=0, store=dist.HashStore()"
+    text = f"""import torch
+import torch.distributed as dist
+if not dist.is_initialized():
+    dist.init_process_group({told})
+dist.all_reduce(torch.ones(3).cuda())
+"""
+    changed = migrated(text, target)
+    assert f'dist.init_process_group("{DEVICE[target]}", {told})' in changed
+    named = migrated(text.replace("group(", "group('nccl', "), target)
+    assert f"dist.init_process_group('{DEVICE[target]}', {told})" in named
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_stores_are_on_the_host(target: str) -> None:
+    line = "store = dist.PrefixStore('x', dist.TCPStore('localhost', 0, is_master=True))"
+    assert migrated(f"{HEAD}    {line}\n", target).splitlines()[-1].strip() == line
+
+
+# A worker that joins nothing, and one that is a rank, by a function that it calls.
+WORKERS = """import multiprocessing
+
+class Tool:
+    def run(self, path):
+        return torch.zeros(len(path))
+
+def convert(path, tool=Tool()):
+    return tool.run(path)
+
+def meet():
+    dist.init_process_group("nccl")
+
+class Rank:
+    def join(self):
+        meet()
+
+def joins(path):
+    Rank().join()
+
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "with multiprocessing.get_context('spawn').Pool(2) as p: p.map(WORK, paths)",
+        "c = mp.get_context('spawn'); q = c.Queue(); c.Process(target=WORK, args=(q,)).start()",
+        "mp.Process(target=WORK, args=('a',)).start()",
+        "c = mp.get_context('fork'); pool = c.Pool(2, initializer=WORK); pool.imap(print, x)",
+    ],
+)
+def test_processes_that_join_no_ranks_keep_no_program(line: str) -> None:
+    text = f"{HEAD}    {line.replace('WORK', 'convert')}\n".replace("import os\n", WORKERS, 1)
+    assert "'xla://'" in migrated(text, "torch_xla").replace('"', "'")
+    assert not run(
+        text.replace("convert,", "joins,").replace("=convert", "=joins"), "torch_xla"
+    ).changed
+
+
+def test_what_processes_run_is_followed_into_other_files(tmp_path: Path) -> None:
+    """nnUNet: workers that prepare samples, by a class of another file."""
+    lib = f"import torch\nimport torch.distributed as dist\n{WORKERS}"
+    line = "    multiprocessing.get_context('spawn').Pool(2).map(WORK, paths)\n"
+    for name, expected in (("convert", True), ("joins", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        program = f"import multiprocessing\nfrom lib import {name}\n{HEAD}{line}"
+        program = program.replace("WORK", name)
+        write(folder, lib=lib, train=f"{program}\nmain(0, 1, 2)\n")
+        files = {f.path.name: f.result for f in migrate_paths([folder], "torch_xla").files}
+        assert files["train.py"].changed is expected
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "line",
     [

@@ -16,13 +16,20 @@ from migrator.analysis.devices.kernels import Kernels
 from migrator.analysis.devices.questions import Place, end_of, place
 from migrator.analysis.syntax.nodes import dotted
 
+# What reads the memory of a tensor on the host, or brings it there.
+_OF_HOST = frozenset({"numpy", "from_numpy", "data_ptr", "__array__", "dlpack", "cpu"})
+
 
 @dataclass(frozen=True)
 class Guard:
-    """The code that a test decides about, as spans of the source, and whether it tests a tensor."""
+    """The code that a test decides about, as spans of the source, and whether it tests a tensor.
+
+    `otherwise` is what runs in its place, if that runs on any device.
+    """
 
     spans: Sequence[tuple[Place, Place]]
     of_tensor: bool
+    otherwise: Sequence[ast.AST] = ()
 
     def first(self, places: Sequence[Place], *kinds: str) -> Place | None:
         """The first of some sorted places that is inside of it."""
@@ -58,7 +65,26 @@ class Guards:
         for block, start in parts:
             self._look(block, start)
         spans = [(place(block[i]), end_of(block[-1])) for block, i in parts if i < len(block)]
-        return Guard(spans, of_tensor) if spans else None
+        other = self.kernels.questions.otherwise(asked, holds) if spans else ()
+        return Guard(spans, of_tensor, other if self._runs(other) else ()) if spans else None
+
+    def _runs(self, code: Sequence[ast.AST]) -> bool:
+        """Whether code for machines without CUDA runs with tensors of any device."""
+        if not code or (isinstance(code[-1], ast.stmt) and self._fails(code)):
+            return False
+        parts = [part for node in code for part in ast.walk(node)]
+        said = {getattr(part, "attr", getattr(part, "value", None)) for part in parts
+                if isinstance(part, ast.Attribute | ast.Constant)}  # fmt: skip
+        return said.isdisjoint(_OF_HOST) and not any(
+            self.kernels.kind(part) in ("kernel", "wrapper") for part in parts
+        )
+
+    def _fails(self, code: Sequence[ast.AST]) -> bool:
+        """Whether it raises an exception, at its end or as its first statement that leaves."""
+        raises = (ast.Raise, ast.Assert)
+        return any(isinstance(each, raises) for each in code) or self.kernels.names.ends(
+            [each for each in code if isinstance(each, ast.stmt)]
+        )
 
     def _look(self, block: Sequence[ast.AST], start: int) -> None:
         """Examine a block from an index on, except for parts that were examined before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.devices.machine import never_runs
 from migrator.analysis.devices.questions import Questions
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
@@ -14,10 +15,11 @@ _OWNERS = ("torch.cuda", "torch.Tensor", "torch.nn.Module", "torch.accelerator")
 _PUTS = ("setattr", "patch", "object")  # the last words of `monkeypatch.setattr`, `patch.object`
 
 
-def patches(names: Names, flow: Flow, *, lasting: bool = False) -> dict[str, int]:
-    """The functions that a file replaces, by their full names, with the line.
+def patches(names: Names, flow: Flow, *, lasting: bool = False) -> dict[str, ast.expr]:
+    """The functions that a file replaces, by their full names, with the node that does it.
 
-    What only replaces them on a machine without CUDA doesn't count, as nothing there does.
+    What only replaces them on a machine without CUDA doesn't count, as nothing there does, nor what
+    never runs on a TPU machine.
     ``lasting``: without those that a test puts there for a while.
     """
     found = [*_assigned(names)] + ([] if lasting else [*_put(names)])
@@ -25,7 +27,9 @@ def patches(names: Names, flow: Flow, *, lasting: bool = False) -> dict[str, int
         return {}
     questions = Questions(names, flow)
     return {
-        name: node.lineno for name, node in found if not questions.is_guarded(node, holds=False)
+        name: node
+        for name, node in found
+        if not questions.is_guarded(node, holds=False) and never_runs(names, node) is None
     }
 
 

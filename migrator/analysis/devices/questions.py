@@ -132,6 +132,26 @@ class Questions:
                 if skips == ("skipunless" if holds else "skipif"):
                     yield from self._of_mark(above)
 
+    def otherwise(self, test: ast.expr, holds: bool) -> Sequence[ast.AST]:
+        """The code that runs in place of what a test decides about; empty if there is none, or if
+        the test alone does not decide."""
+        names, below = self.names, test
+        above = names.parents.get(test)
+        while isinstance(above, ast.UnaryOp | ast.BoolOp):
+            if isinstance(above, ast.BoolOp) and holds is not isinstance(above.op, ast.And):
+                return ()
+            holds = holds is not isinstance(getattr(above, "op", None), ast.Not)
+            below, above = above, names.parents.get(above)
+        match above:
+            case ast.IfExp(body=body, orelse=orelse) if above.test is below:
+                return [orelse if holds else body]
+            case ast.If(body=yes, orelse=no) if above.test is below:
+                if not holds or no:
+                    return no if holds else yes
+                block, start = self._behind(above)
+                return block[start:] if self._leaves(yes) else ()
+        return ()
+
     def _behind(self, statement: ast.stmt) -> tuple[Sequence[ast.AST], int]:
         block = self.names.block(statement)
         return block, self._index(block, statement) + 1 if block else 0

@@ -39,6 +39,8 @@ class Defaults:
 
     def may_be(self, place: Place, test: ast.expr, answer: bool, depth: int = 0) -> bool:
         """Whether a condition may be true or false."""
+        if not self.may_be_on_target(place, test, answer):
+            return False
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.may_be(place, operand, not answer, depth)
@@ -47,6 +49,10 @@ class Defaults:
                 return every(self.may_be(place, value, answer, depth) for value in values)
         values_ = self._values(place, test, depth)
         return values_ is None or any(bool(value) is answer for value in values_)
+
+    def may_be_on_target(self, place: Place, test: ast.expr, answer: bool) -> bool:
+        """The same with any options, on a TPU machine."""
+        return place.answer(test) in (None, answer)
 
     # ---- expressions ----------------------------------------------------------------------------
 
@@ -234,6 +240,8 @@ class Defaults:
         if function.name.startswith("__") and not is_made:
             return None
         if parameter in (function.args.vararg, function.args.kwarg):
+            return None
+        if reach.is_computed(function.name):
             return None
         all_of = [one for one, _ in parameters(function.args)]
         default = next(value for one, value in parameters(function.args) if one is parameter)

@@ -99,11 +99,13 @@ class ProjectFacts(ProgramFacts):
     def patches(self) -> dict[str, str]:
         """The functions of torch.cuda that another file of its programs replaces, and where."""
         found: dict[str, str] = {}
-        programs = [self.path, *self.importers_above()]
-        for path in dict.fromkeys(f for start in programs for f in (start, *self.reached(start))):
-            if path != self.path and not self.cache.places.is_test(path):
-                for name, line in self.cache.file(path).patches.items():
-                    found.setdefault(name, f"line {line} of {path.name}")
+        for program in (self.path, *self.importers_above()):
+            for path in (program, *self.reached(program)):
+                if path == self.path or self.cache.places.is_test(path):
+                    continue
+                for name, node in self.cache.file(path).patches.items():
+                    if name not in found and self.of(program).code_reaches(path, node):
+                        found[name] = f"line {node.lineno} of {path.name}"
         return found
 
     def makes_copies(self) -> bool:

@@ -11,6 +11,7 @@ from functools import cached_property
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators, device_strings
 from migrator.analysis.devices.indices import compares_indices
+from migrator.analysis.devices.machine import MAY_ASK
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.name_index import NameIndex, name_index
@@ -246,8 +247,13 @@ class File:
         return compares_indices(self.facts.names, self.facts.flow)
 
     @cached_property
-    def patches(self) -> dict[str, int]:
-        """The functions of torch.cuda that it replaces for good, with the line."""
+    def asks_machine(self) -> bool:
+        """A cheap test: False for a file without conditions that a TPU machine decides."""
+        return MAY_ASK.search(self.content) is not None
+
+    @cached_property
+    def patches(self) -> dict[str, ast.expr]:
+        """The functions of torch.cuda that it replaces for good, with the node that does it."""
         if not _PATCHES.search(self.content) or self.facts is None:
             return {}
         return patches(self.facts.names, self.facts.flow, lasting=True)

@@ -26,6 +26,8 @@ class NameIndex:
     definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     brought: set[str] = field(default_factory=set)  # names that its top-level imports bind
+    # `getattr(self, "build_" + name)`: how the name begins; a class for any of its methods
+    computed: list[tuple[str | ast.ClassDef, ast.Call]] = field(default_factory=list)
     enumerates: bool = False  # whether it lists all its own names: `globals()`
 
 
@@ -53,7 +55,8 @@ def _passed_over(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             case ast.Expr(value=ast.Constant() as text):
                 yield text
             case ast.Assign(targets=targets, value=value) if any(map(_is_all, targets)):
-                yield from ast.walk(value)
+                if not isinstance(value, ast.Dict):  # a table of classes, by their names
+                    yield from ast.walk(value)
             case ast.AugAssign(target=target, value=value) if _is_all(target):
                 yield from ast.walk(value)
             case ast.Assign(targets=[ast.Name()], value=ast.Name() | ast.Attribute() as value):
@@ -108,6 +111,11 @@ def _note_call(found: NameIndex, call: ast.Call, func: ast.expr, args: list[ast.
     match func, args:
         case ast.Name(id="getattr" | "hasattr"), [_, ast.Constant(value=str(name)), *_]:
             found.mentions.setdefault(name, []).append(call)
+        case ast.Name(id="getattr"), [owner, name, *_] if not isinstance(name, ast.Constant):
+            begin = _begin(name)
+            own = _class_of(found, call) if getattr(owner, "id", "") in ("self", "cls") else None
+            if begin or own is not None:
+                found.computed.append((begin or own or "", call))
         case ast.Name(id="setattr"), [_, ast.Constant(value=str(name)), _]:
             found.stores.setdefault(name, []).append(call)
         case ast.Attribute(attr="add_argument" | "add_option"), _:
@@ -117,6 +125,25 @@ def _note_call(found: NameIndex, call: ast.Call, func: ast.expr, args: list[ast.
             found.enumerates = True
         case ast.Name(id="vars" | "dir"), []:
             found.enumerates = True
+
+
+def _begin(name: ast.expr) -> str:
+    """How a computed name begins: `"build_" + x`, `f"build_{x}"`, `"build_%s" % x`."""
+    match name:
+        case (
+            ast.BinOp(left=ast.Constant(value=str(text)))
+            | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
+            | ast.Call(func=ast.Attribute(attr="format", value=ast.Constant(value=str(text))))
+        ):
+            return re.split(r"[%{]", text)[0]
+    return ""
+
+
+def _class_of(found: NameIndex, call: ast.Call) -> ast.ClassDef | None:
+    at: ast.AST | None = call
+    while at is not None and not isinstance(at, ast.ClassDef):
+        at = found.parents.get(at)
+    return at
 
 
 def option(call: ast.Call) -> str:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrator.analysis.devices.machine import answer
 from migrator.analysis.project.name_index import NameIndex, unit
+from migrator.analysis.syntax.conditions import asked_before
 
 if TYPE_CHECKING:
     from migrator.analysis.project.file_facts import File
@@ -34,6 +36,7 @@ class Place:
     _uses: dict[str, Sequence[ast.expr | None]] = field(default_factory=dict)
     _ways: dict[ast.AST, Way] = field(default_factory=dict)
     _values: dict[ast.AST, bool] = field(default_factory=dict)
+    _answers: dict[ast.expr, bool | None] = field(default_factory=dict)
 
     @cached_property
     def folder(self) -> Path:
@@ -80,8 +83,15 @@ class Place:
         known = self._ways.get(node)
         if known is None and node in self.parents:
             within = unit(self.index, node)
-            known = self._ways[node] = within, [*_asked_before(self.parents, node, within)]
+            known = self._ways[node] = within, [*asked_before(self.parents, node, within)]
         return known
+
+    def answer(self, test: ast.expr) -> bool | None:
+        """How a condition turns out on every TPU machine; None if they don't decide it."""
+        if test not in self._answers:
+            facts = self.file.facts if self.file.asks_machine else None
+            self._answers[test] = answer(facts.names, test) if facts is not None else None
+        return self._answers[test]
 
     def is_value(self, node: ast.AST) -> bool:
         """Whether a name is used as a value, other than for reading what a module holds."""
@@ -153,29 +163,3 @@ def _is_asked_for(parents: Mapping[ast.AST, ast.AST], node: ast.AST) -> bool:
         case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
             return kinds is node
     return False
-
-
-def _asked_before(
-    parents: Mapping[ast.AST, ast.AST], node: ast.AST, within: ast.AST
-) -> Iterator[tuple[ast.expr, bool]]:
-    below = node
-    while below is not within and (parent := parents.get(below)) is not None:
-        match parent:
-            case ast.If(test=test) | ast.While(test=test) if below is not test:
-                yield test, below in parent.body
-            case ast.IfExp(test=test) if below is not test:
-                yield test, below is parent.body
-            case ast.BoolOp(op=op, values=values):
-                place = next(i for i, value in enumerate(values) if value is below)
-                yield from ((value, isinstance(op, ast.And)) for value in values[:place])
-        for block in ("body", "orelse", "finalbody"):
-            listed = getattr(parent, block, None)
-            if isinstance(listed, list) and below in listed:
-                for earlier in listed[: listed.index(below)]:
-                    if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier):
-                        yield earlier.test, False
-        below = parent
-
-
-def _leaves(branch: ast.If) -> bool:
-    return isinstance(branch.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migrator.analysis.project.imported_values import ImportedValues
 from migrator.analysis.project.reach import Reach
 from migrator.analysis.project.starting_points import StartingPoints
 from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.obstacles import Cause
+from migrator.analysis.ranks.unrelated_processes import CONTEXTS, PROCESSES, are_unrelated
 from migrator.analysis.ranks.vocabulary import RPC
+from migrator.analysis.syntax.names import Names
 
 _KEPT = 32  # programs of which is known what they reach: a megabyte or two each
 
@@ -151,6 +154,27 @@ class ProgramFacts(ImportedValues, StartingPoints):
 
             self.cache.obstacles[path] = ranks.obstacles.to_one_process(definition)
         return self.cache.obstacles[path]
+
+    def in_the_way(self, path: Path | None, ranks: Ranks, *, is_renamed: bool) -> Sequence[Cause]:
+        """What keeps a target from starting the ranks in a file of a program (None: this file)."""
+        found = ranks.obstacles.to_launch(is_renamed=is_renamed)
+        there = path or self.path
+        return [cause for cause in found if not self._is_beside_ranks(there, ranks, cause[0])]
+
+    def _is_beside_ranks(self, path: Path, ranks: Ranks, node: ast.expr) -> bool:
+        """Whether it starts processes that join no ranks, by all files of the program."""
+        if ranks.names.qualified(node) not in (*PROCESSES, *CONTEXTS):
+            return False
+        files = dict.fromkeys([path, *self.files_with_ranks()])
+        places = [self.cache.places.of(each) for each in files]
+
+        def find(name: str) -> Iterator[tuple[Names, ast.AST]]:
+            for place in places:
+                if name in place.index.definitions and place.file.facts is not None:
+                    for made in place.index.definitions[name]:
+                        yield place.file.facts.names, made
+
+        return are_unrelated(ranks.names, node, find)
 
     def is_asked_for(self, setting: str) -> bool:
         """True if a program beside a configuration or above it reads a key: `opt["gpus"]`."""

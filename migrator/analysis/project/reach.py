@@ -2,7 +2,8 @@
 
 A function is reached if reached code contains its name, as an identifier, an attribute or a string;
 a method, if its class is reached as well. Code that runs when a file is imported is reached. A
-branch isn't if the defaults of options and attributes decide its condition (`defaults.py`).
+branch isn't if the defaults of options and attributes decide its condition (`defaults.py`), or a
+TPU machine does (`machine.py`).
 Types are ignored: a name refers to all functions and methods of that name.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -147,9 +149,8 @@ class Reach:
         within, questions = way
         if not self.ask("unit", place, within):
             return False
-        return self._with_options or all(
-            self.defaults.may_be(place, test, answer) for test, answer in questions
-        )
+        may_be = self.defaults.may_be_on_target if self._with_options else self.defaults.may_be
+        return all(may_be(place, test, outcome) for test, outcome in questions)
 
     def with_word(self, name: str) -> list[Place]:
         """The files that contain a word."""
@@ -192,7 +193,25 @@ class Reach:
         return any(
             node is None or (self.is_live(place, node) and not self._is_foreign(place, node))
             for place, node in self.sites(name)
-        )
+        ) or self.is_computed(name)
+
+    def is_computed(self, name: str) -> bool:
+        """Whether a name is one of those that reached code computes: `getattr(self, "f_" + x)`."""
+        return any(self.is_live(place, call) for place, call in self._computing(name))
+
+    def _computing(self, name: str) -> Iterator[tuple[Place, ast.Call]]:
+        for place, begin, call in self._computed:
+            if isinstance(begin, str):
+                if name.startswith(begin):
+                    yield place, call
+            elif any(getattr(method, "name", "") == name for method in begin.body):
+                yield place, call
+
+    @cached_property
+    def _computed(self) -> Sequence[tuple[Place, str | ast.ClassDef, ast.Call]]:
+        """Where names of attributes are computed."""
+        places = self.with_word("getattr")
+        return [(p, begin, call) for p in places for begin, call in p.index.computed]
 
     def _is_foreign(self, place: Place, node: ast.AST) -> bool:
         """Whether a name belongs to another library, judging by the file's imports."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis import traces
+from migrator.analysis.devices.machine import never_runs
 from migrator.analysis.ranks.data import Data
 from migrator.analysis.ranks.numbers import Numbers, is_named, parameter_name
 from migrator.analysis.ranks.processes import Processes
@@ -145,7 +146,7 @@ class Obstacles:
                 continue
             if is_only_named(self.names, node) or self._is_asked_for_backend(node, name):
                 continue
-            if is_behind_gone(self.names, node):
+            if is_behind_gone(self.names, node) or never_runs(self.names, node) is not None:
                 continue
             if name in SHARDED and understood is UNDERSTOOD:
                 call = self.names.call_of(node)

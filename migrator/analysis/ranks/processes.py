@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from migrator.analysis.ranks.unrelated_processes import are_unrelated
+from migrator.analysis.devices.machine import never_runs
+from migrator.analysis.ranks.unrelated_processes import (
+    CONTEXTS,
+    PROCESSES,
+    are_unrelated,
+    definitions,
+)
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
@@ -16,10 +22,6 @@ from migrator.analysis.syntax.nodes import argument
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks
 
-_PROCESSES = (
-    "multiprocessing.Process", "multiprocessing.get_context", "torch.multiprocessing.Process",
-    "torch.multiprocessing.get_context",
-)  # fmt: skip
 _ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
 # The variables by which such launchers tell a process its rank.
@@ -56,7 +58,8 @@ class Processes:
     @cached_property
     def children(self) -> list[tuple[ast.expr, str]]:
         """Where the program starts processes by hand, and the obstacle there."""
-        return [found for n in self.names.order for found in self._starts(n)]
+        started = (found for n in self.names.order for found in self._starts(n))
+        return [(node, why) for node, why in started if never_runs(self.names, node) is None]
 
     def hooks(self) -> Iterator[tuple[ast.expr, str]]:
         for node in self.names.order:
@@ -75,8 +78,8 @@ class Processes:
         match node:
             case ast.Attribute() | ast.Name():
                 name = self.names.qualified(node) or ""
-                if name in _PROCESSES:
-                    if not are_unrelated(self.names, node):
+                if name in (*PROCESSES, *CONTEXTS):
+                    if not are_unrelated(self.names, node, partial(definitions, self.names)):
                         yield node, f"{name} starts processes that do other work"
             case ast.Call() if self.names.qualified(node.func) in SPAWNS:
                 join = argument(node, 3, "join")

@@ -58,7 +58,7 @@ def find(
 
     `kinds` are those that are asked for: others may be missing. The rest is as in `ModuleView`.
     """
-    part_of_found: set[ast.AST] = set()
+    part_of_found = {*_inside_kernels(names)}
     marked = dict(_generation(names, flow, project)) if _asked(kinds, "loop", "cache") else {}
     undone = _undone(names, ranks or Ranks(names, flow)) if _asked(kinds, "ranks") else set()
     docstrings, rungs = _docstrings(names), ladders(names, flow)
@@ -104,6 +104,23 @@ def find(
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary)
+
+
+def _inside_kernels(names: Names) -> Iterator[ast.AST]:
+    """What numba's kernels use of numba.cuda; each is one construct, by its decorator."""
+    if "jit" in names.words:
+        for node, name in names.meant:
+            if name.startswith("numba.cuda.") and any(
+                isinstance(above, ast.FunctionDef) and _is_kernel(names, above, node)
+                for above in names.ancestors(node)
+            ):
+                yield node
+
+
+def _is_kernel(names: Names, function: ast.FunctionDef, node: ast.AST) -> bool:
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    compiled = any(names.qualified(d) == "numba.cuda.jit" for d in decorators)
+    return compiled and node not in decorators
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
