@@ -111,6 +111,11 @@ def _library(
     return next((name for name in vocabulary.libraries if f"{meaning}.".startswith(name)), None)
 
 
+def _is_of_framework(vocabulary: Vocabulary, meaning: str) -> bool:
+    """Whether it is the framework itself, or a module of it: `torch`, `torch.nn`."""
+    return meaning.partition(".")[0] in vocabulary.packages
+
+
 def _is_never_used(names: Names, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> bool:
     """`import xformers` beside `import xformers.ops as xops`."""
     name, scope = alias.asname or alias.name, names.scope_of(statement)
@@ -137,7 +142,11 @@ def _lost_all_uses(
         return False
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(meaning.partition(".")[0], names.top))
-    elif not is_foreign and not vocabulary.lends(meaning):
+    elif (
+        not is_foreign
+        and not vocabulary.lends(meaning)
+        and not _is_of_framework(vocabulary, meaning)
+    ):
         return False
     elif binds_package:
         if meaning.startswith(vocabulary.packages):

@@ -103,7 +103,8 @@ def _compiled(project: ImportGraph, folder: Path, name: str) -> Extension | None
         if name in there.words or b"import *" in there.content:
             return None  # a name, and no module
     for each in _built_by(project):
-        if each.module.rpartition(".")[2] == name:
+        above, _, last = each.module.rpartition(".")
+        if last == name and above.rpartition(".")[2] in ("", folder.name):
             return each
     if any(n.startswith(f"{name}.") and n.endswith(_LIBRARIES) for n in names):
         return Extension(name, Built.UNKNOWN, f"compiled, and lies in {_shown(project, folder)}")
