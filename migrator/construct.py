@@ -19,12 +19,14 @@ class Construct:
     branch (on values of tensors), tensor (written through a mask), string (`cuda`), tensor_type (a
     string that names a torch.cuda type), library (top-level module), command (text that a shell
     gets), requirement (a line of requirements.txt), setting (a line of YAML or JSON), variable (of
-    the environment, for torch_xla), star (module that a star import takes everything from), import
-    (of a name that has other meanings, too), code (Python in a string), ranks (what a launcher
-    sets, or a number of ranks), child (a process that uses the device), model (that moves to the
-    device, where models are divided), trainer (of a library), accelerator (of another kind than the
-    program runs on), accelerator library, ladder (the first `if` of those that pick a device of
-    several kinds), own, own import (a name that the project's configuration replaces).
+    the environment, for torch_xla), extension (a compiled module of the project that is imported),
+    star (module that a star import takes everything from), import (of a name that has other
+    meanings, too), code (Python in a string), ranks (what a launcher sets, or a number of ranks),
+    child (a process that uses the device), model (that moves to the device, where models are
+    divided), trainer (of a library), accelerator (of another kind than the program runs on),
+    accelerator library, ray (an argument that asks it for GPUs), ladder (the first `if` of those
+    that pick a device of several kinds), own, own import (a name that the project's configuration
+    replaces).
     """
 
     kind: str

@@ -32,7 +32,6 @@ call alone, becomes the call of the model.""",
             model = nn.DataParallel(model, device_ids=[0, 1])
             """,
             after="""
-            import torch.nn as nn
             import tpu_runtime
             model = tpu_runtime.DataParallel(model)
             """,
@@ -44,7 +43,6 @@ call alone, becomes the call of the model.""",
                 y = nn.parallel.data_parallel(model, x, range(n))
             """,
             after="""
-            from torch import nn
             if x.device.type == "{device}" and n > 1:
                 y = model(x)
             """,

@@ -146,6 +146,21 @@ def strategy(ctx: Context, found: Construct) -> Decision:
     return Keep("torchrun's ranks; without torchrun, this process only")
 
 
+_SHARDING = [
+    f"{package}.{module}"
+    for package in ("lightning.pytorch", "pytorch_lightning", "lightning.fabric")
+    for module in ("strategies.DeepSpeedStrategy", "strategies.deepspeed.DeepSpeedStrategy")
+]
+
+
+@DEVICE.on("name", *_SHARDING, "pytorch_lightning.plugins.DeepSpeedPlugin")
+def sharding(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    if isinstance(ctx.names.parents.get(call or found.node), ast.keyword):
+        return Keep("the argument that takes it is reported")
+    return Report("DeepSpeed shards over GPUs: leave it out, and the whole model is on the device")
+
+
 @PRECISION.on("lightning", "precision")
 def precision(ctx: Context, found: Construct) -> Decision:
     edits: list[Edit] = []

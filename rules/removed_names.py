@@ -93,6 +93,20 @@ _INSTEAD = {
     "torch.utils.data._utils.collate.string_classes": "str",
     "torch.utils.data._utils.collate.container_abcs": "collections.abc",
 }
+# Modules that are gone as a whole.
+_MODULES = {
+    "torchvision.transforms.functional_tensor": "torchvision.transforms.functional",
+    "torchvision.models.utils": "torch.hub",
+    "torch.utils.ffi": "torch.utils.cpp_extension",
+}
+
+
+@REMOVED.on("name", *(f"{module}*" for module in sorted(_MODULES)))
+def of_module(ctx: Context, found: Construct) -> Decision:
+    if ctx.names.is_guarded_import(found.node):
+        return Keep("the import fails, and the fallback is used")
+    module = next(each for each in _MODULES if found.key.startswith(each))
+    return Report(f"there is no {module} any more; use {_MODULES[module]}")
 
 
 @REMOVED.on("name", *(f"numpy.{name}" for name in sorted({*_BUILTIN, *_RENAMED})))

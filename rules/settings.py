@@ -4,9 +4,19 @@ import json
 import re
 from collections.abc import Callable
 
-from migrator.analysis.mentions import DEVICE_SETTING, HIDES, NOT_HALF, hides_gpus, without_comment
+from migrator.analysis.libraries import MODULES, of_package
+from migrator.analysis.mentions import (
+    DEVICE_SETTING,
+    HIDES,
+    LISTED_PACKAGE,
+    NAMED_CLASS,
+    NOT_HALF,
+    hides_gpus,
+    without_comment,
+)
 from migrator.codes import Family
 from migrator.construct import Construct
+from migrator.requirements import normal, tested
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 FAMILY = Family("CFG", "Configurations", 170)
@@ -82,6 +92,26 @@ def half(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("setting", "sharded")
 def sharded(ctx: Context, found: Construct) -> Decision:
     return Report("shards over GPUs; remove it, and the whole model is on each device")
+
+
+@SETTING.on("setting", "class")
+def named_class(ctx: Context, found: Construct) -> Decision:
+    named = NAMED_CLASS.search(without_comment(ctx.text(found)))
+    assert named is not None
+    return Report(MODULES[named["module"]].reason(named["module"]))
+
+
+@SETTING.on("setting", "package")
+def listed_package(ctx: Context, found: Construct) -> Decision:
+    """`- "torch==2.1.0"`, in a list that something installs: cog.yaml, a workflow's matrix."""
+    listed = LISTED_PACKAGE.match(without_comment(ctx.text(found)))
+    name = normal(listed["name"]) if listed is not None else ""
+    if library := of_package(name):
+        return Report(library.reason(name))
+    needed = tested(ctx.target).get(name)
+    if needed is None or ctx.target.portable:
+        return Keep("does not depend on the device")
+    return Report(f"the target needs {needed}")
 
 
 @SETTING.on("setting", "back end")

@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.import_verdicts import Verdict, verdict_of
 from migrator.analysis.libraries import MODULES
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -36,7 +37,10 @@ EXTENSION = Rule(
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
     why="""Write CUDA kernels again in PyTorch, which XLA compiles, or in Pallas, JAX's language for
-kernels.""",
+kernels. A module that is imported is known to be compiled by what the project's `setup.py` files
+build, by its git submodules that are not checked out, and by native sources beside a package that
+has no such file. Where none of this says what it is compiled for, it is reported, too. An extension
+for the CPU is not.""",
     effort=Effort.REWRITE,
     for_cuda=True,
     examples=(
@@ -138,6 +142,16 @@ def session(ctx: Context, found: Construct) -> Decision:
     )
 
 
+@PROVIDERS.on("name", "optimum.onnxruntime.ORT*")
+def exported(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    given = call.keywords if call is not None else ()
+    texts = [n.value for each in given for n in ast.walk(each) if isinstance(n, ast.Constant)]
+    if _GPU_PROVIDERS.isdisjoint(texts):
+        return Keep("onnxruntime computes on the CPU")
+    return Report("onnxruntime has no provider for a TPU: load the model by transformers instead")
+
+
 _GPU_PROVIDERS = {
     f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
 }
@@ -191,7 +205,49 @@ def pipeline(ctx: Context, found: Construct) -> Decision:
 
 @EXTENSION.on("name", "torch.utils.cpp_extension*")
 def extension(ctx: Context, found: Construct) -> Decision:
+    call = ctx.names.call_of(found.node)
+    name = found.key.rpartition(".")[2]
+    if name in _WITHOUT_CUDA or (call is not None and _is_for_cpu(name, call)):
+        return Keep("needs no CUDA: an extension for the CPU, in PyTorch's own operators")
     return Report("a CUDA extension; write the kernel in PyTorch, or in Pallas")
+
+
+# What builds extensions of all kinds, and names that are None where there is no CUDA.
+_WITHOUT_CUDA = ("CppExtension", "BuildExtension", "CUDA_HOME", "ROCM_HOME", "IS_WINDOWS")
+
+
+def _is_for_cpu(name: str, call: ast.Call) -> bool:
+    """Whether `load` or `load_inline` shows that nothing is for CUDA."""
+    given = {each.arg: each.value for each in call.keywords}
+    for_cuda = {"cuda_sources", "with_cuda", "extra_cuda_cflags"}.intersection(given)
+    if None in given or any(not _is_empty(given[each]) for each in for_cuda):
+        return False
+    if name == "load_inline":
+        return len(call.args) <= 2
+    sources = given.get("sources", call.args[1] if len(call.args) > 1 else None)
+    listed = sources.elts if isinstance(sources, ast.List | ast.Tuple) else [sources]
+    texts = [each.value for each in listed if isinstance(each, ast.Constant)]
+    are_known = name == "load" and len(texts) == len(listed) > 0
+    return are_known and all(str(text).endswith((".cpp", ".cc", ".cxx", ".c")) for text in texts)
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+@EXTENSION.on("extension", "*")
+def compiled(ctx: Context, found: Construct) -> Decision:
+    if ctx.names.is_guarded_import(found.node):
+        return Keep("the import fails, and the fallback is used")
+    each = verdict_of(found.key, ctx.project)
+    if each.verdict is Verdict.EXTENSION:
+        return Report(
+            f"{each.module} is {each.about}, for CUDA; write the kernel in PyTorch, or in Pallas"
+        )
+    return Report(
+        f"{each.module} is {each.about}; nobody knows whether it runs without a GPU: try it there",
+        effort=Effort.HOURS,
+    )
 
 
 @EXTENSION.on("name", "numba.cuda.*")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from migrator.analysis.libraries import matters
+from migrator.analysis.libraries import MODULES, matters
 from migrator.formats.shell import words
 from migrator.requirements import cloned
 
 DEVICES = "(?:cuda|xpu|npu|mps)"
+_FOR_CUDA = "|".join(sorted(module for module in MODULES if "." not in module))
 _PIP = re.compile(
     r"""(?<![\w.-])(?:pip(?:[\d.]*|env)(?:\s+-\S+)*(?:\s+|["'],\s*["'])install"""
     r"""|(?:uv|poetry|pdm)(?:\s+-\S+)*\s+add)\b"""
@@ -85,7 +86,9 @@ def has_settings(content: bytes) -> bool:
 
 _SPEAKS_OF_GPUS = re.compile(
     rb"cuda|CUDA_VISIBLE|(?i:gpu)|gcr\.io/kaggle-|[nhx]ccl|(?i:nvidia)|torch|devices|\b(?:xpu|npu|mps)\b"
-    rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)|flash_attention_"
+    rb"|\b(?:fp16|tf32|ACCELERATE_|distributed_type)|flash_attention_|DeepSpeed|deepspeed|\bzero_"
+    + rb"|(?:_target_|_component_|class_path)[\"']?\s*:\s*[\"']?(?:%b)\b"
+    % _FOR_CUDA.encode()
 )
 _CONTAINER_SETTING = re.compile(
     r"""(?<![\w.-])(?:runtime|driver)["']?\s*:\s*["']?nvidia\b|capabilities["']?\s*:\s*\[.*\bgpu\b"""
@@ -98,9 +101,21 @@ _HALF = re.compile(
     r"""|(?:fp16|fp16_full_eval|tf32)["']?\s*:\s*(?:\{|["']?(?i:true|yes|on)\b))"""
     r"""|ACCELERATE_MIXED_PRECISION(?:["']?\s*:|=)\s*["']?fp(?:16|8)\b"""
 )
-# What accelerate is told to shard by.
+# What accelerate, Lightning and DeepSpeed are told to shard by.
 _SHARDED = re.compile(
-    r"""(?<![\w.-])["']?distributed_type["']?\s*:\s*["']?(?:DEEPSPEED|FSDP|MEGATRON_LM)\b"""
+    r"""(?<![\w.-])["']?(?:distributed_type["']?\s*:\s*["']?(?:DEEPSPEED|FSDP|MEGATRON_LM)\b"""
+    r"""|strategy["']?\s*:\s*["']?(?:deepspeed|fsdp|colossalai)"""
+    r"""|(?:_target_|class_path)["']?\s*:\s*["']?(?:\w+\.)*(?:DeepSpeed|FSDP)Strategy\b"""
+    r"""|zero_optimization["']?\s*:\s*(?:\{|$)|zero_stage["']?\s*:\s*["']?[1-3])"""
+)
+# A class that is named in Hydra's, torchtune's or Lightning's way.
+NAMED_CLASS = re.compile(
+    r"""(?:_target_|_component_|class_path)["']?\s*:\s*["']?"""
+    rf"""(?P<module>{_FOR_CUDA})(?:\.\w+)+"""
+)
+# `- "xformers==0.0.22"`, in a list of packages
+LISTED_PACKAGE = re.compile(
+    r"""\s*-\s+["']?(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]+\])?\s*(?:[=~>]=)\s*\d"""
 )
 _HALF_OPTION = re.compile(
     r"(?<!\S)--(?:mixed_precision[ =]fp(?:16|8)|(?:fp16|fp16_full_eval|tf32)(?![\w-])"
@@ -123,11 +138,13 @@ _SETTINGS = {
     "gpu": _GPU_SETTING,
     "half": _HALF,
     "sharded": _SHARDED,
+    "class": NAMED_CLASS,
 }
 # One of these words is in each of them.
 _OF_SETTINGS = re.compile(
     r"cuda|gpu|[xn]pu|hpu|mps|ccl|nvidia|nvcr|pytorch/|devices|fp16|tf32|mixed_precision"
-    r"|distributed_type|enable_tpu|gcr\.io/kaggle|flash_attention_",
+    r"|distributed_type|enable_tpu|gcr\.io/kaggle|flash_attention_|strategy|zero_|_target_"
+    r"|_component_|class_path|[=~>]=",
     re.IGNORECASE,
 )
 _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
@@ -143,7 +160,8 @@ def setting(text: str, done: Collection[str] = ()) -> str | None:
             said = pattern.sub("", said)
         elif pattern.search(said):
             return key
-    return None
+    listed = LISTED_PACKAGE.match(said)
+    return "package" if listed and "package" not in done and matters(listed["name"]) else None
 
 
 def without_comment(text: str) -> str:

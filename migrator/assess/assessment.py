@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from migrator.analysis.import_verdicts import Imported, imports_of, unknown
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.scripts import is_script
 from migrator.config import Config
@@ -17,6 +18,7 @@ from migrator.formats import kinds
 from migrator.frameworks import find_framework
 from migrator.pipeline.depth import room_for_depth
 from migrator.report.statistics import Work, of_file, of_files
+from migrator.runs.all_files import is_code
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport
 from migrator.runs.worker import Worker
@@ -93,6 +95,7 @@ class Assessed:
     programs: Sequence[Assessment]
     elsewhere: Sequence[Assessment]
     whole: Sequence[Assessment]
+    untried: Sequence[str]  # what the programs import, and nobody knows whether it runs
 
 
 def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assessed:
@@ -104,14 +107,18 @@ def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assess
     programs: list[Assessment] = []
     elsewhere: list[Assessment] = []
     whole: list[Assessment] = []
+    imports: dict[Imported, list[Path]] = {}
+    worker = Worker([Path(path) for path in paths], [targets()[DEFAULT]], config)
     for runs in _runs(paths, config, progress):
         files = next(iter(runs.values()))
         started = _programs(paths, config, runs)
         reached = {path for reached in started.values() for path in reached}
+        imports |= imports_of(worker.project(path) for path in (reached or files) if is_code(path))
         programs += [_assessment(path, reached, runs) for path, reached in started.items()]
         elsewhere.append(_assessment(None, [path for path in files if path not in reached], runs))
         whole.append(_assessment(None, list(files), runs))
-    return Assessed(_with_constructs(programs), _with_constructs(elsewhere), whole)
+    found = _with_constructs(programs), _with_constructs(elsewhere)
+    return Assessed(*found, whole, unknown(imports) if any(found) else [])
 
 
 def _with_constructs(found: Sequence[Assessment]) -> list[Assessment]:
@@ -172,7 +179,7 @@ def _programs(paths: Paths, config: Config, runs: _Runs) -> dict[Path, list[Path
     with room_for_depth():
         for path in files:
             project = worker.project(path)
-            if kinds.is_notebook(path) or (kinds.is_module(path) and _is_started(project)):
+            if is_code(path) and (kinds.is_notebook(path) or _is_started(project)):
                 found[path] = [path, *(other for other in project.reached() if other in files)]
     return found
 

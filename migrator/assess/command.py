@@ -13,6 +13,7 @@ from migrator.cli.values import paths as offered_paths
 from migrator.config import Config, common, load
 from migrator.diagnostics import first_of
 from migrator.errors import UsageError
+from migrator.report.statistics import UNTRIED
 from migrator.report.terminal import color_option, console, line, shown
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _BESIDE = "(reached by none of these)"
 _NAMED = 5  # files
+_IMPORTS = 20
 
 
 @click.command("assess", short_help="Compare the targets, program by program.")
@@ -44,6 +46,9 @@ def assess_command(paths: tuple[str, ...], exclude: tuple[str, ...], isolated: b
     if found.programs or found.elsewhere:
         _table(out, found.programs, found.elsewhere)
         out.print()
+    if found.untried:
+        said = f"{UNTRIED}: {first_of(found.untried, _IMPORTS)}"
+        out.print(line((said, "dim")), soft_wrap=True)
     for whole in found.whole:
         out.print(line((whole.why, "bold")), soft_wrap=True)
     if found.programs or found.elsewhere:

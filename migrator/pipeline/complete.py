@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from migrator.analysis import traces
 from migrator.analysis.setup_py import builds
@@ -15,7 +16,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace, code, covered, places
+from migrator.edits import Delete, Edit, EditCall, Insert, code, covered, places
 from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
@@ -42,7 +43,7 @@ def complete(
     removed = emptied | set(plan.claimed)
     # if only its arguments change, a call keeps its function's name
     removed -= {e.node.func for e in plan.edits if isinstance(e, EditCall) and not e.function}
-    for edit in _unused(context.names, plan.edits, removed):
+    for edit in _unused(context, plan, removed):
         result.edits.append(edit)
         emptied |= set(covered(edit))
     result.modules = plan.requires(emptied)
@@ -145,8 +146,7 @@ _HEAD = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.")  # the first part of a dotted 
 
 
 def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
-    """Delete each `if` whose statements (with its `else`) are all deleted and whose test has no
-    effect."""
+    """Delete each block whose statements are all deleted, if nothing else in it has an effect."""
     names = context.names
     gone: set[ast.AST] = {
         e.node for e in edits if isinstance(e, Delete) and isinstance(e.node, ast.stmt)
@@ -156,48 +156,89 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
     queue: list[ast.AST] = list(gone)
     while queue:
         block = names.parents.get(queue.pop())
-        if (
-            isinstance(block, ast.If)
-            and all(s in gone for s in [*block.body, *block.orelse])
-            and block not in gone
-            and block not in filled
-            and not _is_elif(names, block)
-            and context.effects.none(block.test)
-        ):
+        if block not in gone and block not in filled and _does_nothing(context, block, gone):
             gone.add(block)
             queue.append(block)
-            result.append(Delete(block))
+            if not _is_elif(names, block):
+                result.append(Delete(block))
     return result
 
 
-def _unused(names: Names, edits: Sequence[Edit], removed: set[ast.AST]) -> Iterator[Edit]:
-    """Delete local variables that would only hold a number, if all their uses are gone."""
+# Blocks that do nothing if there is nothing in them.
+_AROUND = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode", "contextlib.suppress",
+           "contextlib.nullcontext")  # fmt: skip
+
+
+def _does_nothing(
+    context: Context, block: ast.AST | None, gone: Set[ast.AST]
+) -> TypeGuard[ast.stmt]:
+    """Whether a block without the statements that go would do nothing."""
+    names, none = context.names, context.effects.none
+    match block:
+        case ast.If(test=test, body=body, orelse=orelse):
+            return gone.issuperset([*body, *orelse]) and none(test)
+        case ast.Try(body=body, orelse=[], finalbody=[]):
+            return gone.issuperset(body)
+        case ast.With(body=body, items=items) if gone.issuperset(body):
+            made = [each.context_expr for each in items if each.optional_vars is None]
+            calls = [each for each in made if isinstance(each, ast.Call)]
+            known = (names.qualified(call.func) in _AROUND for call in calls)
+            return (
+                len(calls) == len(items)
+                and all(known)
+                and none(*(each for call in calls for each in call.args))
+            )
+        case ast.For(target=ast.Name(id=name), iter=iterated, body=body, orelse=[]):
+            inside = {*ast.walk(block)}
+            uses = names.uses(name, names.scope_of(block))
+            alone = len(names.scope_of(block).bindings.get(name, ())) == 1
+            counts = isinstance(iterated, ast.Call) and names.qualified(iterated.func) == "range"
+            return (
+                gone.issuperset(body) and counts and none(iterated) and alone
+                and inside.issuperset(uses)
+            )  # fmt: skip
+    return False
+
+
+def _unused(context: Context, plan: Plan, removed: set[ast.AST]) -> Iterator[Edit]:
+    """Delete local variables whose uses are all gone, if nothing but a value is computed."""
+    names, edits = context.names, plan.edits
     if not {"locals", "vars", "eval", "exec"}.isdisjoint(names.by_id):
         return
     elsewhere = {name for scope in names.scopes.values() for name in scope.outer_names}
-    elsewhere |= spoken(names)
-    for edit in edits:
-        if not isinstance(edit, Replace):
-            continue
-        statement = names.statement(edit.node)
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name) as target]) if _is_number(statement, edit):
-                scope = names.scope_of(target)
-                uses = list(names.uses(name, scope))
-                bound = scope.bindings.get(name, ())
-                local = isinstance(scope.node, ast.FunctionDef) and len(bound) == 1
-                if local and name not in elsewhere and uses and removed.issuperset(uses):
-                    yield Delete(statement)
+    elsewhere |= spoken(names) | {word for edit in edits for word in _WORD.findall(code(edit))}
+    left = {r.construct.node for r in plan.rulings if not isinstance(r.decision, Rewrite)}
+    removed = set(removed)
+    queue = [node for node in removed if isinstance(node, ast.Name)]
+    while queue:
+        for bound in names.lookup(queue.pop()):
+            statement = names.statement(bound.node) if bound.kind == "assign" else None
+            if statement in removed or not isinstance(statement, ast.Assign):
+                continue
+            inside = set(ast.walk(statement))
+            if inside.isdisjoint(left) and _loses_its_uses(context, statement, removed, elsewhere):
+                removed |= inside
+                queue += [node for node in inside if isinstance(node, ast.Name)]
+                yield Delete(statement)
 
 
-def _is_number(statement: ast.Assign, edit: Replace) -> bool:
-    """Whether the assigned value becomes a literal, or only counts devices."""
-    match statement.value:
-        case ast.Call(func=counts, args=[], keywords=[]) if counts is edit.node:
-            return edit.template.endswith(".device_count")
-    return statement.value is edit.node and edit.template.isdecimal()
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def _is_elif(names: Names, node: ast.If) -> bool:
+def _loses_its_uses(
+    context: Context, statement: ast.Assign, removed: Set[ast.AST], elsewhere: Set[str]
+) -> bool:
+    match statement.targets:
+        case [ast.Name(id=name) as target] if name not in elsewhere:
+            scope = context.names.scope_of(target)
+            uses = list(context.names.uses(name, scope))
+            local = isinstance(scope.node, ast.FunctionDef)
+            once = len(scope.bindings.get(name, ())) == 1
+            gone = bool(uses) and removed.issuperset(uses)
+            return local and once and gone and context.effects.none(statement.value)
+    return False
+
+
+def _is_elif(names: Names, node: ast.stmt) -> bool:
     parent = names.parents.get(node)
-    return isinstance(parent, ast.If) and parent.orelse == [node]
+    return isinstance(node, ast.If) and isinstance(parent, ast.If) and parent.orelse == [node]

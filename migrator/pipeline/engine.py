@@ -198,8 +198,13 @@ def _diagnostics(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagn
 def _is_of_concern(
     source: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> bool:
+    framework = find_framework(target.framework)
     return may_hold_constructs(source, target, options) or (
-        project is not None and project.may_start_gpu_code(source, find_framework(target.framework))
+        project is not None
+        and (
+            project.may_start_gpu_code(source, framework)
+            or (framework.normalised and project.imports_compiled_module())
+        )
     )
 
 

@@ -130,6 +130,7 @@ def _lost_all_uses(
     scope, name = names.scope_of(statement), alias.asname or alias.name
     library = _library(vocabulary, statement, alias) is not None
     is_foreign = meaning.startswith(foreign)
+    of_framework = "." in meaning and meaning.partition(".")[0] in vocabulary.packages
     binds_package = isinstance(statement, ast.Import) and "." in name
     if library:  # it cannot be installed anywhere, so remove it inside functions, too
         name = alias.asname or alias.name.partition(".")[0]
@@ -137,7 +138,7 @@ def _lost_all_uses(
         return False
     elif is_foreign and binds_package:
         return all(use in removed for use in names.uses(meaning.partition(".")[0], names.top))
-    elif not is_foreign and not vocabulary.lends(meaning):
+    elif not is_foreign and not of_framework and not vocabulary.lends(meaning):
         return False
     elif binds_package:
         if meaning.startswith(vocabulary.packages):
@@ -158,7 +159,7 @@ def _lost_all_uses(
         several = library and all(names.is_plain_import(b.node) for b in bindings)
         if (len(bindings) != 1 and not several) or name in spoken(names):
             return False
-    if meaning == "os" and not {"eval", "exec"}.isdisjoint(names.by_id):
+    if (meaning == "os" or of_framework) and not {"eval", "exec"}.isdisjoint(names.by_id):
         return False
     uses = list(names.uses(name, scope))
     return (bool(uses) or is_foreign) and all(use in removed for use in uses)

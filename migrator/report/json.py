@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from migrator import __version__
+from migrator.analysis.import_verdicts import Imported
 from migrator.diagnostics import Diagnostic, Outcome, Range
 from migrator.report import View, as_json
 from migrator.report.findings import as_written
@@ -26,6 +29,7 @@ def render(report: Report, view: View) -> str:
             if f.result.diagnostics or f.result.changed
         ],
         "companions": [str(path) for path in report.companions],
+        "imports": [_import(*each) for each in report.find_imports().items()],
         "staying": [_staying(program) for program in staying(report)[0]],
         "errors": report.errors,
         "notes": report.notes,
@@ -47,6 +51,17 @@ def render(report: Report, view: View) -> str:
             for code, counts in by_code(report).items()
         ]
     return as_json(document)
+
+
+def _import(imported: Imported, files: Sequence[Path]) -> dict[str, Any]:
+    """A module that is imported, but for the standard library's and the project's own."""
+    about = {"about": imported.about} if imported.about else {}
+    return {
+        "module": imported.module,
+        "verdict": str(imported.verdict),
+        **about,
+        "files": list(map(str, files)),
+    }
 
 
 def _staying(program: Staying) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from migrator.report import View
 from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
-from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project
+from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project, untried
 from migrator.report.staying import Staying, staying
 from migrator.runs.run_report import WHEEL, FileReport, Report
 
@@ -54,6 +54,7 @@ def render(report: Report, view: View) -> str:
     more = "more change" if risky else "change"
     page.add(counted(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)
+    page.add("Imports", [f"* {prose(line)}" for line in untried(report)], 1, fold=True)
     return page.text
 
 

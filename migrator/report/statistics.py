@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.analysis.import_verdicts import unknown
 from migrator.diagnostics import Diagnostic, Effort, Outcome
 from migrator.runs.run_report import WHEEL, FileReport, Report
 from migrator.targets import RUNTIME
@@ -15,6 +16,8 @@ MANY = 20  # constructs that take minutes each take hours together, if there are
 NO_PROGRAM = (
     f"No program was found: whatever imports this code has to call {RUNTIME}.setup() first."
 )
+
+UNTRIED = "Imported, and not known to run without a GPU"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,12 @@ def runtimes(report: Report) -> dict[Path, tuple[int, int]]:
         files, lines = sizes.get(top, (0, 0))
         sizes[top] = files + 1, lines + content.count(b"\n")
     return sizes
+
+
+def untried(report: Report) -> list[str]:
+    """What GPU code imports of which nobody knows whether it runs elsewhere, in a line; or none."""
+    modules = unknown(report.find_imports()) if by_code(report) else []
+    return [f"{UNTRIED}: {', '.join(modules)}"] if modules else []
 
 
 def by_effort(report: Report) -> list[tuple[Path, Work]]:

@@ -91,6 +91,11 @@ def lacks_program(files: Iterable[FileReport]) -> bool:
     return any(rule.moves_to_device for code, rule in registry().rules.items() if code in edits)
 
 
+def is_code(path: Path) -> bool:
+    """Whether a file is Python, or a notebook."""
+    return kinds.is_module(path) or kinds.is_notebook(path)
+
+
 def _is_gpu_code(file: FileReport) -> bool:
     result = file.result
     return not _is_no_code(file) and bool(result.companions or result.migrated)

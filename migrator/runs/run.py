@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrator.analysis.import_verdicts import imports_of
 from migrator.codes import UNREADABLE
 from migrator.config import Config
 from migrator.diagnostics import Outcome, shortened
@@ -29,6 +30,7 @@ from migrator.pipeline.result import Result
 from migrator.registry import check_packages
 from migrator.runs.all_files import (
     files_of_projects,
+    is_code,
     keep_requirements_of_other_code,
     keep_settings_of_programs_that_stay,
     lacks_program,
@@ -118,6 +120,8 @@ def migrate_paths(
         folders = _add_runtime(report, uses, worker, roots, output is not None)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
     _sum_up(report, folders, wanted, of_folders=is_whole and not from_hook and _hold_folder(roots))
+    code = [file.path for file in report.files if is_code(file.path)]
+    report.find_imports = lambda: imports_of(map(worker.project, code))
     report.seconds = time.perf_counter() - started
     return report
 

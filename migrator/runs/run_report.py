@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from migrator.pipeline.result import Result
 WHEEL = ".whl"
 
 if TYPE_CHECKING:
+    from migrator.analysis.import_verdicts import Imported
     from migrator.files.revisions import Changes
 
 
@@ -43,6 +45,8 @@ class Report:
     incomplete: bool = False  # a program would have to change in other files, too
     lacks_program: bool = False  # folders without a file that turns the target on
     seconds: float = 0.0
+    # What its files import, with the files; looked up for reports that say it.
+    find_imports: Callable[[], Mapping[Imported, Sequence[Path]]] = dict
 
     def written_to(self, path: Path) -> Path:
         """Where a written file is."""

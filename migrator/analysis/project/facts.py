@@ -7,11 +7,12 @@ line, so that one file always migrates to the same bytes. It reads through an in
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.devices.accelerators import Parsed
 from migrator.analysis.devices.kernels import MENTIONED, Kernels
+from migrator.analysis.import_verdicts import Verdict, is_known, verdict_of
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
@@ -48,6 +49,24 @@ class ProjectFacts(ProgramFacts):
         path = self.resolve(module)
         facts = self.cache.facts(path) if path is not None else None
         return facts is not None and facts.needs_cuda
+
+    def compiled(self, modules: Iterable[str]) -> str | None:
+        """The first of some imported modules that the project compiles for CUDA; or, in a program
+        that uses a device, for nobody knows what."""
+        for module in modules:
+            verdict = Verdict.OWN if is_known(module) else verdict_of(module, self).verdict
+            if verdict is Verdict.EXTENSION:
+                return module
+            if verdict is Verdict.COMPILED and self._is_of_gpu_program():
+                return module
+        return None
+
+    def imports_compiled_module(self) -> bool:
+        """Whether this file imports such a module."""
+        return self.compiled(self.cache.file(self.path).modules) is not None
+
+    def _is_of_gpu_program(self) -> bool:
+        return self.uses_device() or self.imports_gpu_code() or self.is_imported_by_gpu_code()
 
     def kernels(self) -> Kernels | None:
         """The kernels of this file."""

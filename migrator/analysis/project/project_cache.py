@@ -13,6 +13,7 @@ from migrator.analysis.ranks.file_ranks import Ranks
 
 if TYPE_CHECKING:
     from migrator.analysis.devices.kernels import Kernels
+    from migrator.analysis.project.extensions import Extension
     from migrator.analysis.project.module_facts import ModuleFacts
     from migrator.analysis.project.reach import Reach
     from migrator.frameworks.torch.library_classes import LibraryClasses
@@ -43,6 +44,7 @@ class ProjectCache:
         self.last: ModuleFacts | None = None
         self.importers: dict[Path, list[Path]] = {}
         self.imported_beside: dict[Path, Set[Path]] = {}  # by folder
+        self.extensions: dict[Path, Sequence[Extension]] = {}  # by the project's root
         self.folders_in: dict[Path, list[Path]] = {}  # by folder
         self.modules_in: dict[Path, list[Path]] = {}  # by folder
         self.modules_around: dict[Path, list[Path]] = {}  # by folder

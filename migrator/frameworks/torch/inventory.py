@@ -32,6 +32,7 @@ from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.embedded import embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
+from migrator.frameworks.torch.ray import of_ray
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
 from migrator.frameworks.torch.strings import VISIBLE, strings
 from migrator.frameworks.torch.told import VARIABLES, told_to_accelerate
@@ -100,6 +101,8 @@ def find(
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
                 yield from _of_import(names, node, vocabulary, package)
+                if project is not None:
+                    yield from _compiled(project, node)
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
@@ -170,6 +173,7 @@ def _of_expression(
                 yield Construct("string", "cuda", node)
         case ast.Call():
             yield from _arguments(names, flow, node, vocabulary)
+            yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
             for what, said in required(names, node):
                 if what == "python" or matters(str(said.value)):
@@ -228,6 +232,19 @@ def _of_import(
         case ast.ImportFrom(level=0, module=str(module)):
             of_libraries = [*library_of(node, [f"{module}.{alias.name}" for alias in node.names])]
             yield from of_libraries or _one_of_several(names, node, vocabulary)
+
+
+def _compiled(project: ProjectFacts, node: ast.Import | ast.ImportFrom) -> Iterator[Construct]:
+    """A compiled module of the project that an import needs."""
+    if isinstance(node, ast.Import):
+        modules = [alias.name for alias in node.names]
+    else:
+        origin = "." * node.level + (node.module or "")
+        joint = "" if origin.endswith(".") else "."
+        modules = [origin, *(f"{origin}{joint}{alias.name}" for alias in node.names)]
+    module = project.compiled(modules)
+    if module is not None:
+        yield Construct("extension", module, node)
 
 
 def _one_of_several(

@@ -10,7 +10,7 @@ from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import HEADS
 from migrator.analysis.tokens import Tokens, without_prose
 from migrator.construct import Construct
-from migrator.frameworks.torch import trainers
+from migrator.frameworks.torch import ray, trainers
 from migrator.vocabulary import STAR, Vocabulary, imported_words
 
 # Constructs found by more than their name: a file without any of these bytes, and without the words
@@ -26,6 +26,7 @@ _TOKENS = Tokens(
     rb"opt\w*\.step\(",  # of a wrapper, which need not import torch
     b"ExecutionProvider",
     b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
+    *ray.TOKENS,
     *(name.encode() for name in sorted({*traces.LIBRARIES, *traces.OLDER_VARIABLES})),
 )  # fmt: skip
 

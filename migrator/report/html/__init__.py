@@ -24,7 +24,7 @@ from migrator.registry import registry
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
-from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes
+from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes, untried
 from migrator.report.staying import staying
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import targets
@@ -211,7 +211,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "left": _reasons(report.files, {id(diagnostic) for _, diagnostic in others}),
         "advice": len(report.advice),
         "errors": report.errors,
-        "notes": report.notes,
+        "notes": [*report.notes, *untried(report)],
         "lacks_program": NO_PROGRAM if report.lacks_program else "",
         "companions": [(folder, files) for folder, (files, _) in runtimes(report).items()],
         "list": _LIST,

@@ -1,0 +1,127 @@
+"""Import verdicts: what is known of each module that a program imports.
+
+What needs CUDA is in libraries.json, what runs without a GPU in known_modules.json, one entry a
+line, each with the page that says so. What a project compiles, `project/extensions.py` finds. All
+others are unknown: they may run or not, and nobody has looked.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis import traces
+from migrator.analysis.devices import accelerators
+from migrator.analysis.libraries import MODULES
+from migrator.analysis.project.extensions import Built, Extension, extension_of
+from migrator.targets import RUNTIME
+
+if TYPE_CHECKING:
+    from migrator.analysis.project.import_graph import ImportGraph
+
+
+class Verdict(StrEnum):
+    """What is known of a module."""
+
+    STANDARD = "standard library"
+    OWN = "the project's own"
+    WORKS = "works"
+    NEEDS_CUDA = "needs CUDA"
+    EXTENSION = "compiled for CUDA"  # by the project itself
+    FOR_CPU = "compiled for the CPU"  # by the project itself
+    COMPILED = "compiled, and unknown"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Known:
+    """Modules that run on a machine without a GPU, and the package that brings them.
+
+    `tested` is the version that was imported beside the tested torch, on a machine without a GPU.
+    """
+
+    modules: tuple[str, ...]
+    package: str
+    source: str
+    tested: str = ""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module that a program imports, by the name that decides, with its verdict."""
+
+    module: str
+    verdict: Verdict
+    about: str = ""  # the version that works, or why it doesn't
+
+
+@cache
+def known_modules() -> dict[str, Known]:
+    text = Path(__file__).with_name("known_modules.json").read_text(encoding="utf-8")
+    rows = [Known(**{**row, "modules": tuple(row["modules"])}) for row in json.loads(text)]
+    return {module: each for each in rows for module in each.modules}
+
+
+def verdict_of(module: str, project: ImportGraph | None = None) -> Imported:
+    """The verdict on a module, as a file of a project imports it (`numpy.linalg`, `..models`)."""
+    head = module.partition(".")[0]
+    if head in sys.stdlib_module_names:
+        return Imported(head, Verdict.STANDARD)
+    if project is not None and (not head or project.holds(module)):
+        extension = extension_of(project, module)
+        return Imported(module, Verdict.OWN) if extension is None else _compiled(extension)
+    for name in (".".join(module.split(".")[:2]), head):
+        if name in MODULES:
+            return Imported(name, Verdict.NEEDS_CUDA, MODULES[name].reason(name))
+    if head in accelerators.LIBRARIES:
+        return Imported(head, Verdict.NEEDS_CUDA, f"{head} is for another accelerator")
+    if head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME):
+        return Imported(head, Verdict.WORKS)
+    if head in known_modules():
+        return Imported(head, Verdict.WORKS, known_modules()[head].tested)
+    extension = extension_of(project, module) if project is not None else None
+    return Imported(head, Verdict.UNKNOWN) if extension is None else _compiled(extension)
+
+
+_COMPILED = {
+    Built.CUDA: Verdict.EXTENSION, Built.CPU: Verdict.FOR_CPU, Built.UNKNOWN: Verdict.COMPILED,
+}  # fmt: skip
+
+
+def _compiled(extension: Extension) -> Imported:
+    return Imported(extension.module, _COMPILED[extension.built], extension.known_by)
+
+
+def is_known(module: str) -> bool:
+    """A cheap test: whether a module has a verdict that no file of a project changes."""
+    head = module.partition(".")[0]
+    known = head in sys.stdlib_module_names or head in MODULES or head in known_modules()
+    return known or head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME)
+
+
+def imports_of(files: Iterable[ImportGraph]) -> dict[Imported, list[Path]]:
+    """All that some files import, each with the files that do, by name; but for what is sure:
+    the standard library, and the project's own modules."""
+    found: dict[Imported, list[Path]] = {}
+    for project in files:
+        for each in dict.fromkeys(_verdicts(project)):
+            if each.verdict not in (Verdict.STANDARD, Verdict.OWN):
+                found.setdefault(each, []).append(project.path)
+    return dict(sorted(found.items(), key=lambda item: (item[0].module.lower(), item[0].module)))
+
+
+def unknown(imports: Iterable[Imported]) -> list[str]:
+    """The modules among them of which nobody knows whether they run without a GPU."""
+    return [each.module for each in imports if each.verdict is Verdict.UNKNOWN]
+
+
+def _verdicts(project: ImportGraph) -> Iterator[Imported]:
+    modules = project.cache.file(project.path).modules
+    for module in modules:
+        yield verdict_of(module, project)
