@@ -2,6 +2,7 @@
 
 from migrator.construct import Construct
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.targets import RUNTIME
 
 CHILD = Rule(
     code="DST004",
@@ -12,7 +13,7 @@ process, and its memory can't be shared: while the parent has it, a child that u
 waits forever. Children that stay on the CPU (data workers, environments for reinforcement learning,
 Hogwild on the CPU) work as they are and are not reported; nor are start methods and sharing
 strategies. The rule only looks at one file, so torch processes whose function is in another one
-are reported.""",
+are reported. So are tasks of Celery, and what Ray runs of a script, which no worker loads.""",
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(
@@ -51,8 +52,9 @@ THREAD = Rule(
     summary="a thread that uses the device",
     why="""torchax is on only in the thread that calls setup(). Another thread that moves
 tensors, or computes with tensors of the device, gets an error, unless it calls
-torchax.enable_globally() first. On torch_xla threads share the device, as on a GPU. Threads that
-stay on the CPU are not reported.""",
+tpu_runtime.setup() first. So do web servers and Gradio, which call functions in threads of their
+own. On torch_xla threads share the device, as on a GPU. Threads that stay on the CPU are not
+reported.""",
     examples=(
         Example(
             """
@@ -93,6 +95,24 @@ def start(ctx: Context, found: Construct) -> Decision:
     return Report(
         "this child process uses the device, and a TPU belongs to one process: compute in the "
         "parent, or let only this child use the device"
+    )
+
+
+@CHILD.on("child", "worker")
+def worker(ctx: Context, found: Construct) -> Decision:
+    if not ctx.target.offers("setup"):
+        return Keep("needs no set-up where it runs")
+    return Report(
+        f"Ray runs this in a process that never runs this script: let it begin with "
+        f"{RUNTIME}.setup(), or move it to a module, which then sets itself up"
+    )
+
+
+@CHILD.on("child", "queue")
+def queue(ctx: Context, found: Construct) -> Decision:
+    return Report(
+        "Celery runs tasks in several processes, and a TPU belongs to one: start the worker with "
+        "--pool=solo"
     )
 
 

@@ -25,8 +25,10 @@ the device.
 
 An entry script has a main guard, or does something when it is loaded and is not imported by other
 files. `__main__.py` is one, and so is a module that a command of the project starts
-(`[project.scripts]`, Poetry's scripts, `console_scripts`). Modules that are only imported get no
-set-up. If a folder has no program, the summary says that whoever imports it has to call `setup()`.
+(`[project.scripts]`, Poetry's scripts, `console_scripts`), or that a framework loads: Cog's
+predictor, a handler of TorchServe, a service of BentoML, actors and tasks of Ray and Celery, an
+application of FastAPI or Flask. Other modules that are only imported get no set-up. If a folder has
+no program, the summary says that whoever imports it has to call `setup()`.
 """,
     examples=(
         Example(

@@ -5,6 +5,7 @@ folder.
 """
 
 import re
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -42,6 +43,23 @@ def test_device() -> None:
         tpu.synchronize(99)
     with pytest.raises(ValueError, match=f"expected an? {WORD} device"):
         tpu.get_device_name("cpu")
+
+
+def test_another_thread_that_is_set_up() -> None:
+    """Streamlit runs a script in one thread after the other."""
+    found: list[float] = []
+
+    def work() -> None:
+        tpu.setup()
+        tpu.setup()
+        found.append((torch.ones(2).to(DEVICE) * weight).sum().item())
+
+    weight = torch.full((2,), 3.0).to(DEVICE)
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == [6, 6]
 
 
 def test_event() -> None:

@@ -100,19 +100,19 @@ class Children:
         for node in self._names.order:
             if isinstance(node, ast.Call):
                 given = self._started(node)
-                if any(self._runs_on_device(part) for part in given):
+                if any(self.runs_on_device(part) for part in given):
                     yield Construct("child", "start", node)
-                elif any(self._runs_on_device(part) for part in self._threaded(node)):
+                elif any(self.runs_on_device(part) for part in self._threaded(node)):
                     yield Construct("child", "thread", node)
                 elif given and self._is_unknown(node, given[0]):
                     yield Construct("child", "unknown", node)
                 elif isinstance(node.func, ast.Attribute) and node.func.attr in _SHARING:
-                    if self._uses_device(node.func.value):
+                    if self.uses_device_in(node.func.value):
                         yield Construct("child", "memory", node)
             elif isinstance(node, ast.ClassDef):
                 for base in node.bases:
                     name = self._names.qualified(base)
-                    if name in _PROCESSES | _THREADS and self._uses_device(node):
+                    if name in _PROCESSES | _THREADS and self.uses_device_in(node):
                         yield Construct("child", "thread" if name in _THREADS else "start", base)
 
     def _started(self, call: ast.Call) -> list[ast.expr]:
@@ -253,11 +253,11 @@ class Children:
                 found += self._functions(value, depth + 1)
         return found
 
-    def _runs_on_device(self, node: ast.expr) -> bool:
+    def runs_on_device(self, node: ast.expr) -> bool:
         """Whether a child gets data on the device, or runs a function that uses it."""
-        return any(map(self._uses_device, self._functions(node) or [node]))
+        return any(map(self.uses_device_in, self._functions(node) or [node]))
 
-    def _uses_device(self, code: ast.AST) -> bool:
+    def uses_device_in(self, code: ast.AST) -> bool:
         """Whether a value is on the device, or is code that uses it, directly or through calls in
         this file."""
         return self._known.of((code, "uses"), lambda: self._looks_used(code))
@@ -266,7 +266,7 @@ class Children:
         is_value = isinstance(code, ast.expr) and not isinstance(code, ast.Lambda)
         parts = list(_unread(code) if is_value else ast.walk(code))
         return any(map(self._names_device, parts)) or any(
-            self._uses_device(called)
+            self.uses_device_in(called)
             for node in parts
             if isinstance(node, ast.Call)
             for called in self._functions(node.func)

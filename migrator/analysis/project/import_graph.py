@@ -157,6 +157,13 @@ class ImportGraph:
         sources = (self.reader.read(path) or b"" for path in self.reached())
         return any(framework.is_imported_in(s) and framework.has_tokens(s) for s in sources)
 
+    def leads_to_device(self, qualname: str) -> bool:
+        """Whether a name is of a project file that uses a device, by itself or by its imports."""
+        parts = qualname.split(".")
+        found = [self.resolve(".".join(parts[:n])) for n in range(len(parts), 0, -1)]
+        path = next((path for path in found if path is not None), None)
+        return path is not None and any(map(self.cache.uses_device, (path, *self.reached(path))))
+
     def is_imported_by_gpu_code(self) -> bool:
         """Whether a program that imports this file, directly or not, uses a device."""
         programs = ((path, *self.reached(path)) for path in self.importers())

@@ -1,4 +1,4 @@
-"""Programs that a project installs: `train = "mypkg.cli:main"` in its packaging."""
+"""Programs that a project's files name: `train = "mypkg.cli:main"` in its packaging."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from itertools import chain
 # `"train = mypkg.cli:main"` in setup.py, `train = mypkg.cli:main` in setup.cfg.
 _COMMAND = re.compile(r"[\w.-]+\s*=\s*([A-Za-z_][\w.]*)\s*:\s*[A-Za-z_][\w.]*(?:\s*\[.*?\])?")
 _GROUPS = ("console_scripts", "gui_scripts")
+# `predict: "predict.py:Predictor"` in cog.yaml
+_OF_COG = re.compile(r"(?m)^(?:predict|train|run):\s*[\"']?([\w./-]+)\.py(?::\w+)?[\"']?\s*(?:#|$)")
 
 
 def commands(content: dict[str, bytes]) -> Iterator[str]:
@@ -68,8 +70,13 @@ def _of_setup_py(text: str) -> Iterable[str]:
             yield from _of_ini(said)
 
 
+def _of_cog(text: str) -> Iterable[str]:
+    return (path.removeprefix("./").replace("/", ".") for path in _OF_COG.findall(text))
+
+
 PACKAGING: dict[str, Callable[[str], Iterable[str]]] = {
     "pyproject.toml": _of_pyproject,
     "setup.cfg": _of_setup_cfg,
     "setup.py": _of_setup_py,
+    "cog.yaml": _of_cog,
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.accelerators import imported_heads
-from migrator.analysis.project import programs, search_path
+from migrator.analysis.project import hosts, programs, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.syntax.scripts import is_script_of
@@ -29,7 +29,7 @@ class StartingPoints(ImportGraph):
         if b"import" not in source:
             return False
         file = self.cache.file(self.path)
-        is_started = self.is_started()
+        is_started = self.is_started() or file.has(hosts.TOKENS)
         is_module = not is_started and (file.is_of_package or self.is_imported())
         if is_module and not file.may_have_main_guard:
             return False
@@ -46,7 +46,8 @@ class StartingPoints(ImportGraph):
         return self.cache.file(self.path).has_main_guard
 
     def is_started(self) -> bool:
-        """True if `python -m package` starts it, or a command that the project installs."""
+        """True if `python -m package` starts it, a command that the project installs, or a
+        framework that loads it."""
         key = self.path, self.root
         known = self.cache.started.get(key)
         if known is None:
@@ -54,7 +55,7 @@ class StartingPoints(ImportGraph):
         return known
 
     def _is_started(self) -> bool:
-        if self.path.name == "__main__.py":
+        if self.path.name == "__main__.py" or self._is_loaded():
             return True
         if self.path.name == "__init__.py":
             return False  # otherwise importing the package would start it
@@ -64,6 +65,18 @@ class StartingPoints(ImportGraph):
                 return False
             folder = folder.parent
         return True
+
+    def _is_loaded(self) -> bool:
+        """Whether a framework loads it; an application that a program imports is that program's."""
+        facts = (
+            self.cache.facts(self.path) if self.cache.file(self.path).has(hosts.TOKENS) else None
+        )
+        if facts is None:
+            return False
+        return hosts.is_loaded(facts.names) or (
+            hosts.holds_application(facts.names)
+            and not any(self.cache.file(path).has_main_guard for path in self.importers_above())
+        )
 
     def _installed(self, folder: Path) -> Set[Path]:
         """The modules for which the packaging in a folder installs commands."""

@@ -48,11 +48,11 @@ def _is_active(statement: ast.stmt) -> bool:
         case ast.Expr(value=ast.Call(func=func)):
             return (dotted(func) or "").partition(".")[0] not in _HARMLESS
         case ast.Assign(value=value):
+            called = (n.func for n in ast.walk(value) if isinstance(n, ast.Call))
             return any(
-                isinstance(n, ast.Call)
-                and isinstance(n.func, ast.Attribute)
-                and n.func.attr in ("cuda", "to", "parse_args")
-                for n in ast.walk(value)
+                (isinstance(func, ast.Attribute) and func.attr in ("cuda", "to", "parse_args"))
+                or (dotted(func) or "").rpartition(".")[2] == "LightningCLI"  # runs the program
+                for func in called
             )
         case ast.If(body=body, orelse=orelse):
             return any(_is_active(s) for s in [*body, *orelse])

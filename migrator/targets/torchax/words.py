@@ -37,7 +37,7 @@ WORDS = Words(
     compiles_constants=True,
     scripts_normalization=True,
     scripts_devices=False,
-    thread_setup="torchax.enable_globally()",
+    thread_setup=f"{RUNTIME}.setup()",
     profiler="jax.profiler.trace",
     float64="float64 becomes float32 on the device",
 )

@@ -8,6 +8,7 @@ A copy only has what its program needs: a file with ``NEEDED_BY`` is for program
 those words. If a name is missing here, run tpu-migrate again.
 """
 
+import threading
 from typing import NoReturn
 
 from . import _versions
@@ -257,6 +258,7 @@ _CONCERNS = (
     scripts,
 )
 _is_set_up = False
+_this_thread = threading.local()
 
 
 def setup(precision: str | bool = "highest", num_cores: int | None = None) -> None:
@@ -264,17 +266,21 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
 
     The device is not used yet: it may belong to ranks that the program starts later.
     ``precision`` is that of float32 products, see ``set_matmul_precision``. ``num_cores``: 1
-    for a single device, unless TPU_RUNTIME_NUM_CORES is set. Further calls change the precision.
+    for a single device, unless TPU_RUNTIME_NUM_CORES is set. Further calls change the precision,
+    and let the thread that makes them use the device.
     """
     global _is_set_up
-    set_matmul_precision(precision)
-    if _is_set_up:
-        return
-    _is_set_up = True
-    device.limit(num_cores)
-    seeds.wait_for_the_device()
     import torchax
 
+    set_matmul_precision(precision)
+    if _is_set_up:
+        if not hasattr(_this_thread, "is_set_up"):
+            _this_thread.is_set_up = True
+            torchax.enable_globally()
+        return
+    _is_set_up = _this_thread.is_set_up = True
+    device.limit(num_cores)
+    seeds.wait_for_the_device()
     env, before = torchax.default_env(), imported_names.of_torch()
     for concern in _CONCERNS:
         concern.install(env)
