@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .environment import Environment
 from .host import Host
+from .signatures import Signature, signatures
 from .traces import Traces
 from .words import MIRRORED, RUNTIME, Word, Words
 
@@ -79,6 +80,11 @@ class Target:
         if not self.asks_runtime:
             return own
         return own or name in MIRRORED or name in _exported(own_runtime("portable"))
+
+    def signatures(self, module: str) -> Mapping[str, Signature]:
+        """The functions that migrated code may use of `tpu_runtime.<module>`."""
+        runtime = own_runtime("portable") if self.asks_runtime else self.runtime
+        return {} if runtime is None else signatures(runtime / RUNTIME / f"{module}.py")
 
 
 @cache

@@ -245,3 +245,21 @@ def test_one_place_of_a_cache_is_written(shape: tuple[int, ...], dim: int) -> No
         assert new.grad is not None
         found.append((result.tolist(), new.grad.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_transposed_convolutions_in_groups(groups: int, dims: int) -> None:
+    """As in StyleGAN2's generator, which has a group for each image."""
+    torch.manual_seed(0)
+    shapes = (2, 8, 5, 6)[: dims + 2], (8, 6, 3, 2)[: dims + 2]
+    function = F.conv_transpose2d if dims == 2 else F.conv_transpose1d
+    results = []
+    for device in ("cpu", "jax"):
+        x, weight = (torch.randn(s, generator=torch.Generator().manual_seed(0)) for s in shapes)
+        inputs = [x.to(device).requires_grad_(), weight.to(device).requires_grad_()]
+        y = function(*inputs, stride=2, padding=1, groups=groups)
+        y.square().sum().backward()
+        results.append([y.detach(), *(x.grad for x in inputs)])
+    for right, found in zip(*results, strict=True):
+        assert found is not None and torch.allclose(right, found.cpu(), rtol=1e-4, atol=1e-4)

@@ -12,10 +12,10 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 from torchax import interop
-from torchax.ops import jaten
 from torchax.tensor import Environment
 
 from .calls import Function, register
+from .convolutions import convolution
 from .kernels import Array, kernel, masked, pull_back
 
 NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
@@ -34,7 +34,7 @@ def _convolution_backward(
     dilation: Any, transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     def forward(x: Array, weight: Array) -> Array:
-        return jaten._aten_convolution(
+        return convolution(
             x, weight, None, stride, padding, dilation, transposed, output_padding, groups
         )
 

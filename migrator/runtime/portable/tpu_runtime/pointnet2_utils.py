@@ -1,0 +1,1 @@
+../../shared/pointnet2_utils.py

@@ -1,0 +1,1 @@
+../../shared/ms_deform_attn.py

@@ -1,0 +1,1 @@
+../../shared/stylegan_ops.py

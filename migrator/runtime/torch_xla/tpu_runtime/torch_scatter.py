@@ -1,0 +1,1 @@
+../../shared/torch_scatter.py

@@ -1,0 +1,1 @@
+../../shared/knn_cuda.py
