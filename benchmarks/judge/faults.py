@@ -11,6 +11,7 @@ NUMBER = r"(\d[\d.]*(?:e-?\d+)?)"
 LOSSES = frozenset({"loss"})
 COMPUTED = frozenset({"output", "loss"})
 UPDATED = frozenset({"weights"})
+DRAWS = frozenset({"draws"})
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class Planted:
 @dataclass(frozen=True)
 class Fault:
     """``size``: what is changed, and by how much; ``shows``: the kinds of values that it changes
-    first; ``dropout``: whether it is only there where dropout is."""
+    first; ``dropout``: whether it is only there where dropout is; ``drawn``: whether it is only
+    there where the device draws its own random numbers."""
 
     size: str
     shows: frozenset[str]
     find: Callable[[str], Iterator[Planted]]
     dropout: bool = False
+    drawn: bool = False
 
 
 Change = str | Callable[[re.Match[str]], str]
@@ -108,6 +111,49 @@ def _seed(source: str) -> Iterator[Planted]:
         yield Planted(
             match[0].strip(), source[: match.start()] + between + match[0] + source[model.end() :]
         )
+
+
+# A statement that changes something in place, and the one that it is moved behind: the next one
+# that matches, where {} is what the first one changes.
+_MOVED = {
+    r"(\w+)(?:\[.*?\]|\.grad)? ?[-+*/]= ": r"\b{}\b",
+    r"(\w+)(?:\.\w+\([^()]*\))*\.\w+_\(": r"\b{}\b",
+    r"torch\.nn\.utils\.(clip_grad)_\w+\(|for \w+ in \w+\.parameters\(": r"optimizer\.step\(",
+    r"\w*optimizer\.step\(": r"\.lerp_\(|kept\.mul_\(",
+}
+
+
+def _moved(source: str) -> Iterator[Planted]:
+    """A statement of the training loop, behind the first one that reads what it changes."""
+    lines = source.splitlines(keepends=True)
+
+    def text(node: ast.stmt) -> str:
+        return "".join(lines[node.lineno - 1 : node.end_lineno])
+
+    loops = [node for node in ast.parse(source).body if isinstance(node, ast.For)]
+    bodies = [node.body for loop in loops for node in ast.walk(loop) if isinstance(node, ast.For)]
+    for body in bodies:
+        for place, node in enumerate(body):
+            for changing, reading in _MOVED.items():
+                match = re.match(changing, text(node).strip())
+                reads = match and reading.format(match.groups() and match[1])
+                behind = [n for n in body[place + 1 :] if reads and re.search(reads, text(n))]
+                if not match or not behind or text(behind[0]).strip().startswith("print("):
+                    continue
+                begin, end = node.lineno - 1, node.end_lineno
+                last = behind[0].end_lineno
+                new = [*lines[:begin], *lines[end:last], *lines[begin:end], *lines[last:]]
+                yield Planted(f"{text(node).strip()} | {text(behind[0]).strip()}", "".join(new))
+
+
+# For an expression, the place where random numbers are drawn: what the device gives in place of
+# them. The recorder draws on the CPU in other runs, by functions that it wraps.
+_INNER = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # what is in parentheses
+_OWN = '(lambda drawn: drawn if hasattr(torch.rand, "__wrapped__") else {})({})'
+
+
+def _drawn(pattern: str, instead: str) -> Callable[[str], Iterator[Planted]]:
+    return _at(pattern, lambda match: _OWN.format(match.expand(instead), match[0]))
 
 
 FAULTS = {
@@ -190,6 +236,37 @@ FAULTS = {
     ),
     "groups of parameters": Fault(
         "exchanged", UPDATED, _groups,
+    ),
+    "moved statement": Fault(
+        "behind the first that reads what it changes",
+        COMPUTED | UPDATED | {"input", "gradients", "printed", "end", "file"}, _moved,
+    ),
+    "repeated input": Fault(
+        "the first again in place of the last of 8",
+        COMPUTED | {"input"}, _at(r"for i in chosen\b", "for i in [*chosen[:-1], chosen[0]]"),
+    ),
+    "end of a draw": Fault(
+        "0 or 1 that is never drawn, or a class too many, once a draw", DRAWS,
+        _of(
+            _drawn(r"[\w.]+\(\w+\)\.exponential_\(\)", "drawn * (drawn > drawn.min())"),
+            _drawn(r"torch\.rand\([^()]*device=\w+\)",
+                   "torch.where(drawn == drawn.max(), torch.ones_like(drawn), drawn)"),
+            _drawn(r"torch\.randint\(0, (\w+), \([^()]*\), device=\w+\)",
+                   r"torch.where(drawn == drawn.max(), torch.full_like(drawn, \1), drawn)"),
+        ),
+        drawn=True,
+    ),
+    "scale of a draw": Fault(
+        "normal: 1.5 times, uniform: half of the range, dropout: without its factor", DRAWS,
+        _of(
+            _drawn(r"torch\.randn\([^()]*device=\w+\)", "1.5 * drawn"),
+            _drawn(r"torch\.empty\([^()]*\)\.uniform_\(-1, 1\)", "drawn.abs()"),
+            _drawn(rf"F\.dropout\({_INNER}, (0\.\d), training=[\w.]+\)",
+                   r"drawn * (1 - \1) if self.training else drawn"),
+            _drawn(rf"self\.drop\({_INNER}\)",
+                   "drawn * (1 - self.drop.p) if self.training else drawn"),
+        ),
+        drawn=True,
     ),
     "seed": Fault(
         "set behind the model", frozenset({"start", "output", "loss", "gradients"}), _seed,

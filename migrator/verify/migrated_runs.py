@@ -66,6 +66,7 @@ class MigratedRuns:
     report: Report | None = None  # of the migration
     traced: Script | None = None  # the original to bisect, if it isn't the present script
     draws: bool = False  # whether a migrated run wants random numbers of the device
+    before: int = 0  # calls that sample, before the first of these
 
     def __post_init__(self) -> None:
         self.rounded = self.known or []
@@ -183,8 +184,6 @@ class MigratedRuns:
                 "compiled steps use the back end's random numbers: of the compiled run, only NaN, "
                 "Inf, shapes and dtypes are compared"
             )
-            odd = [f for f in result.compiled.findings if f.is_odd]
-            result = replace(result, compiled=replace(result.compiled, findings=odd))
         says_all = not run.randomness["traced"] and self.says_all(result)
         return replace(result, notes=[*result.notes, *notes]), says_all
 
@@ -247,7 +246,7 @@ class MigratedRuns:
         closely: bool,
         focus: int | None = None,
         stop: int | None = None,
-        own_draws: int | None = None,
+        own_draws: tuple[int, int] | None = None,
     ) -> tuple[Run, Recording]:
         copy = self.work / f"{name}-run"
         copy_folder(self.work / "migrated", copy)
@@ -263,7 +262,8 @@ class MigratedRuns:
                 replicas=self.replicas, env=env, modules=self.device.modules, on_progress=update,
             )  # fmt: skip
         counts = recording.randomness
-        self.draws = self.draws or any(counts.get(kind) for kind in _DRAWS)
+        if not self.draws and any(counts.get(kind) for kind in _DRAWS):
+            self.draws, self.before = True, counts["before"]
         return done, recording
 
     def bisect(self, comparison: Comparison) -> Bisection:
@@ -342,6 +342,8 @@ class MigratedRuns:
         """Compare; if rounding may explain the differences, again with further rounded runs, which
         can only increase tolerances."""
         found = self.compare(result, run, name, kinds)
+        if name == "compiled" and run.randomness["traced"]:  # its numbers are others
+            found = replace(found, findings=[f for f in found.findings if f.is_odd])
         while found.may_be_rounding and self.round_again(_MAY_BE_ROUNDING):
             found = self.compare(result, run, name, kinds)
         if text := note_on_growth(found, self.first):

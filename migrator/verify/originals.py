@@ -92,21 +92,21 @@ def record_original(
     without: Path | None,
     rounding: int = 0,
     installer: Sequence[str] = (),
-    own_draws: int | None = None,
+    own_draws: tuple[int, int] | None = None,
 ) -> Recording:
     """Record the original, as it is or with different rounding. Raises VerifyError if nothing was
     recorded.
 
     ``installer``: the command that installs packages, without their names. ``own_draws``: for a few
-    steps with its own random numbers, for seeds that are so much larger.
+    steps with its own random numbers, as `record_run` has it.
     """
-    name = run_name(rounding) if own_draws is None else f"seed-{own_draws}"
+    name = run_name(rounding) if own_draws is None else f"seed-{own_draws[0]}"
     copy = script.copy(work / name, without)
     text = f"recording {script.entry}"
     if rounding:
         text += f", with different rounding{', again' * (rounding > 1)}"
     if own_draws is not None:
-        text += f", with its own random numbers, seed + {own_draws}"
+        text += f", with its own random numbers, seed + {own_draws[0]}"
     with runs.run(name, text) as update:
         done, recording = record_run(
             python, script.entry, script.args, copy, work / f"{name}-recording", settings,

@@ -3,7 +3,9 @@
 All other runs draw on the CPU, so that numbers can be compared. What a device draws can be wrong by
 itself: a zero where torch never draws one, whose logarithm is infinite. So this run fails on NaN
 and Inf that the original hasn't. Its losses are no others than the original's with another seed:
-three seeds show how far those are apart, and a loss outside of that is a note.
+three seeds show how far those are apart, and a loss outside of that is a note. The seeds change
+where the device's first number is drawn: what the CPU draws before, such as initial weights, is the
+same in all of these runs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def with_own_draws(runs: MigratedRuns, result: ScriptResult) -> ScriptResult:
     short = min(1.0, runs.settings.steps / max(runs.first.steps, 1)) * runs.first.seconds
     expected = {f"seed-{more}": runs.beginning + short for more in seeds}
     runs.runs.expect({"own-draws": runs.to_step, **expected}, _WHY)
-    done, run = runs.record("own-draws", {}, closely=False, stop=runs.settings.steps, own_draws=0)
+    done, run = runs.record(
+        "own-draws", {}, closely=False, stop=runs.settings.steps, own_draws=(0, 0)
+    )
     if run.ended and not run.was_stopped:
         text = f"the migrated script, with the device's own random numbers, fails: {run.ended}"
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
@@ -52,7 +56,7 @@ def _original(runs: MigratedRuns, more: int) -> Recording | None:
     try:
         return record_original(
             runs.script, runs.work, runs.python, runs.settings, runs.runs, runs.options.keep,
-            own_draws=more,
+            own_draws=(more, 0 if runs.first.ranks else runs.before),
         )  # fmt: skip
     except VerifyError:
         return None

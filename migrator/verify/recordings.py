@@ -119,7 +119,7 @@ def record_run(
     module: str | None = None,
     closely: bool = True,
     rounding: int = 0,
-    own_draws: int | None = None,
+    own_draws: tuple[int, int] | None = None,
     focus: int | None = None,
     stop: int | None = None,
     ranks: Ranks | None = None,
@@ -132,11 +132,11 @@ def record_run(
 
     ``stand_in``: the CPU replaces a missing GPU. ``module``: a name, to run it like ``python -m``.
     ``rounding``: the number of a run with different rounding, 0 for the original. ``own_draws``:
-    not None where random numbers are the device's own, and dropout is on; it is added to the seeds
-    that the program sets. ``focus``: a
-    step; only its operations are recorded, all of them. ``stop``: the number of optimizer steps
-    after which it ends. ``ranks``: how they are started; ``replicas``: the file that runs them as
-    threads. ``modules``: a folder for the import path. Raises VerifyError if nothing is recorded.
+    not None where random numbers are the device's own, and dropout is on: what is added to the
+    seeds that the program sets, and after how many calls that sample. ``focus``: a step; only its
+    operations are recorded, all of them. ``stop``: the number of optimizer steps after which it
+    ends. ``ranks``: how they are started; ``replicas``: the file that runs them as threads.
+    ``modules``: a folder for the import path. Raises VerifyError if nothing is recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
     spec: dict[str, Any] = {
@@ -247,7 +247,8 @@ def _salvaged(output: Path, ended: str, seconds: float) -> dict[str, Any] | None
     part, notes = (output / f"{TENSORS}.{end}" for end in ("part", "notes"))
     table: dict[str, Any] = {
         "ended": ended, "seconds": seconds, "events": [], "files": [], "left_out": [], "steps": 0,
-        "randomness": {"drawn": 0, "dropped": 0, "traced": 0, "elsewhere": 0}, "machine": None,
+        "randomness": {"drawn": 0, "before": 0, "dropped": 0, "traced": 0, "elsewhere": 0},
+        "machine": None,
         "processes": 0, "outside": [], "not_copied": [],
     }  # fmt: skip
     entries: dict[str, Any] = {}

@@ -46,6 +46,7 @@ class Randomness:
         self.shadows: dict[int, Any] = {}  # of generators of the device
         self.natively: dict[str, Callable[..., Any]] = {"rand": torch.rand}
         self.drawn = 0  # number of replaced calls
+        self.before = 0  # of these, before the first number of the device
         # Calls of dropout that were switched off or drawn here, and calls whose numbers come from
         # the back end. No numbers: a compiled step must not seem to remember something.
         self.dropped, self.traced = itertools.count(), itertools.count()
@@ -54,6 +55,8 @@ class Randomness:
     def generator(self, name: str, shape: Any, named: torch.Generator | None) -> torch.Generator:
         """A CPU generator for one call; `named` is the generator that the call names."""
         self.drawn += 1
+        of_device = (self.dropped, self.traced, self.elsewhere)
+        self.before += not any(counted(count) for count in of_device)
         if named is not None and named is not torch.default_generator:
             return named if named.device.type == "cpu" else self._on_cpu(named)
         key = f"{name} {shape}"
@@ -113,17 +116,39 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def leave(seed: int, more: int) -> None:
-    """Seed this process, and replace nothing. ``more`` is added to the program's own seeds."""
-    seed_all(seed + more)
-    seeding = torch.manual_seed
+def leave(seed: int, more: int, before: int) -> None:
+    """Seed this process, and replace nothing.
+
+    After ``before`` calls that sample, the program's own seeds become those that are ``more``.
+    Until then, nothing of the device was drawn: initial weights are the same with all seeds.
+    """
+    seed_all(seed if before else seed + more)
+    if not more:
+        return
+    seeding, calls = torch.manual_seed, itertools.count(1)
 
     @functools.wraps(seeding)
     def manual_seed(seed: int) -> Any:
-        return seeding(int(seed) + more)
+        return seeding(int(seed) + (more if counted(calls) > before else 0))
 
-    for module in (torch, torch.random) if more else ():
+    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if kwargs.get("out") is None and next(calls) == before:
+                seeding(torch.initial_seed() + more)
+            return result
+
+        return draw
+
+    for module in (torch, torch.random):
         module.manual_seed = manual_seed  # type: ignore[assignment]
+    for home, names in (
+        (torch, (*_DRAWING, *_LIKE)), (torch.Tensor, (*_FILLING, "bernoulli", "multinomial")),
+    ):  # fmt: skip
+        for name in names:
+            setattr(home, name, counting(getattr(home, name)))
+    torch.utils.data.dataset.randperm = torch.randperm
 
 
 def install(found: Any) -> None:

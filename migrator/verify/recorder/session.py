@@ -75,7 +75,7 @@ class Session:
         self.random = ranks.PerThread(random) if threads else random
         self.watch: Any = ranks.PerThread(watch) if threads else watch
         if spec["own_draws"] is not None:
-            randomness.leave(spec["seed"], spec["own_draws"])
+            randomness.leave(spec["seed"], *spec["own_draws"])
         else:
             randomness.install(self.random)
         if spec["rounding"]:
@@ -158,6 +158,7 @@ class Session:
             "left_out": watch.store.left_out,
             "randomness": {
                 "drawn": random.drawn,
+                "before": random.before,
                 "dropped": randomness.counted(random.dropped),
                 "traced": randomness.counted(random.traced),
                 "elsewhere": randomness.counted(random.elsewhere),
