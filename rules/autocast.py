@@ -3,6 +3,7 @@
 import ast
 
 from migrator.analysis.project.program_files import ProgramFile
+from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.training.loops import is_scaler
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
@@ -194,6 +195,8 @@ def scaler(ctx: Context, found: Construct) -> Decision:
     if call is None:
         if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
             return Keep("a type annotation")
+        if is_only_named(ctx.names, node):
+            return Keep("only asked for, and no scaler is made")
         return Report("the class itself is passed on; make a scaler with enabled=False")
     if ast.unparse(call).endswith("GradScaler('cpu', enabled=False)"):
         return Keep("it is switched off")

@@ -9,6 +9,7 @@ from migrator.analysis.mentions import (
     DEVICE_OPTION,
     HIDES,
     NOT_HALF,
+    OVERRIDE,
     hides_gpus,
     mentions_variables_alone,
     puts_folders_on_a_path,
@@ -135,6 +136,9 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
         return None
     if ctx.target.portable:
         return Report("the program chooses its device itself; remove the option")
+    staying = _that_stays(ctx, ctx.text(found))
+    if staying:
+        return Report(f"{staying} stays as it is, and so does what it is started with")
     device = ctx.words.device
     text = DEVICE_OPTION.sub(
         lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
@@ -143,6 +147,17 @@ def device_option(ctx: Context, found: Construct) -> Decision | None:
     if text == ctx.text(found):
         return Report(f"names a GPU; the target's device is {device}")
     return ctx.with_text(found, text)
+
+
+def _that_stays(ctx: Context, text: str) -> str:
+    """A program of the project that a command starts and that stays as it is."""
+    before = ""
+    for word in words(text):
+        program = f"{word.text.replace('.', '/')}.py" if before == "-m" else word.text
+        if program.endswith(".py") and ctx.project is not None and ctx.project.stays(program):
+            return program
+        before = word.text
+    return ""
 
 
 @COMMAND.on("command", "half")
@@ -164,6 +179,13 @@ def gpu_command(ctx: Context, found: Construct) -> Decision:
     program = _whose_options(ctx, text)
     if program:
         return Keep(f"an option of {program} itself, which chooses the device")
+    staying = _that_stays(ctx, text)
+    if staying:
+        return Report(f"{staying} stays as it is, and so does what it is started with")
+    counts = [match["key"] for match in OVERRIDE.finditer(text)]
+    if counts and not speaks_of_gpus(OVERRIDE.sub("", text)):
+        if ctx.project is not None and all(map(ctx.project.is_asked_for, counts)):
+            return Keep("a number of devices; the lines that read it are handled as GPU code")
     return Report("mentions GPUs; check what the program does with it")
 
 

@@ -12,7 +12,7 @@ from migrator.diagnostics import Effort
 from migrator.edits import Replace, Wrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
-from .ranks import wrapped
+from .ranks import is_asked_for, wrapped
 
 COPIES = Rule(
     code="DST002",
@@ -59,7 +59,7 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(ctx.parent(found.node), ast.ClassDef):
         return Report("a subclass splits batches and joins results in its own way")
     line = ctx.own_ranks.counts_copies
-    if line is not None:
+    if line is not None and not is_asked_for(ctx, found):
         return Report(
             f"line {line} computes with the number of GPUs, or adds their results; here the model "
             "returns one result of the whole batch"

@@ -62,6 +62,8 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         loader = Loader.PASSES if is_options else ctx.evidence.loads(callee)
         if loader is Loader.OWN:
             return Keep("passed on within the program, and handled where it is used")
+        if loader is Loader.UNKNOWN and _is_false(ctx, node.value):
+            return Keep("false on a TPU", leaves=[node.value])
         if loader is Loader.UNKNOWN:
             return Report(
                 f"the source doesn't show what {dotted(callee) or 'the call'} pins; "
@@ -82,6 +84,15 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         return Keep("goes to a file, and to no loader")
     index = parent.keys.index(node)  # type: ignore[arg-type]
     return _unpinned(ctx, found.key, parent.values[index])
+
+
+def _is_false(ctx: Context, value: ast.expr) -> bool:
+    """`device.type == "cuda"`, as long as it stays."""
+    match value:
+        case ast.Compare(left=ast.Attribute(attr="type"), ops=[ast.Eq()],
+                         comparators=[ast.Constant(value="cuda")]):  # fmt: skip
+            return not ctx.target.portable and not ctx.words.device_names
+    return False
 
 
 _WRITERS = ("json.dump", "json.dumps", "print", "pprint.pprint", "toml.dump", "toml.dumps",

@@ -24,13 +24,13 @@ FAMILY = Family("CFG", "Configurations", 170)
 SETTING = Rule(
     code="CFG001",
     name="gpu-setting",
-    summary="a YAML or JSON setting that names a GPU",
-    why="""In YAML and JSON, a key that ends in `device` with the value `cuda` gets the target's
-device. It keeps an index if a program next to it or above it compares devices. A number of devices
-stays if such a program reads that key: what the program does with it is rewritten or reported
-there. Other settings for GPUs (a back end, an accelerator of Lightning, float16 of accelerate or
-Trainer) are reported. Commands are rewritten as in scripts (rule CMD001). Very long files count as
-data, and are not read.""",
+    summary="a setting in YAML, JSON or TOML that names a GPU",
+    why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
+target's device. It keeps an index if a program next to it or above it compares devices. A number of
+devices stays if such a program reads that key: what the program does with it is rewritten or
+reported there. Other settings for GPUs (a back end, an accelerator of Lightning, float16 of
+accelerate or Trainer) are reported. Commands are rewritten as in scripts (rule CMD001). Very long
+files count as data, and are not read.""",
     examples=(
         Example(
             """
@@ -136,7 +136,7 @@ def in_text(ctx: Context, found: Construct) -> Decision:
 
 # Counts (`num_gpu: 4`), not device numbers.
 _COUNT = re.compile(
-    r"""\W*(?P<key>(?:\w*_)?(?:num|n|nr|of)_?gpus?|(?:\w*_)?gpu_num|gpus)["']?\s*:\s*\d+\W*""",
+    r"""\W*(?P<key>(?:\w*_)?(?:num|n|nr|of)_?gpus?|(?:\w*_)?gpu_num|gpus)["']?\s*[:=]\s*\d+\W*""",
     re.IGNORECASE,
 )
 
@@ -151,7 +151,10 @@ def gpu_setting(ctx: Context, found: Construct) -> Decision:
     return Report("mentions GPUs; check what the program does with it")
 
 
-_CUDA = re.compile(r"""\s*["']?(?:use_)?cuda["']?\s*:\s*["']?true["']?\s*,?""", re.IGNORECASE)
+_CUDA = re.compile(r"""\s*["']?(?:use_)?cuda["']?\s*[:=]\s*["']?true["']?\s*,?""", re.IGNORECASE)
+
+
+_TABLE = re.compile(r"\s*\[+[\w.\"-]+\]+")  # of TOML
 
 
 def _table(ctx: Context, found: Construct) -> str:
@@ -159,7 +162,9 @@ def _table(ctx: Context, found: Construct) -> str:
     line = found.node.lineno  # type: ignore[attr-defined]
     for above in reversed(ctx.source.text.split("\n")[: line - 1]):
         said = json.loads(above[above.index('"') : above.rindex('"') + 1]) if '"' in above else ""
-        if without_comment(said).strip() and _indent(said) < _indent(ctx.text(found)):
+        if not without_comment(said).strip():
+            continue
+        if _indent(said) < _indent(ctx.text(found)) or _TABLE.fullmatch(without_comment(said)):
             return str(said)
     return ""
 

@@ -1,4 +1,4 @@
-"""What a line of text says of GPUs: a command for a shell, a setting in YAML or JSON."""
+"""What a line of text says of GPUs: a command for a shell, a setting in YAML, JSON or TOML."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ _CONDA = re.compile(
     r"\b(?:conda|mamba|micromamba|pixi)\s+(?:-\S+\s+)*(?:install|create|add)\b.*(?:torch|cuda)",
     re.DOTALL,
 )
+# How Hydra sets a key in a configuration: `trainer.n_gpus=8`, `+model.device=cuda`
+_SET = r"(?<!\S)[\"']?\+{0,2}(?:[\w/@-]+\.)+"
+OVERRIDE = re.compile(rf"{_SET}(?P<key>(?:\w+_)?(?:gpus?|cuda)(?:_\w+)?)=\[?-?\d")
 _GPU_COMMAND = re.compile(
     r"\bcuda\b|\bnvcc\b|nvidia/|torch\.distributed\.|CUDA_VISIBLE_DEVICES|--n?gpus?\b"
-    r"|\bnccl\b|NCCL_"
+    rf"|\bnccl\b|NCCL_|{OVERRIDE.pattern.replace('?P<key>', '?:')}"
+    rf"|{_SET}accelerator=[\"']?(?:gpu|cuda)\b"
 )
 _SAYS = re.compile(r"""\s*(?:(?:then|else|do)\s+)?(?:echo|printf)\s+(?:"[^"$`]*"|'[^']*')\s*""")
 # What starts programs on GPUs, by what it is.
@@ -44,37 +48,41 @@ _STARTS = {
     "image": re.compile(r"^\s*FROM\s.*(?:nvidia|nvcr\.io|cuda|pytorch/pytorch)", re.I),
 }
 
-# `--device cuda:0`, also as two words of a list, in one line or two
+# `--device cuda:0`, also as two words of a list, in one line or two; `trainer.device=cuda`
 DEVICE_OPTION = re.compile(
-    r"""(?P<option>--device(?:[ =]|["'],\s*|["']?,?\s*\n\s*(?:-\s+)?))(?P<quote>["']?)"""
+    r"""(?P<option>--device(?:[ =]|["'],\s*|["']?,?\s*\n\s*(?:-\s+)?)"""
+    rf"""|{_SET}(?:\w+_)?device=)(?P<quote>["']?)"""
     rf"""{DEVICES}(?P<index>:\d+)?(?P=quote)(?=[\s;|&)"'\],]|$)"""
 )
 
-# `device: cuda:0`, `"device": "cuda"`, also in `{…}`
+# What is between a key and its value, in YAML and JSON or in TOML
+_IS = r"""\s*(?::|=(?=\s*["'])|(?<=\s)=(?=\s))\s*"""
+# `device: cuda:0`, `"device": "cuda"`, also in `{…}`, `device = "cuda"`
 DEVICE_SETTING = re.compile(
-    r"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?\s*:\s*(?P<quote>["']?))"""
+    rf"""(?P<before>(?<![\w.-])["']?(?:[\w.-]*[_.-])?device["']?{_IS}(?P<quote>["']?))"""
     rf"""{DEVICES}(?P<index>:\d+)?"""
     r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )
 # `attn_implementation: flash_attention_2` of transformers, and `--attn_implementation=…`
 ATTENTION_SETTING = re.compile(
-    r"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?\s*:\s*(?P<quote>["']?))"""
+    rf"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?{_IS}(?P<quote>["']?))"""
     r"""flash_attention_[23](?P<after>(?P=quote)\s*(?:[,}\]]|\Z))"""
 )
 ATTENTION_OPTION = re.compile(
     r"""(?P<option>--attn[-_]implementation[ =]["']?)flash_attention_[23](?=["']?(?:[\s;|&)]|$))"""
 )
 _GPU_SETTING = re.compile(
-    r"""[\w.-]+["']?\s*:\s*["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}\]]|\Z)"""
-    r"""|(?<![\w.-])["']?(?!\w+_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?\s*:\s*"""
-    r"""\[?["']?(?:-?\d|true|all\b)|(?:^|[{,])\s*["']?devices["']?\s*:\s*\[\s*["']?(?:\d|cuda\b)"""
+    rf"""[\w.-]+["']?{_IS}["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}}\]]|\Z)"""
+    r"""|(?<![\w.-])["']?(?!\w+_per_)(?:\w*_)?(?:n_?)?(?:gpus?|cuda|gpu_?ids?|gpu_num|use_gpu)["']?"""
+    rf"""{_IS}\[?["']?(?:-?\d|true|all\b)"""
+    rf"""|(?:^|[{{,])\s*["']?devices["']?{_IS}\[\s*["']?(?:\d|cuda\b)"""
     rf"""|--device[ =]["']?{DEVICES}\b""",
     re.IGNORECASE,
 )
-_BACK_END = re.compile(r"""[\w.-]+["']?\s*:\s*["']?[nhx]ccl["']?\s*(?:[,}\]]|\Z)""", re.I)
+_BACK_END = re.compile(rf"""[\w.-]+["']?{_IS}["']?[nhx]ccl["']?\s*(?:[,}}\]]|\Z)""", re.I)
 _ACCELERATOR = re.compile(
-    r"""(?<![\w.-])["']?accelerator["']?\s*:\s*["']?(?:gpu|cuda|mps|xpu|npu|hpu)["']?\s*(?:[,}\]]|\Z)""",
+    rf"""(?<![\w.-])["']?accelerator["']?{_IS}["']?(?:gpu|cuda|mps|xpu|npu|hpu)["']?\s*(?:[,}}\]]|\Z)""",
     re.IGNORECASE,
 )
 
@@ -97,8 +105,8 @@ _CONTAINER_SETTING = re.compile(
 )
 # `mixed_precision: fp16` of accelerate, `fp16: true` of Trainer and DeepSpeed
 _HALF = re.compile(
-    r"""(?<![\w.-])["']?(?:mixed_precision["']?\s*:\s*["']?fp(?:16|8)\b"""
-    r"""|(?:fp16|fp16_full_eval|tf32)["']?\s*:\s*(?:\{|["']?(?i:true|yes|on)\b))"""
+    rf"""(?<![\w.-])["']?(?:mixed_precision["']?{_IS}["']?fp(?:16|8)\b"""
+    rf"""|(?:fp16|fp16_full_eval|tf32)["']?{_IS}(?:\{{|["']?(?i:true|yes|on)\b))"""
     r"""|ACCELERATE_MIXED_PRECISION(?:["']?\s*:|=)\s*["']?fp(?:16|8)\b"""
 )
 # What accelerate, Lightning and DeepSpeed are told to shard by.
@@ -151,7 +159,7 @@ _MAX_SETTINGS = 100_000  # bytes; what is longer was not written by a person
 
 
 def setting(text: str, done: Collection[str] = ()) -> str | None:
-    """What a line of YAML or JSON says of GPUs, beside what is `done` already."""
+    """What a line of a configuration says of GPUs, beside what is `done` already."""
     if _OF_SETTINGS.search(text) is None:
         return None
     said = without_comment(text)
@@ -173,7 +181,7 @@ def without_comment(text: str) -> str:
 _OF_COMMANDS = (
     "torch", "cuda", "gpu", "nvidia", "nvcc", "nvcr", "--nv", "nccl", "clone", "pip", "uv",
     "poetry", "pdm", "xrt_", "horovod", "deepspeed", "mpi", "accelerate", "-g", "--device",
-    "fp16", "fp8", "tf32", "flash_attention_",
+    "fp16", "fp8", "tf32", "flash_attention_", ".device=",
 )  # fmt: skip
 
 

@@ -39,12 +39,17 @@ def kind(path: Path) -> str | None:
         return COMMAND
     if path.name in (*TOML, *INI):
         return REQUIREMENT
-    if path.suffix in (".yaml", ".yml", ".json"):
+    if path.suffix in (".yaml", ".yml", ".json") or _is_toml_of_program(path):
         return SETTING
     beside = path.parent.name == "requirements" and path.suffix in (".txt", ".in")
     if beside or _REQUIREMENTS.fullmatch(path.name):
         return CONSTRAINT if "constraints" in path.name.lower() else REQUIREMENT
     return None
+
+
+def _is_toml_of_program(path: Path) -> bool:
+    """Not Rust's, whose features have such names."""
+    return path.suffix == ".toml" and path.name != "Cargo.toml"
 
 
 def lists_packages(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -169,10 +170,13 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
 
 
 def _is_replaced(rules: Registry, ruling: Ruling) -> bool:
-    """Whether what is reported is no more than another way to compute the same: a state of random
-    numbers belongs to the device that draws them."""
-    rule = rules.rules.get(ruling.code)
-    return rule is not None and rule.for_cuda and "rng_state" not in ruling.construct.key
+    """Whether what is reported is no more than another way to compute the same.
+
+    A state of random numbers belongs to the device that draws them, and autocast is no such way.
+    """
+    rule, found = rules.rules.get(ruling.code), ruling.construct
+    computes = found.kind in ("name", "library") and not re.search(r"rng_state|\bamp\b", found.key)
+    return rule is not None and rule.for_cuda and computes
 
 
 def _is_reported(plan: Plan, code: Sequence[ast.AST]) -> bool:

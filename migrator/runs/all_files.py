@@ -10,7 +10,7 @@ from migrator.decision import Report as Stays
 from migrator.files.discover import discover, project_root
 from migrator.files.places import resolved
 from migrator.formats import kinds
-from migrator.formats.embedded import CONSTRAINT, REQUIREMENT, SETTING
+from migrator.formats.embedded import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
 from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.run_report import FileReport, Report
@@ -46,16 +46,18 @@ def keep_requirements_of_other_code(
 def keep_settings_of_programs_that_stay(
     report: Report, others: Iterable[Path], worker: Worker
 ) -> None:
-    """Leave a configuration as it is if a program that may read it stays.
+    """Leave a configuration as it is if a program that may read it stays, and so a command's line
+    that starts one.
 
-    Such a program lies beside the configuration or above it. Where none does, it is any of the
-    project. `others` are files of the project that aren't in the report.
+    A program that may read a configuration lies beside it or above it. Where none does, it is any
+    of the project. `others` are files of the project that aren't in the report.
     """
-    settings = [
-        number for number, file in enumerate(report.files)
-        if kinds.kind(file.path) == SETTING and file.result.changed
-    ]  # fmt: skip
-    if not settings:
+    kind_of = {number: kinds.kind(file.path) for number, file in enumerate(report.files)}
+    settings = [n for n, f in enumerate(report.files) if kind_of[n] == SETTING and f.result.changed]
+    commands = [
+        n for n, f in enumerate(report.files) if kind_of[n] == COMMAND and _names_program(f)
+    ]
+    if not settings and not commands:
         return
     programs = {resolved(file.path): file for file in report.files}
     for path in others:
@@ -63,6 +65,9 @@ def keep_settings_of_programs_that_stay(
             programs[resolved(path)] = worker(path)
     is_test = worker.cache.places.is_test
     gpu = {p: file for p, file in programs.items() if _is_program(file) and not is_test(p)}
+    worker.cache.staying = frozenset(p for p, f in gpu.items() if f.result.gate is not None)
+    for number in commands if worker.cache.staying else ():
+        report.files[number] = worker(report.files[number].path)
     for number in settings:
         path = report.files[number].path
         real, root = resolved(path), worker.project(path).root
@@ -74,6 +79,13 @@ def keep_settings_of_programs_that_stay(
             said = Stays(f"{first.relative_to(root).as_posix()} may read it, and stays as it is")
             worker.held = {**worker.held, real: said}
             report.files[number] = worker(path)
+
+
+def _names_program(file: FileReport) -> bool:
+    """Whether a script starts a program on a device."""
+    content = file.result.original
+    starts = b".py" in content or b"-m" in content
+    return starts and any(d.outcome is not None for d in file.result.diagnostics)
 
 
 def _is_program(file: FileReport) -> bool:

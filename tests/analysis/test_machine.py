@@ -65,6 +65,11 @@ def answer_to(condition: str, above: str = "") -> bool | None:
         ("torch.backends.mps.is_available() or torch.__version__ < '1.0'", "", False),
         ("X", "try:\n    X = torch.xpu.is_available()\nexcept Exception:\n    X = False", False),
         ("False", "", False),
+        ("hasattr(torch, 'compile')", "", True),
+        ("not hasattr(torch.nn.functional, 'scaled_dot_product_attention')", "", False),
+        ("'all_gather_into_tensor' not in dir(torch.distributed)", "", False),
+        ("hasattr(torch, 'a_name_to_come')", "", None),
+        ("'x' in dir(torch)", "", None),
         # not decided, or not by the machine
         ("torch.__version__ >= '2.12'", "", None),
         ("torch.__version__ < '1.0' or flag", "", None),

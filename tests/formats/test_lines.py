@@ -193,22 +193,6 @@ def test_settings_are_named_with_what_takes_their_place(line: str, message: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("profiler:\n  # what to trace\n\n  cpu: True\n  cuda: True\n", True),
-        ("a:\n  my_profiling:\n    use_cuda: true  # too\nb: 1\n", True),
-        ('{"profile": {\n  "cuda": true,\n  "cpu": true}}\n', True),
-        ("profiler:\n  on: True\ncuda: True\n", False),
-        ("model:\n  cuda: True\n", False),
-        ("profiler:\n  gpus: 4\n", False),
-    ],
-)
-def test_what_a_profiler_traces_is_harmless(text: str, kept: bool) -> None:
-    (found,) = constructs(run(text, path="a.json" if text.startswith("{") else "a.yaml"))
-    assert found.outcome is (Outcome.KEPT if kept else Outcome.REPORTED)
-
-
-@pytest.mark.parametrize(
     "line",
     ["mixed_precision: bf16", "fp16: false", "accelerator: cpu", "accelerator: auto",
      "devices: auto", "platform: macos  # or gpu",

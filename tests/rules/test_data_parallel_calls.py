@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import DEVICE, TARGETS, constructs, migrated, run
+from helpers import DEVICE, TARGETS, constructs, migrated, reported, run
 
 from migrator.diagnostics import Outcome
 
@@ -128,3 +128,22 @@ def test_what_data_parallel_does_by_hand_is_reported(start: str, target: str) ->
     assert [d.construct.rpartition(".")[2] for d in reported] == [
         "replicate", "scatter", "gather", "parallel_apply"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_class_that_is_only_asked_for_adds_nothing_up(target: str) -> None:
+    """RT-DETR's is_parallel(), in a file that computes with a number of ranks elsewhere."""
+    source = """import torch
+from torch import nn
+
+
+def is_parallel(model):
+    return type(model) in (nn.parallel.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def mean(values, world_size):
+    return values / world_size
+"""
+    result = run(source, target)
+    assert b"(tpu_runtime.DataParallel, nn.parallel.DistributedDataParallel)" in result.source
+    assert not reported(result)

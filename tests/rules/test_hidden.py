@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import TARGETS, reported_codes, run
+from helpers import TARGETS, reported, reported_codes, run
 
 REPORTED = {
     "an import with two meanings": (
@@ -142,3 +142,23 @@ def test_a_scaler_is_switched_off_whatever_its_name(target: str) -> None:
     after = run(source, target).source.decode()
     for n in range(len(calls)):
         assert f's{n} = torch.amp.GradScaler("cpu", enabled=False)\n' in after
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_scaler_in_an_annotation_is_no_scaler(target: str) -> None:
+    """RT-DETR's configuration."""
+    source = """from torch.cuda.amp import GradScaler
+
+
+class Config:
+    @property
+    def scaler(self) -> GradScaler:
+        return self._scaler
+
+    @scaler.setter
+    def scaler(self, obj: GradScaler):
+        assert isinstance(obj, GradScaler)
+        self._scaler = obj
+"""
+    result = run(source, target)
+    assert result.source.decode() == source and not reported(result)

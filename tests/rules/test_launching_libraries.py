@@ -49,6 +49,15 @@ def test_a_library_behind_an_option_that_is_off_keeps_nothing(tmp_path: Path) ->
     assert b'.to("jax")' in file.result.source
 
 
+def test_what_a_launcher_gives_is_no_default(tmp_path: Path) -> None:
+    """DeepSpeed-Chat: without the launcher, the program would not run at all."""
+    source = DEEPSPEED.format("args.local_rank != -1")
+    option = '"--local_rank", type=int, default=-1'
+    source = source.replace('"--deepspeed", action="store_true"', option)
+    write_tree(tmp_path, {"main.py": source})
+    assert not migrate_paths([tmp_path], "torchax").changed
+
+
 UTILS = """import torch
 import torch.distributed as dist
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import TARGETS, migrated, run
+from helpers import TARGETS, migrated, reported, run
 
 from migrator.diagnostics import Severity
 
@@ -42,3 +42,17 @@ def test_advice_on_a_loader_is_the_same_without_pinned_memory() -> None:
 
     assert advice(text.format("")) == ["ADV004", "ADV005", "ADV006"]
     assert advice(text.format(", pin_memory=True")) == ["ADV004", "ADV005", "ADV006"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_question_that_stays_false_pins_nothing(target: str) -> None:
+    """nnUNet gives it to a loader of another library."""
+    source = """import torch
+from elsewhere import Loader
+
+loader = Loader(data, pin_memory=device.type == "cuda")
+x = torch.ones(1, device=device)
+"""
+    result = run(source, target)
+    assert result.source.decode() == source and not reported(result)
+    assert reported(run(source.replace('device.type == "cuda"', "True"), target))

@@ -273,6 +273,8 @@ def test_what_processes_run_is_followed_into_other_files(tmp_path: Path) -> None
         "group: dist.Store | None = None",
         "def f(group: Optional[dist.Store], other: 'int' = 1) -> Union[dist.Store, None]: pass",
         "assert isinstance(group, (dist.Store, list))",
+        "assert type(group) in (dist.ProcessGroup, list)",
+        "assert type(group) not in [dist.ProcessGroup, list]",
     ],
 )
 def test_a_type_that_is_only_named_keeps_nothing(line: str, target: str) -> None:

@@ -34,6 +34,17 @@ _FIXED: Mapping[str, Any] = {
     "six.PY3": True, "typing.TYPE_CHECKING": False,
 }  # fmt: skip
 _SYSTEM = {"platform.system": "Linux"}
+# What programs ask older versions of PyTorch for.
+_PRESENT = frozenset({
+    "torch.compile", "torch.fft", "torch.linalg", "torch.inference_mode", "torch.vmap",
+    "torch.func",
+    "torch.set_float32_matmul_precision", "torch.nn.functional.scaled_dot_product_attention",
+    "torch.nn.functional.mish", "torch.nn.functional.silu", "torch.nn.RMSNorm", "torch.nn.SiLU",
+    "torch.distributed.all_gather_into_tensor", "torch.distributed.reduce_scatter_tensor",
+    "torch.distributed.is_initialized", "torch.cuda.amp", "torch.cuda.amp.autocast", "torch.amp",
+    "torch.amp.GradScaler", "torch.utils.data.IterableDataset", "torch.backends.mps", "torch.xpu",
+    "torch.mps",
+})  # fmt: skip
 _PARSE = frozenset({
     "packaging.version.parse", "packaging.version.Version", "packaging.version.LegacyVersion",
     "pkg_resources.parse_version", "distutils.version.LooseVersion", "looseversion.LooseVersion",
@@ -53,7 +64,7 @@ _DEPTH = 8
 # A cheap test: a file without these has no such conditions.
 MAY_ASK = re.compile(
     rb"__version__|version_info|platform|\bos\b|is_available|is_built|\bhip\b|PY[23]\b"
-    rb"|TYPE_CHECKING|\b(?:if|while)\s+(?:False|0)\b"
+    rb"|hasattr|\bdir\(|TYPE_CHECKING|\b(?:if|while)\s+(?:False|0)\b"
 )
 
 
@@ -107,6 +118,8 @@ class _Values:
                 return self.value(owner, depth + 1)[self._index(index, depth)]
             case ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
                 return self._joined(node, depth)
+            case ast.Call() | ast.Compare() if (has := self._has_name(node)) is not None:
+                return has
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.value(side, depth + 1) for side in (left, *others)]
                 compared = zip(ops, sides, sides[1:], strict=False)
@@ -141,6 +154,20 @@ class _Values:
         if any(type(value) is not type(values[0]) or value != values[0] for value in values):
             raise _Unknown
         return values[0]
+
+    def _has_name(self, node: ast.expr) -> bool | None:
+        """`hasattr(torch, "compile")`, `"compile" in dir(torch)`; None if that isn't known."""
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=str(name))]):
+                asked = True
+            case ast.Compare(
+                left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn() as op],
+                comparators=[ast.Call(func=ast.Name(id="dir"), args=[owner])],
+            ):  # fmt: skip
+                asked = isinstance(op, ast.In)
+            case _:
+                return None
+        return asked if f"{self.names.qualified(owner)}.{name}" in _PRESENT else None
 
     def _index(self, node: ast.expr, depth: int) -> Any:
         if isinstance(node, ast.Slice):

@@ -131,6 +131,8 @@ class Defaults:
         return _joined(self._of_attribute(name))
 
     def _of_attribute(self, name: str) -> Iterator[Values]:
+        if name == "local_rank":
+            yield None  # a launcher gives it to each process
         places = self.reach.with_word(name)
         indices = (place.file.name_index for place in places)
         if any(there is None or there.definitions.get(name) for there in indices):

@@ -169,3 +169,8 @@ class ProjectFacts(ProgramFacts):
         """This file as already parsed, if the content is the same."""
         file = self.cache.file(self.path)
         return file.parsed if file.content == source else None
+
+    def stays(self, program: str) -> bool:
+        """Whether a program that a command in this file starts stays as it is."""
+        path = self.started(program)
+        return path is not None and path in self.cache.staying

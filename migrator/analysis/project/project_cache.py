@@ -57,6 +57,7 @@ class ProjectCache:
         self.only_infer: dict[frozenset[Path], bool] = {}
         self.reaches: dict[frozenset[Path], Reach] = {}
         self.last_reaches: tuple[Path, Reach, Reach] | None = None  # of a file's programs
+        self.staying: Set[Path] = frozenset()  # programs that stay as they are, once it is known
         self.never_called: dict[tuple[Path, str], bool] = {}
         self.code_reaches: dict[Path, Reach] = {}
 

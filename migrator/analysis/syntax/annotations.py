@@ -51,6 +51,8 @@ def is_only_named(names: Names, node: ast.expr) -> bool:
             return asked is whole
         case ast.Compare(ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()]):
             return is_question_of_type(parent)
+        case ast.Compare(left=ast.Call(func=ast.Name(id="type")), ops=[ast.In() | ast.NotIn()]):
+            return whole is not parent.left
         case ast.ExceptHandler(type=kinds):
             return kinds is whole
     return is_type(parent, whole)

@@ -35,7 +35,8 @@ _CARRIERS = frozenset({
     "ml_collections", "munch", "omegaconf", "pydantic", "pytest", "ray", "typer", "tyro",
 })  # fmt: skip
 # Packages whose functions and classes handle `pin_memory` like torch's own loader.
-_LOADING = ("torch.", "torch_geometric.", "torchdata.", "timm.", "dgl.", "monai.", "mmengine.")
+_LOADING = ("torch.", "torch_geometric.", "torchdata.", "timm.", "dgl.", "monai.", "mmengine.",
+            "litdata.")  # fmt: skip
 _INDICES = frozenset({
     "torch.cuda.current_device", "torch.distributed.get_rank",
     "torch.distributed.get_node_local_rank",
