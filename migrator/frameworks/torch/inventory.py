@@ -99,9 +99,7 @@ def find(
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
-                yield from _of_import(names, node, vocabulary, package)
-                if project is not None:
-                    yield from _compiled(project, node)
+                yield from _of_import(names, node, vocabulary, package, project)
             case ast.stmt():
                 yield from _of_statement(names, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
@@ -196,8 +194,14 @@ def _of_statement(names: Names, node: ast.stmt) -> Iterator[Construct]:
 
 
 def _of_import(
-    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary, package: str
+    names: Names,
+    node: ast.Import | ast.ImportFrom,
+    vocabulary: Vocabulary,
+    package: str,
+    project: ProjectFacts | None,
 ) -> Iterator[Construct]:
+    if project is not None:
+        yield from _compiled(project, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
     match node:
