@@ -200,10 +200,12 @@ def _of_import(
     package: str,
     project: ProjectFacts | None,
 ) -> Iterator[Construct]:
-    if project is not None:
-        yield from _compiled(project, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
+    if _is_for_types(names, node):
+        return
+    if project is not None:
+        yield from _compiled(project, node)
     match node:
         case ast.Import():
             for alias in node.names:
@@ -215,6 +217,16 @@ def _of_import(
         case ast.ImportFrom(level=0, module=str(module)):
             of_libraries = [*library_of(node, [f"{module}.{alias.name}" for alias in node.names])]
             yield from of_libraries or _one_of_several(names, node, vocabulary)
+
+
+def _is_for_types(names: Names, node: ast.AST) -> bool:
+    """Whether an import is never run: `if TYPE_CHECKING:`."""
+    return any(
+        isinstance(above, ast.If)
+        and names.qualified(above.test) == "typing.TYPE_CHECKING"
+        and not any(node is part for other in above.orelse for part in ast.walk(other))
+        for above in names.ancestors(node)
+    )
 
 
 def _compiled(project: ProjectFacts, node: ast.Import | ast.ImportFrom) -> Iterator[Construct]:
