@@ -3,6 +3,7 @@
 import ast
 
 from migrator.analysis.devices.current import Role, roles
+from migrator.analysis.values.conditional_calls import is_no_more_than, none_around
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
@@ -281,31 +282,9 @@ def removal(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Report("is passed on, not called; it has nothing to do on a TPU")
     statement = ctx.names.statement(call)
-    if isinstance(statement, ast.Expr) and _does_nothing(ctx, statement.value, call):
+    if isinstance(statement, ast.Expr) and is_no_more_than(call, statement.value, ctx.effects):
         return Rewrite([Delete(statement)])
-    return Rewrite([Replace(_around(ctx, call), "None")])
-
-
-def _does_nothing(ctx: Context, value: ast.expr, call: ast.Call) -> bool:
-    """Whether a statement is this call, also under a condition: `cuda and empty_cache()`."""
-    match value:
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return ctx.effects.none(test) and all(
-                _does_nothing(ctx, each, call) or ctx.effects.none(each) for each in (body, orelse)
-            )
-        case ast.BoolOp(values=[*tests, last]):
-            return ctx.effects.none(*tests) and _does_nothing(ctx, last, call)
-    return value is call
-
-
-def _around(ctx: Context, call: ast.Call) -> ast.expr:
-    """The call, or `call if cuda else None`, which is None in any case."""
-    match parent := ctx.names.parents.get(call):
-        case ast.IfExp(test=test, body=body, orelse=orelse) if test is not call:
-            other = orelse if body is call else body
-            if isinstance(other, ast.Constant) and other.value is None and ctx.effects.none(test):
-                return parent
-    return call
+    return Rewrite([Replace(none_around(call, ctx.names, ctx.effects), "None")])
 
 
 @NOTHING.on("name", "torch.cuda.device", "torch.cuda.device_of")

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from migrator.analysis.project.extensions import may_compile
 from migrator.cache import store
 from migrator.cache.entries import HOOK
 from migrator.cache.tool import as_it_is, plugins
 from migrator.config import OWN, SHARED, Config, load
 from migrator.files import witness
-from migrator.files.discover import ENVIRONMENT, SKIPPED, TODO, is_passed_over, project_root
+from migrator.files.discover import (
+    ENVIRONMENT,
+    SKIPPED,
+    TODO,
+    Disk,
+    is_passed_over,
+    project_root,
+)
 from migrator.files.journal import Journal
 from migrator.files.lock import lock_file
 from migrator.files.witness import watching
@@ -32,6 +40,8 @@ def note(arguments: Sequence[str], config: Config) -> None:
         premises_of(question)
         return  # it is stored already
     here = Path.cwd()
+    if may_compile(project_root(here), Disk()):
+        return  # what imports a compiled module has something to report
     with watching() as seen:
         root = project_root(here)
         is_project = witness.exists(root / ".git")
@@ -39,6 +49,8 @@ def note(arguments: Sequence[str], config: Config) -> None:
             return
         if load(Path()).home.resolve() != config.home.resolve():
             return  # it belongs to a folder below
+        for name in (".gitmodules", "setup.py"):  # that may bring the first one
+            witness.exists(root / name)
         witness.exists(Journal(root).unfinished)
         witness.exists(lock_file(root))
     targets = map(find_target, config.targets)

@@ -156,7 +156,7 @@ def _emptied(context: Context, edits: Sequence[Edit]) -> list[Edit]:
     queue: list[ast.AST] = list(gone)
     while queue:
         block = names.parents.get(queue.pop())
-        if block not in gone and block not in filled and _does_nothing(context, block, gone):
+        if _does_nothing(block, context, gone) and block not in gone and block not in filled:
             gone.add(block)
             queue.append(block)
             if not _is_elif(names, block):
@@ -170,7 +170,7 @@ _AROUND = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode", "contex
 
 
 def _does_nothing(
-    context: Context, block: ast.AST | None, gone: Set[ast.AST]
+    block: ast.AST | None, context: Context, gone: set[ast.AST]
 ) -> TypeGuard[ast.stmt]:
     """Whether a block without the statements that go would do nothing."""
     names, none = context.names, context.effects.none
@@ -226,7 +226,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def _loses_its_uses(
-    context: Context, statement: ast.Assign, removed: Set[ast.AST], elsewhere: Set[str]
+    context: Context, statement: ast.Assign, removed: set[ast.AST], elsewhere: Set[str]
 ) -> bool:
     match statement.targets:
         case [ast.Name(id=name) as target] if name not in elsewhere:

@@ -119,9 +119,7 @@ def migrate_paths(
         uses = runtime_uses(report.files, worker) if programs.others else migrated.uses
         folders = _add_runtime(report, uses, worker, roots, output is not None)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
-    _sum_up(report, folders, wanted, of_folders=is_whole and not from_hook and _hold_folder(roots))
-    code = [file.path for file in report.files if is_code(file.path)]
-    report.find_imports = lambda: imports_of(map(worker.project, code))
+    _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
     return report
 
@@ -131,10 +129,12 @@ def _hold_folder(roots: Sequence[Path]) -> bool:
 
 
 def _sum_up(
-    report: Report, folders: Collection[Path], wanted: Sequence[Target], *, of_folders: bool
+    report: Report, folders: Collection[Path], worker: Worker, *, of_folders: bool
 ) -> None:
     """Add what only shows when all of a run is done."""
-    report.notes += without_target(report.files, wanted)
+    code = [file.path for file in report.files if is_code(file.path)]
+    report.find_imports = lambda: imports_of(map(worker.project, code))
+    report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
     report.lacks_program = of_folders and lacks_program(report.files)
 

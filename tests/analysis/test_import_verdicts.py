@@ -69,7 +69,7 @@ EACH = {
     "ours.ops.nms_ext": Verdict.EXTENSION, ".ops.fused": Verdict.EXTENSION,
     "host_only": Verdict.FOR_CPU, "ours.boxes": Verdict.FOR_CPU, ".host.iou": Verdict.FOR_CPU,
     "knn_search": Verdict.COMPILED, "knn_search.ops": Verdict.COMPILED,
-    "deform_ext": Verdict.COMPILED, "scan_cuda_core": Verdict.EXTENSION,
+    "scan_cuda_core": Verdict.EXTENSION,
     "pyrallis": Verdict.UNKNOWN, "next_ext.part": Verdict.UNKNOWN,
 }  # fmt: skip
 
@@ -123,7 +123,7 @@ COMPILED = [
     ("from ours.ops import nms_ext", "ours.ops.nms_ext is compiled by setup.py, for CUDA"),
     ("from ours.ops.fused import f", "fused is compiled from what lies in ours/ops, for CUDA"),
     ("import knn_search", "part of the git submodule third_party/knn-search, which is not"),
-    ("import deform_ext", "deform_ext is compiled, by its name; nobody knows whether"),
+    ("import scan_cuda_core", "scan_cuda_core is compiled, by its name, for CUDA"),
 ]
 
 

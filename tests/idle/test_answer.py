@@ -110,6 +110,20 @@ def test_other_files_of_the_project_are_answered_by_what_is_known(hook: Hook) ->
     assert code == 0 and "2 files scanned, 0 changed" in out and hook.runs == 1
 
 
+@pytest.mark.parametrize("files", [
+    {".gitmodules": '[submodule "knn"]\n\tpath = knn\n'},
+    {"kernels/setup.py": "from setuptools import Extension, setup\n"
+                         "setup(ext_modules=[Extension('knn', ['a.cu'])])\n"},
+    {"lib/csrc/near.cu": ""},
+])  # fmt: skip
+def test_a_compiled_module_is_reported_each_time(files: Mapping[str, str], hook: Hook) -> None:
+    imports = "from .near import f\n" if "lib/csrc/near.cu" in files else "import knn\n"
+    write_tree(hook.cwd, {**files, "lib/plain.py": imports, "train.py": f"import lib.plain\n{GPU}"})
+    first = hook("--check", "lib/plain.py")
+    assert hook("--check", "lib/plain.py") == first and first[0] == 1
+    assert "LIB002" in first[1]
+
+
 @pytest.mark.parametrize("source", UNRELATED)
 def test_unrelated_code_gets_one_answer(source: str, hook: Hook) -> None:
     hook("plain.py")

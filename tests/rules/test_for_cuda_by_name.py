@@ -121,3 +121,11 @@ def test_modules_that_are_gone() -> None:
     source = "from torchvision.transforms.functional_tensor import rgb_to_grayscale as grey\n"
     (message,) = left(f"{source}y = grey(x)\n")
     assert "use torchvision.transforms.functional" in message
+
+
+@pytest.mark.parametrize(
+    "head", ["from typing import TYPE_CHECKING\nif ", "import typing\nif typing."]
+)
+def test_an_import_for_types_alone_is_never_run(head: str) -> None:
+    assert left(f"{head}TYPE_CHECKING:\n    import deepspeed\n    from vllm import LLM\n") == []
+    assert len(left(f"{head}TYPE_CHECKING:\n    pass\nelse:\n    import deepspeed\n")) == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -44,11 +44,12 @@ _FOR_CUDA = (".cu", ".cuh")
 _FOR_CPU = (".pyx", ".c", ".cc", ".cpp", ".cxx", ".rs")
 _NATIVE = ("src", "csrc", "cpp", "cuda")  # folders of sources
 _LIBRARIES = (".so", ".pyd")
+_NO_CODE = ("data", "docs", "tests", "node_modules")
 _PATH = re.compile(r"^\s*path\s*=\s*(\S+)", re.MULTILINE)
 _EXTENSION = re.compile(r"[Ee]xtension$|_ext$")  # what makes one in a setup.py
 _PLAIN = ("Extension", "CppExtension", "Pybind11Extension")
-# Names that only extensions have: `simple_knn._C`, `deform_conv_ext`, `selective_scan_cuda_core`.
-_NAMED = re.compile(r"\._C$|^\w+_ext$|(?:^|\.)\w*_cuda(?:_\w+)?$")
+# Names that only kernels have: `selective_scan_cuda_core`.
+_NAMED = re.compile(r"(?:^|\.)\w*_cuda(?:_\w+)?$")
 
 
 def extension_of(project: ImportGraph, module: str) -> Extension | None:
@@ -68,9 +69,8 @@ def extension_of(project: ImportGraph, module: str) -> Extension | None:
             module.startswith(f"{each.module}.")
         ):
             return each
-    if named := _NAMED.search(module):
-        built = Built.CUDA if "cuda" in named[0] else Built.UNKNOWN
-        return Extension(module, built, "compiled, by its name")
+    if _NAMED.search(module):
+        return Extension(module, Built.CUDA, "compiled, by its name")
     return None
 
 
@@ -128,34 +128,48 @@ def _built_by(project: ImportGraph) -> Sequence[Extension]:
     """What the setup.py files of a project build, what is for CUDA first; and its submodules."""
     known = project.cache.extensions.get(project.root)
     if known is None:
-        found = [*_of_folder(project, project.root, 0), *_submodules(project)]
+        found = [*_built(project.root, project.reader), *_submodules(project.root, project.reader)]
         found.sort(key=lambda each: each.built is not Built.CUDA)
         known = project.cache.extensions[project.root] = found
     return known
 
 
-def _of_folder(project: ImportGraph, folder: Path, depth: int) -> Iterator[Extension]:
-    names = project.reader.list(folder)
+def may_compile(root: Path, reader: Reader) -> bool:
+    """Whether a project may have compiled modules of its own."""
+    if any(_submodules(root, reader)) or any(_built(root, reader)):
+        return True
+    names = (name for _, names in _folders(root, reader) for name in names)
+    return any(name.endswith((*_FOR_CUDA, *_FOR_CPU, *_LIBRARIES)) for name in names)
+
+
+def _folders(folder: Path, reader: Reader, depth: int = 0) -> Iterator[tuple[Path, Set[str]]]:
+    """The folders of a project that may have code, with the names in each."""
+    names = reader.list(folder)
     if len(names) > _MANY:
         return
-    if "setup.py" in names:
-        by = f"compiled by {_shown(project, folder / 'setup.py')}"
-        content = project.reader.read(folder / "setup.py") or b""
-        for module, built in _of_setup(content.decode("utf-8", "replace")):
-            yield Extension(module, built, by)
+    yield folder, names
     if depth < _DEEPEST:
         for name in sorted(names):
-            if "." not in name and name not in ("data", "docs", "tests", "node_modules"):
-                yield from _of_folder(project, folder / name, depth + 1)
+            if "." not in name and name not in _NO_CODE:
+                yield from _folders(folder / name, reader, depth + 1)
 
 
-def _submodules(project: ImportGraph) -> Iterator[Extension]:
+def _built(root: Path, reader: Reader) -> Iterator[Extension]:
+    for folder, names in _folders(root, reader):
+        if "setup.py" in names:
+            content = reader.read(folder / "setup.py") or b""
+            by = f"compiled by {(folder / 'setup.py').relative_to(root).as_posix()}"
+            for module, built in _of_setup(content.decode("utf-8", "replace")):
+                yield Extension(module, built, by)
+
+
+def _submodules(root: Path, reader: Reader) -> Iterator[Extension]:
     """Git submodules that are not checked out: what is in them, nobody can see."""
-    if ".gitmodules" not in project.reader.list(project.root):
+    if ".gitmodules" not in reader.list(root):
         return
-    text = (project.reader.read(project.root / ".gitmodules") or b"").decode("utf-8", "replace")
+    text = (reader.read(root / ".gitmodules") or b"").decode("utf-8", "replace")
     for path in _PATH.findall(text):
-        if not project.reader.list(project.root / path):
+        if not reader.list(root / path):
             name = path.rstrip("/").rpartition("/")[2].replace("-", "_")
             by = f"part of the git submodule {path}, which is not checked out"
             yield Extension(name, Built.UNKNOWN, by)
@@ -185,10 +199,10 @@ def _of_setup(text: str) -> Iterator[tuple[str, Built]]:
         if module:
             if package := _text(keywords.get("module"), texts):
                 module = f"{package}.{module}"
-            yield module, _built(maker, ast.unparse(call), text)
+            yield module, _compiled_for(maker, ast.unparse(call), text)
 
 
-def _built(maker: str, call: str, text: str) -> Built:
+def _compiled_for(maker: str, call: str, text: str) -> Built:
     if _CUDA.search(call):
         return Built.CUDA
     if maker in _PLAIN:

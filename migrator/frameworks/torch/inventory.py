@@ -100,9 +100,7 @@ def find(
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
-                yield from _of_import(names, node, vocabulary, package)
-                if project is not None:
-                    yield from _compiled(project, node)
+                yield from _of_import(names, node, vocabulary, package, project)
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
@@ -217,10 +215,18 @@ def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construc
 
 
 def _of_import(
-    names: Names, node: ast.Import | ast.ImportFrom, vocabulary: Vocabulary, package: str
+    names: Names,
+    node: ast.Import | ast.ImportFrom,
+    vocabulary: Vocabulary,
+    package: str,
+    project: ProjectFacts | None,
 ) -> Iterator[Construct]:
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
+    if _is_for_types(names, node):
+        return
+    if project is not None:
+        yield from _compiled(project, node)
     match node:
         case ast.Import():
             for alias in node.names:
@@ -232,6 +238,16 @@ def _of_import(
         case ast.ImportFrom(level=0, module=str(module)):
             of_libraries = [*library_of(node, [f"{module}.{alias.name}" for alias in node.names])]
             yield from of_libraries or _one_of_several(names, node, vocabulary)
+
+
+def _is_for_types(names: Names, node: ast.AST) -> bool:
+    """Whether an import is never run: `if TYPE_CHECKING:`."""
+    return any(
+        isinstance(above, ast.If)
+        and names.qualified(above.test) == "typing.TYPE_CHECKING"
+        and not any(node is part for other in above.orelse for part in ast.walk(other))
+        for above in names.ancestors(node)
+    )
 
 
 def _compiled(project: ProjectFacts, node: ast.Import | ast.ImportFrom) -> Iterator[Construct]:
