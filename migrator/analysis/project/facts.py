@@ -20,6 +20,8 @@ from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
 
 _SETTINGS = (".yaml", ".yml")
+_MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
+_HOSTED = (b"ubuntu-", b"windows-", b"macos-")
 _TRAINER = re.compile(
     rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
     re.MULTILINE,
@@ -181,6 +183,13 @@ class ProjectFacts(ProgramFacts):
             not files.isdisjoint(self.reader.list(folder / path.parent))
             for folder in self._folders_above()
         )
+
+    def is_hosted(self) -> bool:
+        """Whether this is a workflow for machines of GitHub's own, which have no TPU."""
+        if self.path.parts[-3:-1] != (".github", "workflows"):
+            return False
+        machines = _MACHINES.findall(self.reader.read(self.path) or b"")
+        return bool(machines) and all(each.startswith(_HOSTED) for each in machines)
 
     def parsed(self, source: bytes) -> Parsed | None:
         """This file as already parsed, if the content is the same."""
