@@ -102,6 +102,7 @@ class Diagnostic:
     effort: Effort | None = field(default=None, compare=False)  # of what is left
     # Where the source changes for it; a range of no width is where something is put in.
     touched: tuple[Range, ...] = field(default=(), compare=False)
+    trace: str = field(default="", compare=False)  # of an internal error
 
     @property
     def is_edit(self) -> bool:

@@ -1,5 +1,7 @@
 """What goes wrong for the caller to see."""
 
+from migrator import __version__
+
 
 class UsageError(Exception):
     """Wrong usage: one line that says what and where."""
@@ -8,3 +10,14 @@ class UsageError(Exception):
 def installed_by(extra: str) -> str:
     """How to install what is optional: tpu-migrate is on no package index."""
     return f"pip install '.[{extra}]' in a clone of tpu-migrate"
+
+
+def to_send(shown: str = "") -> str:
+    """What to do about an internal error: the last paragraph of a run."""
+    import platform
+
+    versions = f"tpu-migrate {__version__}, Python {platform.python_version()}"
+    return (
+        "An internal error is a fault of tpu-migrate: please send its maintainers the message, the "
+        f"traceback{shown}, the versions ({versions}) and, if you may, the file."
+    )

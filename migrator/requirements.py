@@ -113,10 +113,21 @@ def in_a_range(pinned: str) -> str:
     return pinned if "+" in pinned else pinned.replace("==", "~=")
 
 
-def companions(target: Target, named: Container[str | None]) -> list[str]:
-    """What has to be installed beside torch, less what is ``named`` already."""
+def without_driver(target: Target, versions: dict[str, str]) -> dict[str, str]:
+    """The same for a machine that has no TPU."""
+    driver = normal(target.environment.driver or "libtpu")
+    kept = {name: text for name, text in versions.items() if name != "libtpu"}
+    return {n: text.replace("[tpu]", "") if n == driver else text for n, text in kept.items()}
+
+
+def companions(
+    target: Target, named: Container[str | None], versions: dict[str, str] | None = None
+) -> list[str]:
+    """What has to be installed beside torch, less what is ``named`` already; of the tested
+    ``versions``, or of some of them."""
     own = ("torch", "torchvision", "torchaudio")
-    return [text for name, text in tested(target).items() if name not in own and name not in named]
+    versions = tested(target) if versions is None else versions
+    return [text for name, text in versions.items() if name not in own and name not in named]
 
 
 def bounds(target: Target) -> dict[str, str]:

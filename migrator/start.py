@@ -7,7 +7,7 @@ import os
 import sys
 
 from migrator import __version__
-from migrator.errors import UsageError
+from migrator.errors import UsageError, to_send
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def run() -> None:
         import traceback
 
         traceback.print_exc()
-        _say(f"internal error: {type(error).__name__}: {error} (please report it, with the above)")
+        _say(f"internal error: {type(error).__name__}: {error}. {to_send()}")
         sys.exit(2)
 
 

@@ -35,6 +35,7 @@ from migrator.requirements import (
     shut_out,
     tested,
     wheel_of,
+    without_driver,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -54,9 +55,10 @@ uv, pipenv, Poetry, PDM) get the versions that were tested together, and PyTorch
 wheels instead of CUDA's, because torch itself works on the CPU there. `--device cuda` becomes the
 target's device. `--cuda` and similar options stay if the project's program has such an option.
 
-Reported: conda commands, packages that only exist for CUDA, and other lines about GPUs. In
-notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file that it
-writes. Cells that are not Python, or don't parse (Python 2, for example), stay and are
+In a workflow for GitHub's own machines, libtpu is left out. Reported: what a Dockerfile
+installs on an image for CUDA, conda commands, packages that only exist for CUDA, and other lines
+about GPUs. In notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file
+that it writes. Cells that are not Python, or don't parse (Python 2, for example), stay and are
 reported.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
@@ -213,6 +215,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
             return Keep("a portable program uses what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = tested(ctx.target)
+    if ctx.project is not None and ctx.project.is_hosted():
+        versions = without_driver(ctx.target, versions)
     packages, changes, indexes = installed_by(text)
     for package in packages:
         name = name_of(package.text) or wheel_of(package.text) or repository_of(package.text) or ""
@@ -223,7 +227,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
     older = [place for place in packages if older_library(place.text)]
     packages = [place for place in packages if place not in older]
     names = {name_of(word) or wheel_of(word) for *_, word in packages}
-    needed = [versions["torch"], *(_of_pip(ctx, each) for each in companions(ctx.target, names))]
+    beside = (_of_pip(ctx, each) for each in companions(ctx.target, names, versions))
+    needed = [versions["torch"], *beside]
     wanted = as_words(needed, mark(ctx, found))
     for name in filter(None, names):
         if why := clash(ctx.target, name, names):
@@ -262,6 +267,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
         text = text[:start] + new + text[end:]
     if _FROM_CUDA.search(text):
         return Report(f"takes wheels for CUDA; here it is {wanted}, without that source")
+    if any((each.kind, each.key) == ("command", "image") for each in ctx.constructs):
+        return Report(f"becomes `{text.strip()}` once the base image isn't one for CUDA")
     return ctx.with_text(found, text, "versions that were tested together")
 
 

@@ -28,9 +28,11 @@ SETTING = Rule(
     why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
 target's device. It keeps an index if a program next to it or above it compares devices. A number of
 devices stays if such a program reads that key: what the program does with it is rewritten or
-reported there. Other settings for GPUs (a back end, an accelerator of Lightning, float16 of
-accelerate or Trainer) are reported. Commands are rewritten as in scripts (rule CMD001). Very long
-files count as data, and are not read.""",
+reported there. `accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that
+names it, also in another file of the same folder, or for a program with a LightningCLI. Other
+settings for GPUs (a back end, another accelerator, float16 of accelerate or Trainer) are reported.
+Commands are rewritten as in scripts (rule CMD001). Very long files count as data, and are not
+read.""",
     examples=(
         Example(
             """
@@ -78,10 +80,24 @@ def with_setting(
 
 @SETTING.on("setting", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
-    return Report(
-        f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
-        'Trainer "tpu"'
-    )
+    names_gpu = _GPU_ACCELERATOR.search(ctx.text(found)) is not None
+    if not names_gpu or ctx.project is None or not ctx.project.configures_lightning():
+        return Report(
+            f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
+            'Trainer "tpu"'
+        )
+    if (several := ctx.project.lightning_devices()) is not None:
+        return Report(
+            f'Lightning\'s Trainer takes "tpu" there, and starts no processes for TPUs: {several} '
+            "has to be 1, or the number of processes that torchrun starts"
+        )
+    word = "auto" if ctx.target.portable else "tpu"
+    return with_setting(ctx, found, _GPU_ACCELERATOR, rf"\g<before>{word}")
+
+
+_GPU_ACCELERATOR = re.compile(
+    r"""(?P<before>(?<![\w.-])["']?accelerator["']?\s*:\s*["']?)(?:gpu|cuda)\b""", re.IGNORECASE
+)
 
 
 @SETTING.on("setting", "half")
@@ -141,8 +157,16 @@ _COUNT = re.compile(
 )
 
 
+# `- trainer: gpu` and `- override /trainer: gpu` of Hydra
+_CHOSEN = re.compile(r"\s*-\s+(?:override\s+)?(?P<group>[\w/]+)\s*:\s*(?P<name>[\w/-]+)\s*")
+
+
 @SETTING.on("setting", "gpu")
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
+    chosen = _CHOSEN.fullmatch(without_comment(ctx.text(found)))
+    if chosen is not None and ctx.project is not None:
+        if ctx.project.holds_setting(chosen["group"], chosen["name"]):
+            return Keep("names another configuration, whose own lines say what is for GPUs")
     count = _COUNT.fullmatch(without_comment(ctx.text(found)))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
         return Keep("a number of devices; the lines that read it are handled as GPU code")

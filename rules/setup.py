@@ -100,7 +100,7 @@ FLAG = Rule(
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.runtime("setup")
-    if not ctx.is_entry or not (ctx.uses_device or ctx.ranks):
+    if not ctx.is_entry or not _needs_device(ctx):
         return None
     if word is None or _present(ctx) or (ctx.words.on_gpu is not None and _only_pins(ctx)):
         return None
@@ -131,6 +131,13 @@ def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
         f"the migrated code needs the name `{RUNTIME}`, which this file uses for something else "
         f"(line {meant[0].node.lineno}); rename that"  # type: ignore[attr-defined]
     )
+
+
+def _needs_device(ctx: Context) -> bool:
+    """Whether this program uses a device: here, or in code of the project that it reaches."""
+    if ctx.ranks or any(map(ctx.framework.uses_device, ctx.constructs)):
+        return True
+    return ctx.project is not None and ctx.project.reaches_device()
 
 
 def _only_pins(ctx: Context) -> bool:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from migrator.codes import INTERNAL
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity, first_of
+from migrator.errors import to_send
 from migrator.idle.summary import summary
 from migrator.registry import registry
 from migrator.report.diff import unified
@@ -56,13 +58,15 @@ def render(
         _left(report, console)
         if report.advice:
             _section(console, "Advice", report.advice, brief=True)
-    _errors(report, console)
+    _errors(report, console, verbose)
     if statistics:
         _statistics(report, console)
     if not quiet:
         for note in report.notes:
             console.print(line(("note  ", "yellow"), note), soft_wrap=True)
         _summary(report, console, written)
+    if any(diagnostic.code == INTERNAL for _, diagnostic in report.failures):
+        console.print(line(to_send("" if verbose else " (-v shows it)")), soft_wrap=True)
 
 
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
@@ -202,12 +206,14 @@ def _reason(
         console.print(line((f"    also {places}", "dim")), soft_wrap=True)
 
 
-def _errors(report: Report, console: Console) -> None:
+def _errors(report: Report, console: Console, verbose: bool) -> None:
     for path, diagnostic in report.failures:
         console.print(
             line((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
                           "  ", diagnostic.message), soft_wrap=True,
         )  # fmt: skip
+        for each in diagnostic.trace.splitlines() if verbose else ():
+            console.print(line((f"    {each}", "dim")), soft_wrap=True)
     for error in report.errors:
         console.print(line(("error  ", "red"), error), soft_wrap=True)
 

@@ -30,6 +30,7 @@ from migrator.pipeline.result import Result
 from migrator.registry import check_packages
 from migrator.runs.all_files import (
     files_of_projects,
+    ignored_in_programs,
     is_code,
     keep_requirements_of_other_code,
     keep_settings_of_programs_that_stay,
@@ -119,6 +120,7 @@ def migrate_paths(
         uses = runtime_uses(report.files, worker) if programs.others else migrated.uses
         folders = _add_runtime(report, uses, worker, roots, output is not None)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
+    report.notes += ignored_in_programs(report.files, worker)
     _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -123,7 +124,8 @@ class Worker:
         except OSError as error:
             return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
         except Exception as error:  # an error in one file must not stop the others
-            return failed(path, INTERNAL, f"internal error: {type(error).__name__}: {error}")
+            message = f"internal error: {type(error).__name__}: {error}"
+            return failed(path, INTERNAL, message, traceback.format_exc())
 
     def _targets(self, root: Path) -> Sequence[Target]:
         if root not in self.delivered:
@@ -166,6 +168,6 @@ def _rewritten(result: Result) -> Counter[str]:
     return Counter(d.code for d in result.diagnostics if d.outcome is Outcome.REWRITTEN)
 
 
-def failed(path: Path, code: str, message: str) -> FileReport:
-    diagnostic = Diagnostic(START, code, Severity.ERROR, message)
+def failed(path: Path, code: str, message: str, trace: str = "") -> FileReport:
+    diagnostic = Diagnostic(START, code, Severity.ERROR, message, trace=trace)
     return FileReport(path, Result(b"", b"", (diagnostic,)))

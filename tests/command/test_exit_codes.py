@@ -45,6 +45,25 @@ def test_an_error_that_nobody_foresaw_ends_with_2(
     assert f"internal error: {type(error).__name__}" in found.stderr.decode().splitlines()[-1]
 
 
+@pytest.mark.parametrize("verbose", [(), ("-v",)])
+def test_an_internal_error_in_one_file_says_what_to_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verbose: tuple[str, ...]
+) -> None:
+    root = committed(tmp_path, {"a.py": GPU})
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr("migrator.runs.worker.migrate_file", fail)
+    found = cli("a.py", "--target", "torchax", "--check", *verbose, cwd=root)
+    said = found.stdout.decode()
+    assert found.returncode == 2
+    assert "ERR003  internal error: KeyError: 'nobody foresaw this'" in said
+    assert ("Traceback (most recent call last):" in said) == bool(verbose)
+    last = said.splitlines()[-1]
+    assert "please send its maintainers" in last and ("-v shows it" in last) != bool(verbose)
+
+
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - {"lsp", "record", "verify"}))
 def test_output_that_can_not_be_written_ends_with_2(tmp_path: Path, name: str) -> None:
     root = committed(tmp_path, {"a.py": GPU})

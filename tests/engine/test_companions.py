@@ -88,6 +88,32 @@ def test_the_runtime_lies_where_the_script_finds_it(
     assert folders(migrate_paths([tmp_path]), tmp_path) == places
 
 
+ROOT = "rootutils.setup_root(__file__, indicator='.git', pythonpath=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "places"),
+    [
+        (f"import torch\nimport rootutils\n{ROOT}", ["src/"]),
+        (f"import rootutils\n{ROOT}import torch\n", [""]),
+        ("import torch\nimport autoroot\n", [""]),  # the runtime's import goes below both
+    ],
+)
+def test_a_library_that_adds_the_projects_root_to_the_path(
+    tmp_path: Path, script: str, places: list[str]
+) -> None:
+    """`python src/train.py`, where the folder is a package: only then is the root searched."""
+    guard = "if __name__ == '__main__':\n    print(torch.cuda.seed(), f())\n"
+    files: Files = {
+        "src/__init__.py": "",
+        "src/ops.py": "def f(): return 1\n",
+        "src/train.py": f"{script}from src.ops import f\n\n{guard}",
+    }
+    write_tree(tmp_path, files)
+    (tmp_path / ".git").mkdir()
+    assert folders(migrate_paths([tmp_path]), tmp_path) == places
+
+
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:
     script = "import torch\nfrom lib import run\nprint(torch.cuda.seed(), run(1))\n"
     library = LIBRARY.replace("x.cuda()", "torch.cuda.initial_seed()")

@@ -19,6 +19,9 @@ from net import Net
 class Predictor:
     def setup(self):
         self.net = Net()
+
+    def predict(self, n: int):
+        return self.net.run(n)
 """
 TORCHSERVE = """
 import torch

@@ -11,6 +11,7 @@ from migrator import migrate_paths
 from migrator.config import Config
 from tests.engine.projects import LIBRARY, PROJECT, Files, migrate, results
 
+GUARD = '\nif __name__ == "__main__":\n    '
 CLEAN_MAIN = 'import lib\n\nif __name__ == "__main__":\n    lib.run(1)\n'
 
 
@@ -40,6 +41,67 @@ def test_a_clean_main_of_clean_code_stays(tmp_path: Path) -> None:
     files: Files = {"lib.py": "def run(x): return x\n", "main.py": CLEAN_MAIN}
     out = migrate(tmp_path, files)
     assert out == files
+
+
+UTILS = """
+import json
+import torch
+
+
+def read(path):
+    return json.load(open(path))
+
+
+def move(x):
+    return x.to(torch.device("cuda"))
+"""
+
+
+def test_a_program_that_reaches_no_device_stays(tmp_path: Path) -> None:
+    """A JSON tool imports the module, and calls what leaves the device alone."""
+    files: Files = {
+        "utils.py": UTILS,
+        "tool.py": f"from utils import read\n{GUARD}print(read('a.json'))\n",
+        "train.py": f"import utils\n{GUARD}print(utils.move(utils.read('a.json')))\n",
+    }
+    out = migrate(tmp_path, files)
+    assert out["tool.py"] == files["tool.py"] and "setup()" in out["train.py"]
+
+
+def test_an_export_on_the_cpu_stays(tmp_path: Path) -> None:
+    export = "model = torch.load('m.pt', map_location='cpu').to('cpu')\n"
+    onnx = "torch.onnx.export(model, torch.zeros(1, 3, device=torch.device('cpu')), 'm.onnx')\n"
+    files: Files = {"export.py": f"import torch\n\n{export}{onnx}"}
+    assert migrate(tmp_path, files) == files
+
+
+@pytest.mark.parametrize(
+    "acts", ["LOGGER.warning('old')\n", "for name in ():\n    setattr(W, name, 1)\n"]
+)
+def test_a_library_without_a_main_block_stays(tmp_path: Path, acts: str) -> None:
+    """Also if only files above it import it."""
+    head = "import logging\nimport dev\nLOGGER = logging.getLogger()\n"
+    library = f"{head}class W:\n    f = dev.run\n{acts}"
+    packages = {"pkg/__init__.py": "", "pkg/log/__init__.py": ""}
+    main = "from pkg.log import w\nw.W.f(1)\n"
+    files: Files = {"dev.py": LIBRARY, "pkg/log/w.py": library, **packages, "main.py": main}
+    out = migrate(tmp_path, files)
+    assert out["pkg/log/w.py"] == library and "setup()" in out["main.py"]
+
+
+@pytest.mark.parametrize("name", ["load", "save", "compile", "profile", "sync"])
+def test_what_also_serves_the_cpu_gives_no_set_up_in_a_second_run(
+    tmp_path: Path, name: str
+) -> None:
+    """`torch.load` may become the runtime's in any program, and says nothing of a device."""
+    read = f"def read(path):\n    return tpu_runtime.{name}(path)\n"
+    files: Files = {
+        "data.py": f"import tpu_runtime\n\n\n{read}",
+        "prepare.py": f"from data import read\n{GUARD}read('a.pt')\n",
+    }
+    assert migrate(tmp_path / "cpu", files) == files
+    files["data.py"] = str(files["data.py"]).replace("(path)\n", "(path).to('jax')\n")
+    assert "setup()" in migrate(tmp_path / "device", files)["prepare.py"]
 
 
 def test_each_script_is_set_up_and_no_module_that_they_share(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import constructs, run
+from helpers import TARGETS, constructs, run, write_tree
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome, Severity
@@ -339,3 +339,33 @@ def test_a_text_is_not_rewritten_as_settings(end: str) -> None:
 def test_a_configuration_in_the_code_is_named(code: str) -> None:
     (found,) = constructs(run(f"import torch\n{code}torch.zeros(options['steps'])\n"))
     assert (found.code, found.outcome) == ("CFG001", Outcome.REPORTED)
+
+
+WORKFLOW = "jobs:\n  test:\n    runs-on: {}\n    steps:\n      - run: pip install torch\n"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("machine", "driver"), [("ubuntu-latest", False), ("[self-hosted]", True)])
+def test_a_machine_of_githubs_gets_no_driver(
+    tmp_path: Path, target: str, machine: str, driver: bool
+) -> None:
+    name = ".github/workflows/ci.yml"
+    program = "import torch\nprint(torch.ones(2).cuda())\n"
+    write_tree(tmp_path, {name: WORKFLOW.format(machine), "train.py": program})
+    report = migrate_paths([tmp_path], target)
+    (text,) = (f.result.source.decode() for f in report.files if f.path.name == "ci.yml")
+    assert target in text and ("libtpu" in text or "[tpu]" in text) == driver
+    write_tree(tmp_path, {name: text})
+    assert not any(f.path.name == "ci.yml" for f in migrate_paths([tmp_path], target).changed)
+
+
+def test_what_goes_with_an_image_for_cuda_stays_with_it(tmp_path: Path) -> None:
+    """The image's Python may be too old for what the target needs."""
+    docker = "FROM {}\nRUN pip install torch==2.1.0\n"
+    program = "import torch\nprint(torch.ones(2).cuda())\n"
+    for base, stays in (("nvidia/cuda:12.1.0-devel-ubuntu22.04", True), ("python:3.11", False)):
+        files = {"Dockerfile": docker.format(base), "train.py": program}
+        report = migrate_paths([write_tree(tmp_path / base[:3], files)])
+        assert [f.path.name for f in report.changed if f.path.name == "Dockerfile"] == (
+            [] if stays else ["Dockerfile"]
+        )

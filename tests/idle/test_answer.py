@@ -243,7 +243,7 @@ def test_a_changed_configuration_is_read(name: str, hook: Hook) -> None:
 def test_a_file_that_is_imported_and_changes_is_looked_into(hook: Hook) -> None:
     code, out, _ = hook("uses.py")
     assert (code, hook.runs) == (0, 1) and "0 changed" in out
-    write_tree(hook.cwd, {"lib/more.py": GPU})
+    write_tree(hook.cwd, {"lib/more.py": f"{GPU}\n\nadd = f(1)\n"})
     code, out, _ = hook("--allow-dirty", "uses.py")
     assert code == 1 and hook.runs == 2
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, constructs, migrated, reported, run
+from helpers import TARGETS, constructs, migrated, reported, run, write_tree
 
+from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
@@ -126,3 +127,33 @@ def test_a_portable_program_takes_what_is_there() -> None:
     target = portable(targets()["torchax"])
     result = migrate_file(Path("module.py"), source, target, Options(entry=False))
     assert b'accelerator="auto"' in result.source
+
+
+GROUP: dict[str, str] = {
+    "configs/train.yaml": "defaults:\n  - _self_\n  - trainer: gpu\n",
+    "configs/trainer/default.yaml": "_target_: lightning.pytorch.Trainer\naccelerator: cpu\n",
+    "configs/trainer/gpu.yaml": "defaults:\n  - default\n\naccelerator: gpu  # one\ndevices: 1\n",
+    "configs/trainer/ddp.yaml": "defaults:\n  - default\n\naccelerator: gpu\ndevices: 4\n",
+    "configs/trainer/mps.yaml": "defaults:\n  - default\n\naccelerator: mps\n",
+    "train.py": "import torch\nx = torch.ones(2).cuda()\nprint(x)\n",
+}
+
+
+def test_a_group_of_settings_for_the_trainer(tmp_path: Path) -> None:
+    """The group's default names the Trainer; the others only what differs."""
+    write_tree(tmp_path, GROUP)
+    report = migrate_paths([tmp_path])
+    out = {f.path.name: f.result.source.decode() for f in report.files}
+    assert out["gpu.yaml"] == GROUP["configs/trainer/gpu.yaml"].replace("gpu", "tpu")
+    left = {path.name: d.message for path, d in report.diagnostics(Outcome.REPORTED)}
+    assert left.keys() == {"ddp.yaml", "mps.yaml"} and "devices: 4 has to be 1" in left["ddp.yaml"]
+
+
+def test_the_settings_of_a_command_line_of_lightning(tmp_path: Path) -> None:
+    files = {
+        "config.yaml": "trainer:\n  accelerator: gpu\nmodel:\n  class_path: model.Net\n",
+        "main.py": "from lightning.pytorch.cli import LightningCLI\n\nLightningCLI()\n",
+    }
+    write_tree(tmp_path, files)
+    out = {f.path.name: f.result.source.decode() for f in migrate_paths([tmp_path]).files}
+    assert "accelerator: tpu" in out["config.yaml"] and "setup()" in out["main.py"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from migrator.analysis import hints, traces
 from migrator.analysis.devices.accelerators import imported_heads
@@ -275,22 +276,33 @@ def _unknown(target: ast.expr) -> str:
     return f"is stored as {dotted(target) or 'something'}, which is not known to be a device"
 
 
-def _only_saves(names: Names, statement: ast.Import | ast.ImportFrom) -> bool:
-    """Whether an import only serves checkpoints, which are also written without a device."""
-    bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
-    uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
-    return bool(uses) and all(isinstance(use, ast.Attribute) and use.attr == "save" for use in uses)
+def migrated_uses(names: Names, flow: Flow) -> Iterator[ast.AST]:
+    """Where code names a target's device, or uses what a migration puts in place of GPU code."""
+    for statement in names.imports:
+        if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
+            bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
+            uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
+            yield from (use for use in uses if not _also_on_cpu(use)) if uses else (statement,)
+    for node in names.order:
+        if isinstance(node, ast.Constant) and node.value in traces.DEVICES:
+            if not_a_device(names, flow, node) is None:
+                yield node
 
 
 def is_migrated(names: Names, flow: Flow) -> bool:
-    """Whether code names a target's device, or imports what a migration adds."""
-    for statement in names.imports:
-        if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
-            if not _only_saves(names, statement):
-                return True
-    return any(
-        isinstance(node, ast.Constant)
-        and node.value in traces.DEVICES
-        and not_a_device(names, flow, node) is None
-        for node in names.order
-    )
+    """Whether code uses a device as a migration leaves it."""
+    return next(migrated_uses(names, flow), None) is not None
+
+
+def _also_on_cpu(use: ast.AST) -> bool:
+    """Whether a name of the runtime replaces what programs without a device have, too.
+
+    A set-up is for the device that other code uses.
+    """
+    return isinstance(use, ast.Attribute) and use.attr in _ALSO_ON_CPU
+
+
+_ALSO_ON_CPU = frozenset({
+    "TokenBuffer", "compile", "decode_image", "load", "load_file", "profile", "read_image", "save",
+    "set_matmul_precision", "setup", "sync",
+})  # fmt: skip

@@ -7,6 +7,7 @@ line, so that one file always migrates to the same bytes. It reads through an in
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +19,20 @@ from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
+
+_SETTINGS = (".yaml", ".yml")
+_MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
+_HOSTED = (b"ubuntu-", b"windows-", b"macos-")
+_TRAINER = re.compile(
+    rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
+    re.MULTILINE,
+)
+# Not 1, and not [0].
+_SEVERAL = re.compile(
+    r"""^\s*["']?(?:devices|num_nodes)["']?\s*:\s*"""
+    r"""(?!["']?(?:1|auto|null)\b|\[\s*0\s*\])\S[^#\n]*""",
+    re.MULTILINE,
+)
 
 
 class ProjectFacts(ProgramFacts):
@@ -164,6 +179,38 @@ class ProjectFacts(ProgramFacts):
         """The command-line options that a program and its imports declare: `--lr`."""
         reached = self.of(program).reached(program)
         return set().union(*(self.cache.file(path).options for path in (program, *reached)))
+
+    def configures_lightning(self) -> bool:
+        """Whether a configuration is that of Lightning's Trainer: it is named here, or in another
+        file of the folder, as in a group of Hydra's, or LightningCLI reads it."""
+        folder = self.path.parent
+        group = [folder / name for name in self.reader.list(folder) if name.endswith(_SETTINGS)]
+        if any(_TRAINER.search(self.reader.read(path) or b"") for path in (self.path, *group)):
+            return True
+        has_trainer = re.search(rb"^trainer:", self.reader.read(self.path) or b"", re.MULTILINE)
+        programs = self.modules_around() if has_trainer else ()
+        return any(b"LightningCLI" in self.cache.file(path).content for path in programs)
+
+    def lightning_devices(self) -> str | None:
+        """The line of a configuration for Lightning that asks for several devices."""
+        found = _SEVERAL.search((self.reader.read(self.path) or b"").decode("utf-8", "replace"))
+        return found[0].strip() if found is not None else None
+
+    def holds_setting(self, group: str, name: str) -> bool:
+        """Whether there is a configuration in a group: `trainer/gpu.yaml`, beside or above."""
+        path = PurePosixPath(group.lstrip("/"), name)
+        files = {f"{path.name}{end}" for end in _SETTINGS}
+        return any(
+            not files.isdisjoint(self.reader.list(folder / path.parent))
+            for folder in self._folders_above()
+        )
+
+    def is_hosted(self) -> bool:
+        """Whether this is a workflow for machines of GitHub's own, which have no TPU."""
+        if self.path.parts[-3:-1] != (".github", "workflows"):
+            return False
+        machines = _MACHINES.findall(self.reader.read(self.path) or b"")
+        return bool(machines) and all(each.startswith(_HOSTED) for each in machines)
 
     def parsed(self, source: bytes) -> Parsed | None:
         """This file as already parsed, if the content is the same."""

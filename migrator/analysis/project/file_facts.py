@@ -82,11 +82,17 @@ class FileFacts:
     @cached_property
     def uses_device(self) -> bool:
         """Whether it uses a device, before a migration or after one."""
+        return next(self._device_uses(), None) is not None
+
+    @cached_property
+    def device_uses(self) -> Sequence[ast.AST]:
+        """Where it uses a device."""
+        return [*self._device_uses()]
+
+    def _device_uses(self) -> Iterator[ast.AST]:
         with suppress(RecursionError):
-            if any(map(uses_device, self._constructs())):
-                return True
-            return device_strings.is_migrated(self.names, self.flow)
-        return False
+            yield from (found.node for found in self._constructs() if uses_device(found))
+            yield from device_strings.migrated_uses(self.names, self.flow)
 
 
 class File:

@@ -127,6 +127,16 @@ class ProgramFacts(ImportedValues, StartingPoints):
             )
         return self.cache.code_reaches[self.path].reaches(path, node)
 
+    def reaches_device(self) -> bool:
+        """Whether code of this file, with any options, reaches code of another that uses a
+        device."""
+        return any(
+            self.code_reaches(path, node)
+            for path in self.reached()
+            if self.cache.uses_device(path) and (facts := self.cache.facts(path)) is not None
+            for node in facts.device_uses
+        )
+
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""
         is_test = self.cache.places.is_test

@@ -14,12 +14,16 @@ _SAME = ("str", "os.fspath", "pathlib.Path", "pathlib.PurePath", "os.path.abspat
 _SAME_METHODS = ("resolve", "absolute", "as_posix", "expanduser")
 _CONSTANTS = {"os.pardir": "..", "os.curdir": ".", "os.path.pardir": "..", "os.path.curdir": "."}
 _DEPTH = 6  # of names assigned from names
-_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b")
+_ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b|\bsetup_root\b|\bautoroot")
+# They add the folder above the file that has a mark: one of those in which imports are looked for.
+_ROOTS = ("rootutils.setup_root", "pyrootutils.setup_root")
+_IMPORTED_ROOTS = {"autoroot", "autorootcwd"}
 
 
 def may_be_added_to(source: bytes) -> bool:
     """A cheap test: False for a file that adds no folder."""
-    return (b"sys" in source or b"site" in source) and _ADDS.search(source) is not None
+    may = b"sys" in source or b"site" in source or b"root" in source
+    return may and _ADDS.search(source) is not None
 
 
 def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
@@ -29,6 +33,8 @@ def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
     """
     for node in names.order:
         last, folders = True, list[ast.expr]()
+        if _finds_root(names, node):
+            yield from ((node.lineno, False, above) for above in file.parents)  # type: ignore[attr-defined]
         match node:
             case ast.Call(func=func, args=[*_, folder]):
                 name = names.qualified(func) or ""
@@ -48,6 +54,17 @@ def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
             path = _path(names, folder, file)
             if path is not None:
                 yield folder.lineno, last, path
+
+
+def _finds_root(names: Names, node: ast.AST) -> bool:
+    """Whether a statement adds the top of the project, wherever that is."""
+    match node:
+        case ast.Import(names=aliases):
+            return any(alias.name in _IMPORTED_ROOTS for alias in aliases)
+        case ast.Call(func=func, keywords=keywords) if names.qualified(func) in _ROOTS:
+            given = {k.arg: k.value for k in keywords}.get("pythonpath")
+            return isinstance(given, ast.Constant) and given.value is True
+    return False
 
 
 def _is_sys_path(names: Names, node: ast.expr) -> bool:

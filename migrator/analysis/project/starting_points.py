@@ -90,7 +90,7 @@ class StartingPoints(ImportGraph):
         return known
 
     def is_imported(self) -> bool:
-        """True if a file beside this one imports it."""
+        """True if a file beside this one imports it, or one above it, directly or not."""
         folder = self.path.parent
         known = self.cache.imported_beside.get(folder)
         if known is None:
@@ -101,7 +101,7 @@ class StartingPoints(ImportGraph):
                 if path != other
             }
             self.cache.imported_beside[folder] = known
-        return self.path in known
+        return self.path in known or bool(self.importers_above())
 
     def import_root(self, migrated: bytes = b"") -> Path:
         """The folder on `sys.path` where imports of this file, once `migrated`, are found.

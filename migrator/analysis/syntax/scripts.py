@@ -46,7 +46,7 @@ def _is_active(statement: ast.stmt) -> bool:
         case ast.For() | ast.While() | ast.With() | ast.AsyncFor() | ast.AsyncWith():
             return True
         case ast.Expr(value=ast.Call(func=func)):
-            return (dotted(func) or "").partition(".")[0] not in _HARMLESS
+            return (dotted(func) or "").partition(".")[0].lower() not in _HARMLESS
         case ast.Assign(value=value):
             called = (n.func for n in ast.walk(value) if isinstance(n, ast.Call))
             return any(
