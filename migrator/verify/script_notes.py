@@ -50,8 +50,8 @@ def note_on_free(comparison: Comparison) -> str:
         return ""
     many = f"{free[0]} and {len(free) - 1} more" if len(free) > 1 else free[0]
     return (
-        f"{many}: nothing but rounding moves it (its gradient should be 0, as of a bias before "
-        "BatchNorm), so what it does is compared: outputs, losses, other gradients"
+        f"{many}: moved by nothing but rounding (a gradient that should be 0, as of a bias before "
+        "BatchNorm), so what comes of it is compared: outputs, losses, other gradients"
     )
 
 
