@@ -9,7 +9,7 @@ different rounding; ``units`` by dtype; ``pairs``, each with the names of two te
 * Measured: ``roundings``, the tensor's names in these runs, or null; ``rounded``, see
   ``_measured``; ``factor`` of the tolerance and ``growth`` of its unit (default 1); ``few`` and
   ``one_of``, see ``_few``; ``moved``, ``gain`` and ``steps``, see ``_movement``; ``start``, the
-  golden's tensor with the first values;
+  golden's tensor with the first values; ``follows``, such tensors, see ``_following``;
   ``infinite``, the golden's tensor whose Inf may stay; ``among``, a name shared by tensors that are
   judged by the largest of them, because one alone may be zero except for rounding; ``decided``, the
   share of integers that may differ as decisions (default 0).
@@ -73,6 +73,7 @@ class Comparison:
         self.units = spec.get("units", {})
         self.pairs = spec["pairs"]
         self.among: dict[str, float] = {}
+        self.farthest: dict[str, float] = {}  # by first values: how far from them one was so far
         for pair in self.pairs:
             if name := pair.get("among"):
                 largest = magnitude(self.golden.read(pair["golden"]))
@@ -161,8 +162,12 @@ class Comparison:
         factor = pair.get("factor", 1.0)
         limit = _TINY + unit * max(magnitude(want), among) + pair["rounded"] * farthest
         mean_limit = _TINY + unit * max(root_mean_square(want), among) + pair["rounded"] * mean
-        limit, mean_limit = factor * limit, factor * mean_limit
+        follows = self._following(pair, want.shape)
+        limit, mean_limit = factor * limit + follows, factor * mean_limit + follows
         start = self._start(pair, want)
+        if start is not None:
+            far = [magnitude(value - start) for value in (want, *others)]
+            self.farthest[pair["start"]] = max(*far, self.farthest.get(pair["start"], 0.0))
         ratio, unlike = self._movement(pair, want, got, start, others, mean)
         judged = self._without_few(pair, want, off, start)
         farthest, mean = magnitude(judged), root_mean_square(judged)
@@ -178,6 +183,7 @@ class Comparison:
             "allowed": limit,
             "floor": limit,
             "mismatch": beyond / off.size,
+            "free": magnitude(off) > limit - follows and (pair.get("few", 0) >= 1 or follows > 0),
         }
 
     def _start(self, pair: dict[str, Any], want: Any) -> Any:
@@ -202,6 +208,8 @@ class Comparison:
         """
         statistic = pair["golden"].rpartition(".")[2].startswith("running_")
         if not pair.get("moved") or start is None or not others or statistic:
+            return 0.0, None
+        if pair["few"] >= 1:  # nothing tells how far steps of rounding lead
             return 0.0, None
         moved = root_mean_square(want - start)
         few = _few(pair, want.size) if pair["steps"] > 1 else 0  # one step turned is as long
@@ -233,15 +241,29 @@ class Comparison:
 
         If a gradient is zero except for rounding, an optimizer that divides by its size makes a
         whole step, up or down. So the differences left out may be at most twice the distance from
-        the start.
+        the start; where all elements may be left out, at most what `_range` says, because steps up
+        and down that cancel each other here need not do so there.
         """
         if not pair.get("few"):
             return off
         number = _few(pair, off.size)
         most = magnitude(want) if start is None else 2 * magnitude(want - start)
+        if pair["few"] >= 1 and start is not None:
+            most = self._range(pair["start"], pair["steps"])
         if number == 0 or magnitude(off) > _ROUNDED_UP * most:
             return off
         return np.partition(off, -number, axis=None)[:-number]
+
+    def _range(self, start: str, steps: int) -> float:
+        """How far values may be off if each step that led from their ``start`` may lead up or
+        down: no step is known to be longer than the farthest that any run was from there."""
+        return 2 * max(steps, 1) * self.farthest.get(start, 0.0)
+
+    def _following(self, pair: dict[str, Any], shape: tuple[int, ...]) -> float:
+        """How far a running mean may be off because it is of something that a weight is added to
+        whose gradient may be nothing but rounding. That one has a value for each of the means."""
+        starts = [n for n in pair.get("follows", ()) if self.golden.header[n]["shape"] == [*shape]]
+        return max((self._range(start, pair["steps"]) for start in starts), default=0.0)
 
     def _again(self, pair: dict[str, Any], shape: tuple[int, ...]) -> list[Any]:
         return [

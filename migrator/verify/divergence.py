@@ -64,7 +64,7 @@ class _Pairs:
         key = {"golden": golden, "roundings": roundings, "run": run, "infinite": infinite,
                "start": start, "growth": growth, "few": gain.few * is_trained, "one_of": ONE_OF,
                "moved": MOVED * is_trained, "rounded": gain.times,
-               "gain": gain.times / ROUNDED, "steps": about["step"],
+               "gain": gain.times / ROUNDED, "steps": about["step"], "follows": gain.follows,
                "decided": DECIDED * (about["kind"] == "output"),
                "one_of_decisions": ONE_OF_DECISIONS}  # fmt: skip
         self.keys.append(key)
@@ -250,7 +250,7 @@ def _pair(
         first = None if event["kind"] == "output" else started.get((event["name"], path))
         if event["kind"] == "start" and first is None:  # a copy of a trained model
             first = _first(path, started)
-        gain = gains.until(f"{event['name']}.{path}", event["step"])
+        gain = gains.of(f"{event['name']}.{path}", event["step"], started)
         pairs.add(tensor, others, mine[path], first, times, gain, place=path, **about)
 
 
@@ -345,7 +345,7 @@ def _files(
                 result.missing.append(f"{file['name']}: {path}{f' ({error})' if error else ''}")
                 continue
             again = [files.get(file["name"], {}).get("tensors", {}).get(path) for files in third]
-            gain = gains.of_file(path, golden.steps)
+            gain = gains.of_file(path, golden.steps, started)
             first = _first(path, started)
             pairs.add(tensor, again, mine, first, result.growth, gain, kind="file",
                       name=file["name"], place=path, step=golden.steps, order=LAST + number,

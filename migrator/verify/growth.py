@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import accumulate
 from operator import or_
@@ -63,13 +63,18 @@ def unit_of_norm(unit: float, norm: float, whole: float) -> float:
 @dataclass(frozen=True)
 class Gain:
     """For a weight: ``times`` the effect of rounding is allowed, and for the share ``few`` of its
-    elements a step in the other direction."""
+    elements a step in the other direction; of all, if its gradient may be nothing but rounding.
+
+    ``follows``: for a running mean, the first states of such weights: it is of what one of them, a
+    bias before BatchNorm, is added to.
+    """
 
     times: float = ROUNDED
     few: float = FEW
+    follows: tuple[str, ...] = ()
 
     def __or__(self, other: Gain) -> Gain:
-        return Gain(max(self.times, other.times), max(self.few, other.few))
+        return replace(self, times=max(self.times, other.times), few=max(self.few, other.few))
 
 
 USUAL = Gain()
@@ -85,16 +90,28 @@ class Gains:
     """
 
     steps: dict[str, list[tuple[int, Gain]]] = field(default_factory=lambda: defaultdict(list))
+    unknown: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, name: str, step: int, started: Mapping[tuple[str, str], str]) -> Gain:
+        """After the given number of steps. ``started``: first states, by model and path."""
+        found = self.until(name, step)
+        if not name.endswith("running_mean"):
+            return found
+        if step not in self.unknown:
+            turned = [(n, p) for n, p in started if self.until(f"{n}.{p}", step).few >= 1]
+            self.unknown[step] = tuple(started[place] for place in turned)
+        return replace(found, follows=self.unknown[step])
 
     def until(self, name: str, step: int) -> Gain:
         """After the given number of optimizer steps."""
         return reduce(or_, (gain for at, gain in self.steps.get(name, ()) if at < step), USUAL)
 
-    def of_file(self, path: str, step: int) -> Gain:
+    def of_file(self, path: str, step: int, started: Mapping[tuple[str, str], str]) -> Gain:
         """For a tensor in a file, if it has the name of a parameter."""
         names = [n for n in self.steps if n.endswith(f".{path}") or n.partition(".")[2] == path]
         inner = [n for n in self.steps if path.endswith("." + n.partition(".")[2])]
-        return reduce(or_, (self.until(name, step) for name in names or inner), USUAL)
+        first = self.of(path, step, started)
+        return reduce(or_, (self.until(name, step) for name in names or inner), first)
 
 
 def gains_of(

@@ -28,7 +28,7 @@ from .progress import Runs, progress
 from .recordings import Recording, Settings, record_run
 from .run import Run
 from .script import Script, translated
-from .script_notes import note_on_growth
+from .script_notes import note_on_free, note_on_growth
 from .script_result import ScriptResult
 from .verification import Options
 
@@ -346,7 +346,7 @@ class MigratedRuns:
             found = replace(found, findings=[f for f in found.findings if f.is_odd])
         while found.may_be_rounding and self.round_again(_MAY_BE_ROUNDING):
             found = self.compare(result, run, name, kinds)
-        if text := note_on_growth(found, self.first):
+        for text in filter(None, (note_on_growth(found, self.first), note_on_free(found))):
             result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))
         seconds = {**result.seconds, name: run.seconds, "original": self.first.seconds}
         if name == "stepwise":

@@ -62,8 +62,10 @@ _TYPES = [
     (re.compile(r"\b(?:float64|float32|double)\b"), "float"),
     (re.compile(r"\bint(?:64|32)\b"), "int"),
 ]
-# What a printed tensor says besides its values: back ends differ in it.
+# What a printed tensor says besides its values: back ends differ in it, and so in where the line
+# ends that has the rest.
 _OF_TENSOR = re.compile(r",\s+(?:device='[^']*'|grad_fn=<\w+>|requires_grad=True)")
+_BROKEN = re.compile(r",\n\s+(?=(?:dtype|size|layout)=)")
 _DIGITS = re.compile(r"\d+")
 _PADDED = re.compile(r"(?<=\[) (#)|(?<=#) (?=\])")  # NumPy aligns numbers
 
@@ -152,7 +154,8 @@ def _by_text(recording: Recording) -> dict[tuple[str, int], list[str]]:
     printed, device = recording.printed, recording.machine.get("device", "CPU")
     if device != "CPU":  # the name of a GPU, or of its stand-in; a target prints "cpu"
         printed = printed.replace(device, "cpu")
-    printed = _LEVEL.sub("", _FOLDERS.sub("/", _OF_TENSOR.sub("", printed)))
+    printed = _BROKEN.sub(", ", _OF_TENSOR.sub("", printed))
+    printed = _LEVEL.sub("", _FOLDERS.sub("/", printed))
     plain = _LINE.sub(_behind_bar, _ESCAPES.sub("", _TIMED.sub("", printed)))
     plain = _DEVICE.sub("device", _WARNING.sub("", plain))
     for types, name in _TYPES:

@@ -43,6 +43,18 @@ def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:
     return notes
 
 
+def note_on_free(comparison: Comparison) -> str:
+    """A note on values that only pass because nothing determines them; "" if there are none."""
+    free = list(dict.fromkeys(f"{f.name}.{f.place}" for f in comparison.findings if f.free))
+    if not free or not comparison.passed:
+        return ""
+    many = f"{free[0]} and {len(free) - 1} more" if len(free) > 1 else free[0]
+    return (
+        f"{many}: moved by nothing but rounding (a gradient that should be 0, as of a bias before "
+        "BatchNorm), so what comes of it is compared: outputs, losses, other gradients"
+    )
+
+
 def note_on_growth(comparison: Comparison, golden: Recording) -> str:
     """A note on rounding growth; "" if it is small."""
     growth = comparison.growth / GROWN

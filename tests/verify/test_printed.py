@@ -193,6 +193,16 @@ def test_a_printed_tensor_is_compared_without_its_device_and_graph() -> None:
     assert not printed(golden, "loss tensor(0.500, dtype=torch.bfloat16)").passed
 
 
+def test_a_printed_tensor_may_end_in_another_line() -> None:
+    golden = "x tensor([0.5, 0.25], dtype=torch.bfloat16,\n       grad_fn=<SliceBackward0>)"
+    run = "x tensor([0.5, 0.25], device='xla:0',\n       dtype=torch.bfloat16, grad_fn=<S>)"
+    assert printed(golden, run).passed
+    assert printed(
+        "tensor([], size=(0, 2)) 1.5", "tensor([], device='xla:0',\n  size=(0, 2)) 1.5"
+    ).passed
+    assert not printed(golden, run.replace("bfloat16", "int8")).passed
+
+
 def test_a_number_that_was_read_from_a_tensor_of_16_bits_is_as_coarse() -> None:
     golden = replace(recording(printed="sum 12.0625 mean 0.9424"), halves=[12.0625])
     for text, passed in (("12.1250", True), ("12.5000", False)):

@@ -27,11 +27,20 @@ def renew(before: Functions) -> None:
         if now is not value and (getattr(value, "__module__", None) or "torch").startswith("torch"):
             replaced[id(value)] = value, now
     for module in _modules(of_torch=False) if replaced else ():
-        names = vars(module)
-        for name in [n for n, value in names.items() if id(value) in replaced]:
-            value, now = replaced[id(names[name])]
-            if names[name] is value:
-                names[name] = now
+        for names in (vars(module), *_tables(module)):
+            for name in [n for n, value in names.items() if id(value) in replaced]:
+                value, now = replaced[id(names[name])]
+                if names[name] is value:
+                    names[name] = now
+
+
+def _tables(module: ModuleType) -> list[dict[Any, Any]]:
+    """Dictionaries of a module and of its classes, such as `{"min": torch.lt}` of Lightning's
+    EarlyStopping, which compares that with torch's."""
+    own = [*vars(module).values()]
+    classes = [c for c in own if isinstance(c, type) and c.__module__ == module.__name__]
+    held = [value for kind in classes for value in vars(kind).values()]
+    return [value for value in (*own, *held) if type(value) is dict]
 
 
 def _modules(of_torch: bool) -> list[ModuleType]:
