@@ -1,18 +1,24 @@
-"""Names that PyTorch and NumPy had, and no longer have in the versions that a TPU needs."""
+"""Names that PyTorch, NumPy and others no longer have in the versions that a TPU needs."""
 
 import ast
 
+from migrator.analysis.removed_names import Removed, removed
+from migrator.analysis.syntax.canonical import canonical
+from migrator.analysis.syntax.nodes import taken_by
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import Replace
+from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+
+from .replace import renamed, with_new_names
 
 REMOVED = Rule(
     code="LIB010",
     name="removed-name",
-    summary="a name that PyTorch or NumPy no longer has in the versions that a TPU needs",
-    why="""Programs for GPUs often pin old versions; a TPU needs PyTorch 2.9 and NumPy 2. NumPy's
-names that stood for another one are replaced by that. What has other arguments or results now is
+    summary="a name that PyTorch, NumPy or another library no longer has",
+    why="""Programs for GPUs often pin old versions; a TPU needs PyTorch 2.9 and NumPy 2. 300 names
+of torch, torchvision, NumPy, SciPy, Pillow, pandas, scikit-learn, Matplotlib and Python itself are
+known. What is the same under another name gets that. What has other arguments or results now is
 reported, with what takes its place. Only programs that use a device are looked at.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",
@@ -37,6 +43,24 @@ reported, with what takes its place. Only programs that use a device are looked 
         Example(
             """
             import torch
+            from collections import Iterable
+            from torch._six import inf
+            from PIL import Image
+            x = torch.full((3,), inf).cuda()
+            print(isinstance(x, Iterable), Image.ANTIALIAS)
+            """,
+            after="""
+            import torch
+            from collections.abc import Iterable
+            from math import inf
+            from PIL import Image
+            x = torch.full((3,), inf).to("{device}")
+            print(isinstance(x, Iterable), Image.LANCZOS)
+            """,
+        ),
+        Example(
+            """
+            import torch
             values, vectors = torch.symeig(torch.eye(3).cuda(), eigenvectors=True)
             """,
             after="""
@@ -47,94 +71,95 @@ reported, with what takes its place. Only programs that use a device are looked 
     ),
 )
 
-# NumPy's other names for what is there.
-_BUILTIN = {
-    "float": "float", "int": "int", "object": "object", "complex": "complex",
-    "str": "str", "unicode": "str",
-}  # fmt: skip
-_RENAMED = {
-    "float_": "float64", "complex_": "complex128", "unicode_": "str_", "string_": "bytes_",
-    "Inf": "inf", "Infinity": "inf", "infty": "inf", "PINF": "inf", "NaN": "nan", "NAN": "nan",
-    "product": "prod", "cumproduct": "cumprod", "sometrue": "any", "alltrue": "all",
-    "round_": "round", "mat": "asmatrix",
-}  # fmt: skip
-_INSTEAD = {
-    "numpy.NINF": "-numpy.inf",
-    "numpy.in1d": "numpy.isin of both, raveled",
-    "numpy.trapz": "numpy.trapezoid, or scipy.integrate.trapezoid",
-    "numpy.msort": "numpy.sort(…, axis=0)",
-    "numpy.asfarray": "numpy.asarray(…, dtype=float)",
-    "numpy.find_common_type": "numpy.result_type",
-    "numpy.issctype": "isinstance(…, type) and issubclass(…, numpy.generic)",
-    "numpy.asscalar": "`.item()`",
-    "numpy.typeDict": "numpy.dtype(name).type",
-    "numpy.disp": "print",
-    "numpy.byte_bounds": "numpy.lib.array_utils.byte_bounds",
-    "torch.symeig": "torch.linalg.eigh, whose results are in the same order",
-    "torch.eig": "torch.linalg.eig, whose results are complex",
-    "torch.lstsq": "torch.linalg.lstsq, with the arguments the other way round",
-    "torch.gels": "torch.linalg.lstsq, with the arguments the other way round",
-    "torch.solve": "torch.linalg.solve, with the arguments the other way round",
-    "torch.gesv": "torch.linalg.solve, with the arguments the other way round",
-    "torch.matrix_rank": "torch.linalg.matrix_rank",
-    "torch.btrifact": "torch.linalg.lu_factor",
-    "torch.btrisolve": "torch.linalg.lu_solve",
-    "torch.potrf": "torch.linalg.cholesky",
-    "torch.potrs": "torch.cholesky_solve",
-    "torch.potri": "torch.cholesky_inverse",
-    "torch.trtrs": "torch.linalg.solve_triangular",
-    "torch.rfft": "torch.fft.rfftn, whose results are complex",
-    "torch.irfft": "torch.fft.irfftn, which takes complex numbers",
-    "torch.ifft": "torch.fft.ifftn, which takes complex numbers",
-    "torch._six.string_classes": "str",
-    "torch._six.int_classes": "int",
-    "torch._six.container_abcs": "collections.abc",
-    "torch._six.inf": "math.inf",
-    "torch.utils.data._utils.collate.string_classes": "str",
-    "torch.utils.data._utils.collate.container_abcs": "collections.abc",
-}
-# Modules that are gone as a whole.
-_MODULES = {
-    "torchvision.transforms.functional_tensor": "torchvision.transforms.functional",
-    "torchvision.models.utils": "torch.hub",
-    "torch.utils.ffi": "torch.utils.cpp_extension",
-}
+# Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
+_OF_TORCH = ("torch.", "torchvision.")
 
 
-@REMOVED.on("name", *(f"{module}*" for module in sorted(_MODULES)))
-def of_module(ctx: Context, found: Construct) -> Decision:
-    if ctx.names.is_guarded_import(found.node):
+@REMOVED.on("removed", "*")
+def through_module(ctx: Context, found: Construct) -> Decision | None:
+    node, gone = found.node, removed(found.key)
+    if gone is None or not _concerns(ctx, found.key):
+        return None
+    assert isinstance(node, ast.Attribute)
+    if ctx.names.is_guarded_import(node):
         return Keep("the import fails, and the fallback is used")
-    module = next(each for each in _MODULES if found.key.startswith(each))
-    return Report(f"there is no {module} any more; use {_MODULES[module]}")
+    is_itself = found.key in (gone.name, canonical(gone.name))
+    if not gone.exact or not is_itself or ctx.names.is_question(node):
+        return _report(gone, found.key)
+    if (builtin := _builtin(gone)) is not None:
+        return _report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
+    if "." not in gone.instead:
+        return _report(gone)
+    module, _, name = gone.instead.rpartition(".")
+    if module in _LOADED and isinstance(node.ctx, ast.Load):
+        inside = f"{{owner}}.{module.rpartition('.')[2]}.{name}"
+        return Rewrite([Replace(node, inside, {"owner": node.value})])
+    return renamed(ctx, node, found.key, gone.instead)
 
 
-@REMOVED.on("name", *(f"numpy.{name}" for name in sorted({*_BUILTIN, *_RENAMED})))
-def other_name(ctx: Context, found: Construct) -> Decision | None:
-    node, name = found.node, found.key.rpartition(".")[2]
+@REMOVED.on("loader", "*")
+def without_loader(ctx: Context, found: Construct) -> Decision | None:
+    """PyYAML 6 has no default any more; that of PyYAML 5 was this one."""
+    assert isinstance(found.node, ast.Call)
     if not _is_of_gpu_code(ctx):
         return None
-    if not isinstance(node, ast.Attribute) or ctx.names.is_question(node):
-        return Report(f"NumPy 2 has no {name}: use {_of(name)}")
-    if name in _BUILTIN:
-        if ctx.names.top.bindings.get(_BUILTIN[name]):
-            return Report(f"NumPy 2 has no {name}: use Python's own {_BUILTIN[name]}")
-        return Rewrite([Replace(node, _BUILTIN[name])])
-    return Rewrite([Replace(node, f"{ast.unparse(node.value)}.{_RENAMED[name]}")])
+    spelled, requires = ctx.module("yaml")
+    put = {"Loader": f"{spelled}.FullLoader"}
+    return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
 
 
-@REMOVED.on("name", *sorted(_INSTEAD))
-def removed(ctx: Context, found: Construct) -> Decision | None:
-    if found.key.startswith("numpy.") and not _is_of_gpu_code(ctx):
+@REMOVED.on("removed import", "*")
+def imported(ctx: Context, found: Construct) -> Decision | None:
+    gone, statement = removed(found.key), ctx.parent(found.node)
+    if gone is None or not _concerns(ctx, found.key):
         return None
-    if ctx.names.is_guarded_import(found.node):
+    assert isinstance(statement, ast.Import | ast.ImportFrom)
+    if ctx.names.is_guarded_import(statement):
         return Keep("the import fails, and the fallback is used")
-    library = "NumPy 2" if found.key.startswith("numpy.") else "PyTorch"
-    return Report(f"{library} no longer has it; use {_INSTEAD[found.key]}")
+    table = _new_names(statement) if isinstance(statement, ast.ImportFrom) else {}
+    return with_new_names(ctx, found, table) if found.key in table else _report(gone, found.key)
 
 
-def _of(name: str) -> str:
-    return _BUILTIN.get(name) or f"numpy.{_RENAMED[name]}"
+def _new_names(statement: ast.ImportFrom) -> dict[str, str]:
+    """The names of an import that only have to be imported from elsewhere."""
+    taken = [taken_by(statement, alias) for alias in statement.names]
+    found = [gone for name in taken if (gone := removed(name)) is not None and gone.name == name]
+    return {
+        gone.name: gone.instead
+        for gone in found
+        if gone.exact and "." in gone.instead and _builtin(gone) is None
+    }
+
+
+def _replaced(node: ast.expr, text: str) -> Decision:
+    return Rewrite([Replace(node, text)])
+
+
+def _builtin(gone: Removed) -> str | None:
+    """Python's own name that it stood for."""
+    module, _, name = gone.instead.rpartition(".")
+    return name if module == "builtins" else None
+
+
+def _report(gone: Removed, name: str = "") -> Report:
+    instead = _builtin(gone) or gone.instead
+    library = gone.name.partition(".")[0]
+    library = _LIBRARIES.get(library, library)
+    said = "" if name in ("", gone.name) else f" ({gone.name})"
+    return Report(f"{library} no longer has it{said}; use {instead}")
+
+
+_LOADED = ("scipy.signal.windows",)  # with the package that had the name
+_LIBRARIES = {
+    "torch": "PyTorch", "numpy": "NumPy 2", "PIL": "Pillow", "scipy": "SciPy",
+    "sklearn": "scikit-learn", "matplotlib": "Matplotlib",
+    **dict.fromkeys(("asyncio", "base64", "cgi", "collections", "fractions", "inspect",
+                     "platform", "time"), "Python"),
+}  # fmt: skip
+
+
+def _concerns(ctx: Context, name: str) -> bool:
+    return name.startswith(_OF_TORCH) or _is_of_gpu_code(ctx)
 
 
 def _is_of_gpu_code(ctx: Context) -> bool:

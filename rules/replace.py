@@ -1,7 +1,7 @@
 """The project's own names, replaced as its configuration says."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from migrator.analysis.syntax.exports import exported
 from migrator.codes import Family
@@ -62,13 +62,16 @@ stay; imports are adapted (docs/rules-of-your-own.md).""",
 
 @OWN.on("own", "*")
 def reference(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
-    new = dict(ctx.options.replace)[found.key]
+    assert isinstance(found.node, ast.Attribute)
+    return renamed(ctx, found.node, found.key, dict(ctx.options.replace)[found.key])
+
+
+def renamed(ctx: Context, node: ast.Attribute, old: str, new: str) -> Decision:
+    """A name that is reached through its module, by its new full name."""
     module, _, name = new.rpartition(".")
     if not isinstance(node.ctx, ast.Load):
         return Report(f"is assigned to; use {new} instead")
-    if found.key.rpartition(".")[0] == module:
+    if old.rpartition(".")[0] == module:
         return Rewrite([Replace(node, f"{{owner}}.{name}", {"owner": node.value})])
     spelled, requires = ctx.module(module)
     return Rewrite([Replace(node, f"{spelled}.{name}")], requires)
@@ -76,8 +79,12 @@ def reference(ctx: Context, found: Construct) -> Decision:
 
 @OWN.on("own import", "*")
 def imported(ctx: Context, found: Construct) -> Decision:
-    """All of its replaced names, and their uses, in one step."""
-    statement, table = ctx.parent(found.node), dict(ctx.options.replace)
+    return with_new_names(ctx, found, dict(ctx.options.replace))
+
+
+def with_new_names(ctx: Context, found: Construct, table: Mapping[str, str]) -> Decision:
+    """All names of its import that have a new one, and their uses, in one step."""
+    statement = ctx.parent(found.node)
     assert isinstance(found.node, ast.alias)
     if found.node.name == "*":
         return Report("a star import does not show which names it brings; import the names")

@@ -44,7 +44,7 @@ class Tokens:
 
     def are_in(self, source: bytes, words: bytes | None = None) -> bool:
         """Whether a text has one; `words`: its words, if they are known."""
-        words = _words(source) if words is None else words
+        words = words_of(source) if words is None else words
         if self._ignore_case:
             words, source = words.lower(), source.lower()
         return any(
@@ -53,16 +53,14 @@ class Tokens:
         )
 
 
+@lru_cache(maxsize=4096)  # most texts are searched for many
 def words_of(source: bytes) -> bytes:
     """The words of a text, each once and on a line of its own: a sixth of most programs."""
     return b"\n%b\n" % b"\n".join(set(source.translate(_APART).split()))
 
 
-_words = lru_cache(maxsize=4096)(words_of)  # most texts are searched for many
-
-
 def _part(pattern: bytes) -> tuple[bytes, re.Pattern[bytes] | None]:
-    """What `_words` has some of where a text has the pattern, which is None if that is enough."""
+    """What `words_of` has some of where a text has the pattern, which is None if that is enough."""
     if word := _WORD.fullmatch(pattern):
         return b"\n" * bool(word[1]) + word[2] + b"\n" * bool(word[3]), None
     return _certain(pattern), re.compile(pattern)

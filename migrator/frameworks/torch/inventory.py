@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
+from migrator.analysis import removed_names
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.ladders import ladders
 from migrator.analysis.devices.taken_apart import takes_name_apart
@@ -83,6 +84,7 @@ def find(
                 if names.qualified(node) is None and not may_be_method(node, vocabulary):
                     continue  # most of them
                 construct = own(names, node, vocabulary, package)
+                construct = construct or next(removed_names.find(names, node), None)
                 construct = construct or reference_of(names, flow, node, vocabulary)
                 if asks_other_launcher(names, node):
                     yield Construct("ranks", "other launcher", node)
@@ -100,6 +102,7 @@ def find(
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
+                yield from removed_names.find(names, node)
                 yield from _of_import(names, node, vocabulary, package, project)
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
@@ -170,6 +173,7 @@ def _of_expression(
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                 yield Construct("string", "cuda", node)
         case ast.Call():
+            yield from removed_names.find(names, node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from migrator.analysis import traces
+from migrator.analysis import removed_names, traces
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import HEADS
 from migrator.analysis.tokens import Tokens, without_prose
@@ -88,16 +88,20 @@ DEVICES = Vocabulary(
 )  # fmt: skip
 
 
-LETTERS = (*_TOKENS.letters, *HEADS, b"torch")
+LETTERS = (*_TOKENS.letters, *HEADS, *removed_names.letters(), b"torch")
 
 
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False if the file has no construct except names of a vocabulary."""
-    return has_device_tokens(source) or (
-        b"torch" in source
-        and (
-            (_WORKS.search(source) is not None and _ADVISED.are_in(source))
-            or (b"no_grad" in source and _may_repeat_without_gradients(source))
+    return (
+        has_device_tokens(source)
+        or removed_names.may_be_in(source)
+        or (
+            b"torch" in source
+            and (
+                (_WORKS.search(source) is not None and _ADVISED.are_in(source))
+                or (b"no_grad" in source and _may_repeat_without_gradients(source))
+            )
         )
     )
 
