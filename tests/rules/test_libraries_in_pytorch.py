@@ -1,4 +1,4 @@
-"""Libraries whose functions the runtime has: only the import changes, if it has all that is used."""
+"""Libraries whose functions the runtime has: if it has all that is used, the import changes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
-from target import WORD
+from target import TARGET, WORD
+from tiers import thorough_but
 from torch import Tensor
 from tpu_runtime import (
     chamfer,
@@ -19,6 +21,10 @@ from tpu_runtime import (
     stylegan_ops,
     torch_scatter,
 )
+
+from migrator import migrate_paths
+from migrator.config import Config
+from tests.runtime.several_devices import execute
 
 tpu.setup()
 
@@ -421,3 +427,87 @@ def test_fused_bias_act() -> None:
     assert not stylegan_ops.fused_bias_act(given, empty, empty, 3, 2, 0.2, 1.5).cpu().any()
     plain = stylegan_ops.fused_bias_act(given[:, :, 0, 0], bias.to(WORD), empty, 1, 0, 0.2, 2.0)
     assert torch.allclose(plain.cpu(), (x[:, :, 0, 0] + bias) * 2)
+
+
+# ---- migrated programs ---------------------------------------------------------------------------
+
+PROGRAM = """
+import torch
+import chamfer
+from knn_cuda import KNN
+from pointnet2_ops import pointnet2_utils
+from torch_scatter import scatter_mean
+
+
+class Chamfer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        dist1, dist2, idx1, idx2 = chamfer.forward(a, b)
+        ctx.save_for_backward(a, b, idx1, idx2)
+        return dist1, dist2
+
+    @staticmethod
+    def backward(ctx, grad1, grad2):
+        a, b, idx1, idx2 = ctx.saved_tensors
+        return chamfer.backward(a, b, idx1, idx2, grad1, grad2)
+
+
+torch.manual_seed(0)
+device = torch.device("cuda")
+net = torch.nn.Linear(3, 3).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+points = torch.randn(2, 32, 3).to(device)
+knn = KNN(k=4, transpose_mode=True)
+for _ in range(3):
+    chosen = pointnet2_utils.furthest_point_sample(points, 8)
+    centres = pointnet2_utils.gather_operation(points.transpose(1, 2).contiguous(), chosen)
+    _, near = knn(points, centres.transpose(1, 2).contiguous())
+    moved = net(points).transpose(1, 2).contiguous()
+    groups = pointnet2_utils.grouping_operation(moved, near.int()).flatten(2)
+    number = torch.arange(32, device=device) // 4
+    pooled = scatter_mean(groups, number, dim=2, dim_size=8)
+    dist1, dist2 = Chamfer.apply(pooled.transpose(1, 2).contiguous(), points)
+    loss = dist1.mean() + dist2.mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def by_hand() -> list[float]:
+    """The same by torch's own functions, on the CPU."""
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    points = torch.randn(2, 32, 3)
+    losses = []
+    for _ in range(3):
+        chosen = [torch.zeros(2, dtype=torch.long)]
+        for _ in range(7):
+            apart = torch.cdist(points, points)[torch.arange(2)[:, None], torch.stack(chosen, 1)]
+            chosen.append(apart.amin(1).argmax(1))
+        rows = torch.arange(2)[:, None]
+        centres = points[rows, torch.stack(chosen, 1)]
+        near = torch.cdist(centres, points).argsort(2)[..., :4]
+        pooled = net(points)[rows[..., None], near].mean(2)
+        squares = (pooled[:, :, None] - points[:, None]).square().sum(3)
+        loss = squares.amin(2).mean() + squares.amin(1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("device", thorough_but([""], ["tpu", "cpu", ""]))
+def test_a_program_of_points(device: str, tmp_path: Path) -> None:
+    """Migrated, or portable on either device, it computes what is written out by hand."""
+    (tmp_path / "gpu.py").write_text(PROGRAM)
+    report = migrate_paths(
+        [tmp_path / "gpu.py"], TARGET, config=Config(portable=bool(device)), output=tmp_path / "out"
+    )
+    assert report.exit_code == 0
+    variables = {"TPU_RUNTIME_DEVICE": device} if device else {}
+    printed = execute(tmp_path / "out" / "gpu.py", **variables).splitlines()
+    assert [float(line) for line in printed[-3:]] == pytest.approx(by_hand(), rel=1e-4)
