@@ -3,7 +3,9 @@
 import ast
 from collections.abc import Iterator, Mapping
 
+from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
+from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditImport, Insert
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
@@ -19,6 +21,8 @@ KNN_CUDA, and of the extensions `chamfer`, `MultiScaleDeformableAttention` and, 
 that don't depend on data. Only the import changes. Of torch_scatter's functions, those without
 `dim_size` read the number of results from the index, as the library does: give it where it is
 known. If a file uses something else of a library, all of it is reported.""",
+    effort=Effort.HOURS,
+    for_cuda=True,
     references=(
         "https://pytorch-scatter.readthedocs.io",
         "https://github.com/erikwijmans/Pointnet2_PyTorch",
@@ -104,23 +108,23 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
         return None
     statement = ctx.names.statement(found.node)
     if isinstance(statement, ast.Import):
-        return _module(ctx, statement)
+        return _module(ctx, statement, found.key)
     assert isinstance(statement, ast.ImportFrom)
     names = [alias.name for alias in statement.names]
     if (module := _MODULES.get(statement.module or "")) is not None:
         offered = ctx.target.signatures(module)
         problem = _missing(names, offered) or _refused(ctx, statement, offered)
-        return _decided([EditImport(statement, module=f"{RUNTIME}.{module}")], problem)
+        return _decided([EditImport(statement, module=f"{RUNTIME}.{module}")], problem, found.key)
     modules = [_MODULES.get(f"{statement.module}.{name}") for name in names]
     if len(modules) == 1 and modules[0] is not None:
         alias, new = statement.names[0], modules[0]
         text = new if (alias.asname or alias.name) == new else f"{new} as {alias.asname}"
         problem = _used(ctx, statement, alias.asname or alias.name, ctx.target.signatures(new))
-        return _decided([EditImport(statement, (), {alias: text}, RUNTIME)], problem)
+        return _decided([EditImport(statement, (), {alias: text}, RUNTIME)], problem, found.key)
     return None
 
 
-def _module(ctx: Context, statement: ast.Import) -> Decision | None:
+def _module(ctx: Context, statement: ast.Import, library: str) -> Decision | None:
     """`import torch_scatter as ts`"""
     alias = statement.names[0]
     module = _MODULES.get(alias.name)
@@ -129,7 +133,7 @@ def _module(ctx: Context, statement: ast.Import) -> Decision | None:
     local = alias.asname or alias.name
     text = f"from {RUNTIME} import " + (module if local == module else f"{module} as {local}")
     problem = _used(ctx, statement, local, ctx.target.signatures(module))
-    return _decided(_instead(ctx, statement, text), problem)
+    return _decided(_instead(ctx, statement, text), problem, library)
 
 
 @IN_PYTORCH.on("name", "torch.utils.cpp_extension.load")
@@ -165,8 +169,12 @@ def _instead(ctx: Context, statement: ast.stmt, text: str) -> list[Edit]:
 _NOTE = "the runtime has these functions in PyTorch"
 
 
-def _decided(edits: list[Edit], problem: str) -> Decision:
-    return Report(problem) if problem else Rewrite(edits, note=_NOTE)
+def _decided(edits: list[Edit], problem: str, library: str) -> Decision:
+    if not problem:
+        return Rewrite(edits, note=_NOTE)
+    known = MODULES[library]
+    effort = Effort.REWRITE if known.kernels else None
+    return Report(f"{problem}; {known.reason(library)}", effort=effort)
 
 
 def _missing(names: list[str], offered: Mapping[str, Signature]) -> str:

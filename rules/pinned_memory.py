@@ -185,12 +185,20 @@ def non_blocking(ctx: Context, found: Construct) -> Decision:
     return Keep("accepted, and without effect")
 
 
+def _is_set_to(ctx: Context, node: ast.Attribute) -> bool:
+    """Whether the attribute of this object is assigned: `self.record_stream = …`."""
+    same = [n for n in ctx.names.by_attribute[node.attr] if isinstance(n.ctx, ast.Store)]
+    return ast.unparse(node.value) in {ast.unparse(n.value) for n in same}
+
+
 @NON_BLOCKING.on("method", "record_stream")
 def record_stream(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.Attribute)
     call = ctx.names.call_of(found.node)
     stream = argument(call, 0, "stream") if call is not None else None
     known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
+    if not known and _is_set_to(ctx, found.node):
+        return Keep("a function of the program's own, under this name")
     if stream is None or not known:
         return Report("on a tensor, it is for CUDA's caching allocator: remove it")
     if call is not None and ctx.is_statement(call):

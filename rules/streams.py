@@ -5,7 +5,7 @@ import ast
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import EditCall, Replace
+from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 STREAM = Rule(
@@ -13,10 +13,10 @@ STREAM = Rule(
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
     why="""A stream is a queue of work; CUDA code uses several to overlap transfers and
-computation. A program on a TPU is one queue, in which the compiler overlaps them. Removing a
-stream automatically could change what a class around it does (a prefetcher, for example), so
-remove streams by hand; usually a plain loader that prefetches replaces them. Streams under a
-check for CUDA that is false on a TPU never run there, and stay.""",
+computation. A program on a TPU is one queue, in which the compiler overlaps them. If a stream is
+only entered by `with` and waited for, as in a prefetcher, it goes with all of that: what remains
+runs in the same order, and reads its batches ahead as before. Take out others by hand. Streams
+under a check for CUDA that is false on a TPU never run there, and stay.""",
     effort=Effort.HOURS,
     for_cuda=True,
     for_overlap=True,
@@ -31,6 +31,47 @@ check for CUDA that is false on a TPU never run there, and stay.""",
             """
             import torch
             s = torch.cuda.Stream() if torch.cuda.is_available() else None
+            """,
+        ),
+        Example(
+            """
+            import torch
+
+
+            class Prefetcher:
+                def __init__(self, loader):
+                    self.loader = iter(loader)
+                    self.stream = torch.cuda.Stream()
+                    self.preload()
+
+                def preload(self):
+                    self.batch = next(self.loader, None)
+                    with torch.cuda.stream(self.stream):
+                        self.batch = prepared(self.batch)
+
+                def next(self):
+                    torch.cuda.current_stream().wait_stream(self.stream)
+                    batch = self.batch
+                    self.preload()
+                    return batch
+            """,
+            after="""
+            import torch
+
+
+            class Prefetcher:
+                def __init__(self, loader):
+                    self.loader = iter(loader)
+                    self.preload()
+
+                def preload(self):
+                    self.batch = next(self.loader, None)
+                    self.batch = prepared(self.batch)
+
+                def next(self):
+                    batch = self.batch
+                    self.preload()
+                    return batch
             """,
         ),
     ),
@@ -74,7 +115,62 @@ def stream(ctx: Context, found: Construct) -> Decision:
         if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.args == [call]:
             if use.func.attr in ("record", "wait"):  # event.record(torch.cuda.current_stream())
                 return Rewrite([EditCall(use, drop=[call])])
+    if call is not None and not ctx.target.portable and (edits := _taken_out(ctx, call)):
+        waits = [edit.node for edit in edits if isinstance(edit, Delete)]
+        return Rewrite(edits, note="its work runs in the same order", drops=waits)
     return Report("streams have no counterpart; take them out, XLA overlaps the work itself")
+
+
+def _taken_out(ctx: Context, call: ast.Call) -> list[Edit]:
+    """Edits that remove a stream with all uses; none if it is used for more than order."""
+    statement = ctx.names.statement(call)
+    match statement:
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
+            if value is not call or not _is_bound_once(ctx, target):
+                return []
+        case _:
+            return []
+    edits = [_without(ctx, use) for use in ctx.names.loads(target)]
+    if not edits or None in edits:
+        return []
+    return [Delete(statement), *(edit for edit in edits if edit is not None)]
+
+
+def _is_bound_once(ctx: Context, target: ast.Name | ast.Attribute) -> bool:
+    """Whether no other statement in the file sets the name, or an attribute of that name."""
+    if isinstance(target, ast.Name):
+        return len(ctx.names.scope_of(target).bindings.get(target.id, ())) == 1
+    same = ctx.names.by_attribute.get(target.attr, ())
+    texts = {ast.unparse(node.value) for node in same if not ctx.names.qualified(node)}
+    stores = [node for node in same if not isinstance(node.ctx, ast.Load)]
+    return stores == [target] and texts == {ast.unparse(target.value)}
+
+
+def _without(ctx: Context, use: ast.expr) -> Edit | None:
+    """`with torch.cuda.stream(s):`, `torch.cuda.current_stream().wait_stream(s)`, the reverse"""
+    statement = ctx.names.statement(use)
+    match ctx.parent(use), statement:
+        case ast.Call(args=[_], keywords=[]) as call, ast.With(items=items) if (
+            ctx.names.qualified(call.func) == "torch.cuda.stream"
+        ):
+            own = [item for item in items if item.context_expr is call]
+            return Unwrap(statement, own) if own and own[0].optional_vars is None else None
+        case (
+            ast.Attribute(attr="wait_stream") | ast.Call(),
+            ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(attr="wait_stream", value=one), args=[other], keywords=[]
+                )
+            ),
+        ) if use in (one, other):
+            waits = other if use is one else one
+            return Delete(statement) if _is_current(ctx, waits) else None
+    return None
+
+
+def _is_current(ctx: Context, node: ast.expr) -> bool:
+    names = ("torch.cuda.current_stream", "torch.cuda.default_stream")
+    return isinstance(node, ast.Call) and ctx.names.qualified(node.func) in names
 
 
 def _of_any(ctx: Context, found: Construct) -> Decision:

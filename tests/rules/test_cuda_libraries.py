@@ -28,7 +28,7 @@ from cuda import cudart
 """
 AND_FOR_THE_CPU = """
 import MinkowskiEngine as ME
-import torch_scatter
+from torch_scatter import scatter_std
 import natten
 import pytorch3d.ops
 import kaolin

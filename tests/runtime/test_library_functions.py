@@ -1,7 +1,7 @@
 """What the runtime has of libraries for CUDA, against their formulas in loops and float64."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,41 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from library_references import agrees, made
 from target import WORD
 from torch import Tensor
-from tpu_runtime import (
-    chamfer,
-    knn_cuda,
-    ms_deform_attn,
-    pointnet2_utils,
-    stylegan_ops,
-    torch_scatter,
-)
+from tpu_runtime import ms_deform_attn, stylegan_ops, torch_scatter
 
 tpu.setup()
-
-
-def made(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator) for shape in shapes]
-
-
-def agrees(
-    function: Callable[..., Tensor], expected: Callable[..., Tensor], *tensors: Tensor
-) -> None:
-    """Result and gradients of both are equal, of float32 on the device and float64 on the CPU."""
-    exact = [x.double().requires_grad_() for x in tensors]
-    ours = [x.to(WORD).requires_grad_() for x in tensors]
-    right, found = expected(*exact), function(*ours)
-    assert found.device.type == WORD and found.dtype == torch.float32
-    assert found.shape == right.shape
-    weights = torch.randn(right.shape, generator=torch.Generator().manual_seed(1))
-    (right * weights).sum().backward()
-    (found * weights.to(WORD)).sum().backward()
-    assert (found.detach().cpu() - right).abs().max() < 5e-6
-    for x, y in zip(exact, ours, strict=True):
-        assert x.grad is not None and y.grad is not None
-        assert (y.grad.cpu() - x.grad).abs().max() < 2e-5
 
 
 # ---- torch_scatter -------------------------------------------------------------------------------
@@ -170,153 +141,6 @@ def test_segments(reduce: str) -> None:
     )
     some = torch_scatter.segment_csr(x.to(WORD), torch.tensor([1, 3, 5]).to(WORD), reduce=reduce)
     assert torch.allclose(some.cpu(), by_group(x[1:5], [0, 0, 1, 1], 2, reduce))
-
-
-# ---- points --------------------------------------------------------------------------------------
-
-
-def squared(a: Tensor, b: Tensor) -> float:
-    return float(((a.double() - b.double()) ** 2).sum())
-
-
-def test_farthest_points() -> None:
-    (points,) = made((2, 40, 3))
-    points[:, 7] = 0.01  # near the origin: padding
-    points[0, 20] = points[0, 3]
-    expected = []
-    for cloud in points:
-        nearest, chosen = [math.inf] * 40, [0]
-        while len(chosen) < 12:
-            nearest = [min(d, squared(p, cloud[chosen[-1]])) for d, p in
-                       zip(nearest, cloud, strict=True)]  # fmt: skip
-            far = [d if float(p.square().sum()) > 1e-3 else -1 for d, p in
-                   zip(nearest, cloud, strict=True)]  # fmt: skip
-            chosen.append(int(np.argmax(far)))
-        expected.append(chosen)
-    found = pointnet2_utils.furthest_point_sample(points.to(WORD).requires_grad_(), 12)
-    assert found.dtype == torch.int32 and not found.requires_grad
-    assert found.cpu().tolist() == expected
-    turned = points.transpose(1, 2).contiguous().to(WORD).transpose(1, 2)
-    assert pointnet2_utils.furthest_point_sample(turned, 12).cpu().tolist() == expected
-    origin = torch.zeros(1, 3, 3).to(WORD)
-    assert pointnet2_utils.furthest_point_sample(origin, 3).cpu().tolist() == [[0, 0, 0]]
-
-
-def within(radius: float, count: int, points: Tensor, centres: Tensor) -> list[Any]:
-    rows = []
-    for cloud, middle in zip(points, centres, strict=True):
-        for centre in middle:
-            near = [i for i, p in enumerate(cloud) if squared(p, centre) < radius**2][:count]
-            rows.append(near + [near[0] if near else 0] * (count - len(near)))
-    return rows
-
-
-@pytest.mark.parametrize(("radius", "count"), [(0.9, 4), (3.0, 4), (0.5, 40)])
-def test_ball_query(radius: float, count: int) -> None:
-    points, centres = made((2, 30, 3), (2, 5, 3))
-    centres[1, 2] = 100  # nothing is near
-    found = pointnet2_utils.ball_query(radius, count, points.to(WORD), centres.to(WORD))
-    assert found.dtype == torch.int32 and found.shape == (2, 5, count)
-    assert found.flatten(0, 1).cpu().tolist() == within(radius, count, points, centres)
-
-
-def test_groups() -> None:
-    points, centres, features = made((2, 30, 3), (2, 5, 3), (2, 6, 30))
-    index = torch.tensor(within(1.0, 4, points, centres)).unflatten(0, (2, 5))
-
-    def expected(points: Tensor, centres: Tensor, features: Tensor) -> Tensor:
-        groups = []
-        for b in range(2):
-            columns = [torch.cat([points[b, i] - centres[b, p], features[b, :, i]])
-                       for p in range(5) for i in index[b, p].tolist()]  # fmt: skip
-            groups.append(torch.stack(columns, 1).unflatten(1, (5, 4)))
-        return torch.stack(groups)
-
-    group = pointnet2_utils.QueryAndGroup(1.0, 4)
-    agrees(group, expected, points, centres, features)
-    given = points.to(WORD), centres.to(WORD)
-    assert torch.allclose(group(*given).cpu(), expected(points, centres, features)[:, :3])
-    alone = pointnet2_utils.QueryAndGroup(1.0, 4, use_xyz=False)(*given, features.to(WORD))
-    assert torch.equal(alone.cpu(), expected(points, centres, features)[:, 3:])
-    everything = pointnet2_utils.GroupAll()(given[0], None, features.to(WORD)).cpu()
-    assert torch.equal(everything, torch.cat([points.transpose(1, 2), features], 1)[:, :, None])
-
-
-def test_features_of_some_points() -> None:
-    (features,) = made((2, 6, 30))
-    index = torch.tensor([[3, 29, 3], [0, 1, 2]], dtype=torch.int32)
-    agrees(
-        lambda x: pointnet2_utils.gather_operation(x, index.to(WORD)),
-        lambda x: torch.stack([x[b][:, index[b].tolist()] for b in range(2)]),
-        features,
-    )
-
-
-def nearest(points: Tensor, others: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    distances = torch.tensor(
-        [[[math.sqrt(squared(p, o)) for o in others[b]] for p in points[b]] for b in range(2)]
-    )
-    return distances.sort(-1).values[..., :count], distances.argsort(-1)[..., :count]
-
-
-def test_three_nearest() -> None:
-    unknown, known, features = made((2, 7, 3), (2, 9, 3), (2, 4, 9))
-    distances, index = pointnet2_utils.three_nn(unknown.to(WORD).requires_grad_(), known.to(WORD))
-    right, at = nearest(unknown, known, 3)
-    assert not distances.requires_grad and index.dtype == torch.int32
-    assert torch.allclose(distances.cpu(), right) and index.cpu().tolist() == at.tolist()
-    weight = right / right.sum(-1, keepdim=True)
-
-    def expected(x: Tensor) -> Tensor:
-        rows = [sum(weight[b, i, k] * x[b, :, at[b, i, k]] for k in range(3))
-                for b in range(2) for i in range(7)]  # fmt: skip
-        return torch.stack(rows, 1).unflatten(1, (2, 7)).transpose(0, 1)
-
-    agrees(
-        lambda x: pointnet2_utils.three_interpolate(x, index, weight.to(WORD)), expected, features
-    )
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_nearest_neighbours(turned: bool) -> None:
-    reference, query = made((2, 9, 3), (2, 5, 3))
-    right, at = nearest(query, reference, 4)
-    given = [x.to(WORD) if turned else x.transpose(1, 2).to(WORD) for x in (reference, query)]
-    found = knn_cuda.KNN(k=4, transpose_mode=turned)(*given)
-    distances, index = (x.cpu() if turned else x.cpu().transpose(1, 2) for x in found)
-    assert torch.allclose(distances, right) and index.tolist() == at.tolist()
-
-
-class Chamfer(torch.autograd.Function):
-    """How projects use the extension."""
-
-    @staticmethod
-    def forward(ctx: Any, xyz1: Tensor, xyz2: Tensor) -> tuple[Tensor, Tensor]:
-        dist1, dist2, idx1, idx2 = chamfer.forward(xyz1, xyz2)
-        ctx.save_for_backward(xyz1, xyz2, idx1, idx2)
-        return dist1, dist2
-
-    @staticmethod
-    def backward(ctx: Any, grad_dist1: Tensor, grad_dist2: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        xyz1, xyz2, idx1, idx2 = ctx.saved_tensors
-        return chamfer.backward(xyz1, xyz2, idx1, idx2, grad_dist1, grad_dist2)
-
-
-def test_chamfer_distance() -> None:
-    points, others = made((2, 6, 3), (2, 8, 3))
-
-    def expected(points: Tensor, others: Tensor) -> Tensor:
-        parts = []
-        for b in range(2):
-            rows = [[((p - o) ** 2).sum() for o in others[b]] for p in points[b]]
-            parts += [torch.stack(row).min() for row in rows]
-            parts += [torch.stack(column).min() for column in zip(*rows, strict=True)]
-        return torch.stack(parts)
-
-    def found(points: Tensor, others: Tensor) -> Tensor:
-        return torch.cat(Chamfer.apply(points, others), 1).flatten()
-
-    agrees(found, expected, points, others)
 
 
 # ---- attention to places, filters ----------------------------------------------------------------
