@@ -1,0 +1,1 @@
+../../shared/draws.py
