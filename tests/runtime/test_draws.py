@@ -57,6 +57,8 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "dropout": (lambda z: F.dropout(z + 1, 0.25), 0, 1.34),
     "multinomial": (lambda z: _chosen(z, 1), 1, 3),
     "multinomial, several": (lambda z: _chosen(z, 4), 1, 3),
+    "multinomial, one of each": (lambda z: _chosen(z, 1, replacement=False), 1, 3),
+    "multinomial, both": (lambda z: _chosen(z, 2, replacement=False), 1, 3),
     "Gumbel": (lambda z: dist.Gumbel(z, 1.0).sample(), -40, 40),
     "Laplace": (lambda z: dist.Laplace(z, 1.0).sample(), -120, 120),
     "Weibull": (lambda z: dist.Weibull(z + 1, 0.5).sample(), 0, 1e4),
@@ -65,9 +67,9 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
 }
 
 
-def _chosen(z: Tensor, count: int) -> Tensor:
+def _chosen(z: Tensor, count: int, replacement: bool = True) -> Tensor:
     weights = torch.tensor([0.0, 1, 0, 1, 0], device=z.device).expand(z.shape[0], 5)
-    return torch.multinomial(weights, count, replacement=True).float()
+    return torch.multinomial(weights, count, replacement).float()
 
 
 @pytest.mark.parametrize("name", ENDS)

@@ -131,11 +131,14 @@ def _bernoulli(name: str) -> Kernel:
 
 def _multinomial(name: str) -> Kernel:
     """Weights of halves are summed as float32. With replacement, stock chooses what has no weight
-    when it draws 0; the heaviest takes its place."""
+    when it draws 0; the heaviest takes its place. Without, torch_xla does so, too: the largest
+    quotients by exponential numbers are chosen, as on a GPU."""
     choose = stock(name)
 
     def kernel(self: Tensor, n: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
         weights = self.float() if self.dtype in _HALVES else self
+        if not replacement and 0 < n <= self.size(-1) and not _is_stocks(generator):
+            return (weights / _standard_exponential(weights, generator)).topk(n).indices
         chosen = choose(weights, n, replacement, generator=generator)
         if not replacement:
             return chosen  # type: ignore[no-any-return]
