@@ -16,7 +16,10 @@ from torch import Tensor
 from torch import distributions as dist
 
 tpu.setup()
-from tpu_runtime import draws  # type: ignore[attr-defined]  # noqa: E402
+if TARGET == "torchax":
+    from tpu_runtime import draws  # type: ignore[attr-defined]
+else:
+    from tpu_runtime import random_kernels as draws  # type: ignore[attr-defined]
 
 DEVICE = torch.device(WORD)
 LOWEST, HIGHEST = "lowest bits", "highest bits"

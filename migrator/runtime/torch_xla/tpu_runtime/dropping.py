@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from . import draws
+from . import random_kernels
 
 NEEDED_BY = "<unusual>"
 
@@ -19,8 +19,8 @@ def dropout(input: Tensor, p: float, train: bool) -> Tensor:
     if p == 1:
         return input * torch.zeros_like(input)
     with torch.no_grad():
-        kept = draws.numbers(input) < 1 - p
-    return draws.scaled(input, kept, 1 / (1 - p))
+        kept = random_kernels.numbers(input) < 1 - p
+    return random_kernels.scaled(input, kept, 1 / (1 - p))
 
 
 def _dropout_in_place(self: Tensor, p: float, train: bool) -> Tensor:
