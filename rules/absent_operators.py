@@ -26,13 +26,21 @@ tensor that the target doesn't have: sparse, or quantized.""",
         ),
     ),
 )
-_QUANTIZING = ("quantize_per_tensor", "quantize_per_channel")
+_FUNCTIONS = (
+    "quantize_per_tensor", "quantize_per_channel", "sparse.mm", "sparse.addmm", "sparse.softmax",
+    "sparse.log_softmax",
+)  # fmt: skip
+_METHODS = (
+    "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",
+    "to_sparse_bsc",
+)  # fmt: skip
 
 
-@ABSENT.on("name", *(f"torch.{name}" for name in _QUANTIZING), "torch.Tensor.to_sparse")
-@ABSENT.on("method", "to_sparse")
+@ABSENT.on("name", *(f"torch.{name}" for name in _FUNCTIONS))
+@ABSENT.on("name", *(f"torch.Tensor.{name}" for name in _METHODS))
+@ABSENT.on("method", *_METHODS)
 def absent(ctx: Context, found: Construct) -> Decision:
-    name = found.key.rpartition(".")[2]
+    name = found.key.removeprefix("torch.").removeprefix("Tensor.")
     if name not in ctx.words.absent:
         return Keep("the target has it")
     return Report(

@@ -382,3 +382,16 @@ def test_operators_that_only_it_lacks() -> None:
     source = "import torch\ny = x.to_sparse()\nz = torch.quantize_per_tensor(x, 1, 0, d)\n"
     assert len(reported(run(source, TPU))) == 2
     assert not reported(run(source, "torchax"))
+
+
+SPARSE = (
+    "x.to_sparse_csr()", "x.to_sparse_coo()", "torch.sparse.mm(x, y)", "torch.sparse.softmax(x, 1)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", SPARSE)
+def test_sparse_operators_that_only_it_lacks(expression: str) -> None:
+    source = f"import torch\ny = {expression}\n"
+    assert len(reported(run(source, TPU))) == 1
+    assert not reported(run(source, "torchax")) and not reported(run(source, "torch_xla"))
+    assert not reported(run("import torch\ny = torch.softmax(x, 1)\nz = x.mm(y)\n", TPU))

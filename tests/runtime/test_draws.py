@@ -11,14 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
+from target import TARGET, WORD
 from torch import Tensor
 from torch import distributions as dist
 
-from tests.runtime.support import DEVICE, TARGET
-
 tpu.setup()
-from tpu_runtime import draws  # type: ignore[attr-defined]  # noqa: E402
+if TARGET == "torchax":
+    from tpu_runtime import draws  # type: ignore[attr-defined]
+else:
+    from tpu_runtime import random_kernels as draws  # type: ignore[attr-defined]
 
+DEVICE = torch.device(WORD)
 LOWEST, HIGHEST = "lowest bits", "highest bits"
 
 
@@ -35,7 +38,7 @@ def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
         monkeypatch.setattr(draws.jax.random, "bits", bits)
     else:
 
-        def numbers(like: Tensor) -> Tensor:
+        def numbers(like: Tensor, generator: Any = None) -> Tensor:
             dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
             return torch.full(like.shape, 0.0 if is_low else 1 - 2**-24, dtype=dtype, device=DEVICE)
 
@@ -57,6 +60,8 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "dropout": (lambda z: F.dropout(z + 1, 0.25), 0, 1.34),
     "multinomial": (lambda z: _chosen(z, 1), 1, 3),
     "multinomial, several": (lambda z: _chosen(z, 4), 1, 3),
+    "multinomial, one of each": (lambda z: _chosen(z, 1, replacement=False), 1, 3),
+    "multinomial, both": (lambda z: _chosen(z, 2, replacement=False), 1, 3),
     "Gumbel": (lambda z: dist.Gumbel(z, 1.0).sample(), -40, 40),
     "Laplace": (lambda z: dist.Laplace(z, 1.0).sample(), -120, 120),
     "Weibull": (lambda z: dist.Weibull(z + 1, 0.5).sample(), 0, 1e4),
@@ -65,9 +70,9 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
 }
 
 
-def _chosen(z: Tensor, count: int) -> Tensor:
+def _chosen(z: Tensor, count: int, replacement: bool = True) -> Tensor:
     weights = torch.tensor([0.0, 1, 0, 1, 0], device=z.device).expand(z.shape[0], 5)
-    return torch.multinomial(weights, count, replacement=True).float()
+    return torch.multinomial(weights, count, replacement).float()
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -103,6 +108,47 @@ def test_without_replacement_by_weight() -> None:
     assert second.bincount(minlength=4)[2] == 0
 
 
+# With torch's defaults, keywords, and parameters that are integers: the mean and the deviation.
+CALLS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
+    "normal": (lambda z: torch.normal(z), 0, 1),
+    "normal, std=": (lambda z: torch.normal(z + 1, std=2.0), 1, 2),
+    "normal, mean=": (lambda z: torch.normal(mean=z + 1), 1, 1),
+    "normal of deviations": (lambda z: torch.normal(1, z + 3), 1, 3),
+    "normal of both": (lambda z: torch.normal(mean=z + 1, std=z + 3), 1, 3),
+    "normal of a size": (lambda z: torch.normal(1, 2, z.shape, device=z.device), 1, 2),
+    "normal of rows": (lambda z: torch.normal(z.view(-1, 4)[:, :1], z[:4] + 2), 0, 2),
+    "normal, out=": (lambda z: [torch.normal(z, 2.0, out=z), z][1], 0, 2),
+    "normal_": (lambda z: z.normal_(), 0, 1),
+    "normal_, std=": (lambda z: z.normal_(std=3), 0, 3),
+    "uniform_": (lambda z: z.uniform_(), 0.5, 0.2887),
+    "uniform_(-1)": (lambda z: z.uniform_(-1), 0, 0.5774),
+    "exponential_": (lambda z: z.exponential_(), 1, 1),
+    "exponential_, lambd=": (lambda z: z.exponential_(lambd=2), 0.5, 0.5),
+    "bernoulli_": (lambda z: z.bernoulli_(), 0.5, 0.5),
+    "bernoulli_(0.5)": (lambda z: (z + 1).bernoulli_(0.5), 0.5, 0.5),
+    "bernoulli_, p=": (lambda z: z.bernoulli_(p=0.2), 0.2, 0.4),
+    "bernoulli, p": (lambda z: torch.bernoulli(z, 0.2), 0.2, 0.4),
+    "bernoulli_ of a tensor": (lambda z: z.bernoulli_(z + 0.2), 0.2, 0.4),
+    "log_normal_": (lambda z: z.log_normal_().log(), 1, 2),
+    "cauchy_": (lambda z: (z.cauchy_() < 1).float(), 0.75, 0.433),
+    "random_": (lambda z: z.random_(4), 1.5, 1.118),
+    "random_(2, 4)": (lambda z: z.random_(2, 4), 2.5, 0.5),
+    "dropout": (lambda z: F.dropout(z + 1), 1, 1),
+    "dropout of channels": (lambda z: F.dropout1d((z + 1).view(1, -1, 1)), 1, 1),
+    "alpha_dropout": (lambda z: F.alpha_dropout(z, training=True), 0, 0.779),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+    torch.manual_seed(0)
+    draw, mean, deviation = CALLS[name]
+    drawn = draw(torch.zeros(40_000, device=DEVICE)).cpu().float()
+    assert drawn.numel() == 40_000
+    assert abs(drawn.mean() - mean) < 0.03 * deviation
+    assert abs(drawn.std() - deviation) < 0.03 * deviation
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_are_drawn_as_floats(dtype: torch.dtype) -> None:
     def zeros() -> Tensor:
@@ -110,6 +156,8 @@ def test_halves_are_drawn_as_floats(dtype: torch.dtype) -> None:
 
     normal = zeros().normal_().cpu().float()
     assert normal.abs().max() > 3.5 and abs(normal.var() - 1) < 0.03
+    for drawn in (torch.normal(zeros(), 1.0), torch.normal(0.0, zeros() + 1)):
+        assert drawn.dtype == dtype and drawn.abs().max() > 3.5
     uniform = zeros().uniform_().cpu().float()
     assert uniform.unique().numel() > 500 and abs(uniform.mean() - 0.5) < 0.01
     drawn = zeros().exponential_().cpu().float()

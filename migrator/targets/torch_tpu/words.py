@@ -2,6 +2,11 @@
 
 from migrator.targets.words import RUNTIME, Devices, Word, Words
 
+_ABSENT = (
+    "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",
+    "to_sparse_bsc", "sparse.mm", "sparse.addmm", "sparse.softmax", "sparse.log_softmax",
+    "quantize_per_tensor", "quantize_per_channel",
+)  # fmt: skip
 # Functions of torch.cuda, and those for any accelerator that take the same arguments.
 _SAME = {
     "is_available": "is_available",
@@ -49,7 +54,7 @@ WORDS = Words(
         launch_command="export $(python -m torch.tpu.distributed | xargs)",
     ),
     generators=True,
-    absent=frozenset({"to_sparse", "quantize_per_tensor", "quantize_per_channel"}),
+    absent=frozenset(_ABSENT),
     compiles=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",

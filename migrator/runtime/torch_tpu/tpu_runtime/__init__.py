@@ -11,6 +11,7 @@ import torch
 
 from . import (
     distances,
+    dropping,
     fallback,
     fast_paths,
     frameworks,
@@ -62,7 +63,8 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, fallback,
+    normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, dropping,
+    fallback,
 )  # fmt: skip
 _is_set_up = False
 

@@ -22,7 +22,8 @@ _OF_OTHERS = (
 # Internal operators that others are made of; the rest concern memory and back ends.
 _PARTS = (
     "_cholesky_", "_fused_dropout", "_histogramdd_", "_linalg_", "_segment_reduce", "_upsample_",
-    "_cdist_", "_pdist_", "_embedding_bag",
+    "_cdist_", "_pdist_", "_embedding_bag", "_standard_gamma", "_sample_dirichlet",
+    "_dirichlet_grad",
 )  # fmt: skip
 _library: Any = None
 _told: set[str] = set()

@@ -19,12 +19,13 @@ Kernel = Callable[..., Any]
 
 # The registrations live as long as this object.
 _library = torch.library.Library("aten", "IMPL")
+KEY = "XLA"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.XLA)
 
 
 def stock(name: str) -> Kernel:
     """The current kernel of the operator ``name``; it takes all arguments by position."""
-    kernel = torch.library.get_kernel(f"aten::{name}", "XLA")  # type: ignore[attr-defined]
+    kernel = torch.library.get_kernel(f"aten::{name}", KEY)  # type: ignore[attr-defined]
     return functools.partial(kernel.call_boxed, _KEYS)
 
 
@@ -32,7 +33,7 @@ def replace(name: str, kernel: Kernel) -> None:
     """Use ``kernel`` for the operator ``name`` on device tensors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        _library.impl(name, _of_tensors(name, kernel), "XLA", allow_override=True)
+        _library.impl(name, _of_tensors(name, kernel), KEY, allow_override=True)
 
 
 def _of_tensors(name: str, kernel: Kernel) -> Kernel:

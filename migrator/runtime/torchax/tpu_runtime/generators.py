@@ -5,6 +5,7 @@ A generator is on the CPU here: its numbers are drawn there and moved. They are 
 CPU, not those of a CUDA generator.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -64,18 +65,21 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
     drawn = _draw(env, function, args, kwargs)
     if drawn is not NotImplemented:
         return drawn
-    mean, std = [*args, kwargs.get("mean", 0.0), kwargs.get("std", 1.0)][:2]
-    on_device = is_device_tensor(mean) or is_device_tensor(std)
-    if not on_device and not names_device(kwargs.get("device")):
+    given = dict(zip(("mean", "std", "size"), args, strict=False)) | kwargs
+    mean, std = given.get("mean", 0.0), given.get("std", 1.0)
+    tensors = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
+    if not any(map(is_device_tensor, tensors)) and not names_device(kwargs.get("device")):
         return NotImplemented
+    if not isinstance(std, torch.Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     with env:
-        if on_device:
-            shape = torch.broadcast_tensors(
-                *(torch.as_tensor(v, device="jax") for v in (mean, std))
-            )
-            return torch.randn_like(shape[0]) * std + mean
-        size = args[2] if len(args) > 2 else kwargs["size"]
-        return torch.randn(size, dtype=kwargs.get("dtype"), device="jax") * std + mean
+        if tensors:
+            size = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+            dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        else:
+            size, dtype = given["size"], kwargs.get("dtype")
+        drawn = torch.randn(size, dtype=dtype, device="jax") * std + mean
+        return drawn if kwargs.get("out") is None else kwargs["out"].copy_(drawn)
 
 
 @replaces(torch.rand_like, torch.randn_like, torch.randint_like)

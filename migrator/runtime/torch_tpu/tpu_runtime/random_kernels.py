@@ -1,0 +1,1 @@
+../../shared/random_kernels.py

@@ -1,0 +1,3 @@
+"""What torch_tpu draws: the tests of the other runtimes' draws, in its environment."""
+
+from tests.runtime.test_draws import *  # noqa: F403
