@@ -130,9 +130,7 @@ def _hold_folder(roots: Sequence[Path]) -> bool:
     return any(path.is_dir() for path in roots)
 
 
-def _sum_up(
-    report: Report, folders: Collection[Path], worker: Worker, *, of_folders: bool
-) -> None:
+def _sum_up(report: Report, folders: Collection[Path], worker: Worker, *, of_folders: bool) -> None:
     """Add what only shows when all of a run is done."""
     code = [file.path for file in report.files if is_code(file.path)]
     report.find_imports = lambda: imports_of(map(worker.project, code))
