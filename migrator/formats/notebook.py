@@ -313,7 +313,8 @@ def _as_python(source: str) -> tuple[str, list[int]]:
     while at < len(lines):
         line, first = lines[at], at
         found = _command(line, code, is_first=not any(part.strip() for part in code))
-        if found is not None and line.lstrip().startswith("!"):
+        shell = _MAGIC.fullmatch(line) if found is not None else None
+        if shell is not None and shell["text"].startswith("!"):
             while lines[at].endswith("\\") and at + 1 < len(lines):
                 at += 1
             found = _command("\n".join(lines[first : at + 1]), code, is_first=False)

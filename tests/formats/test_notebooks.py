@@ -71,6 +71,7 @@ def test_only_lines_that_change_are_written_anew() -> None:
         ("a, b = %system ls", None),
         ("!wget https://example.org/a%20b?c={x}", None),
         ("!echo one \\\n    two", None),
+        ("out = !echo one \\\n    two", None),
         ("torch.ones?", None),
         ("?torch.ones", None),
         ("if True:\n    %cd data", None),
