@@ -107,8 +107,8 @@ def _pattern_role(names: Names, flow: Flow, pattern: ast.pattern) -> str | None:
 def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None, depth: int) -> str | None:
     match parent:
         case ast.Compare():
-            sides = [parent.left, *parent.comparators]
-            if any(flow.is_device(s) for s in sides if s is not at):
+            sides = [side for side in (parent.left, *parent.comparators) if side is not at]
+            if any(flow.is_device(s) or _is_device_attribute(names, flow, s) for s in sides):
                 return None
             return "is compared with something that is not known to be a device"
         case ast.Assign(targets=targets):
@@ -257,11 +257,24 @@ def _is_device_target(names: Names, flow: Flow, target: ast.expr, depth: int) ->
         return False
     if _named_device(name.rpartition(".")[2]):
         return True
-    if not isinstance(target, ast.Name) or depth >= _DEEPEST:
+    if isinstance(target, ast.Attribute):
+        return _is_device_attribute(names, flow, target)
+    if not isinstance(target, ast.Name):
+        return False
+    if isinstance(names.scope_of(target).node, ast.ClassDef):
+        return any(map(flow.is_given_as_device, names.by_attribute.get(name, ())))
+    if depth >= _DEEPEST:
         return False
     if flow.used_as_device(target.id, names.scope_of(target)):
         return True
     return any(_not_by_place(names, flow, use, depth + 1) is None for use in names.loads(target))
+
+
+def _is_device_attribute(names: Names, flow: Flow, node: ast.expr) -> bool:
+    """Whether an attribute of that name is given as a device somewhere in the file."""
+    return isinstance(node, ast.Attribute) and any(
+        map(flow.is_given_as_device, names.by_attribute.get(node.attr, ()))
+    )
 
 
 def _named_device(name: object) -> bool:
