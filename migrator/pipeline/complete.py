@@ -177,8 +177,9 @@ def _does_nothing(
     match block:
         case ast.If(test=test, body=body, orelse=orelse):
             return gone.issuperset([*body, *orelse]) and none(test)
-        case ast.Try(body=body, orelse=[], finalbody=[]):
-            return gone.issuperset(body)
+        case ast.Try(body=body, handlers=[first, *_], orelse=[], finalbody=[]):
+            lines = context.source.text.split("\n")[first.lineno - 1 : block.end_lineno]
+            return gone.issuperset(body) and not any("#" in line for line in lines)
         case ast.With(body=body, items=items) if gone.issuperset(body):
             made = [each.context_expr for each in items if each.optional_vars is None]
             calls = [each for each in made if isinstance(each, ast.Call)]

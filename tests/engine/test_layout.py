@@ -134,10 +134,6 @@ def test_blocks_that_lose_all_statements() -> None:
         import torch
         def f():
             pass
-        try:
-            pass
-        except RuntimeError:
-            pass
         for i in r:
             pass
         if a:

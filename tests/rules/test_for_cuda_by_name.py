@@ -118,8 +118,8 @@ def test_the_rest_of_pytorchvideo_can() -> None:
 
 
 def test_modules_that_are_gone() -> None:
-    source = "from torchvision.transforms.functional_tensor import rgb_to_grayscale as grey\n"
-    (message,) = left(f"{source}y = grey(x)\n")
+    source = "from torchvision.transforms.functional_tensor import resize\n"
+    (message,) = left(f"{source}y = resize(x)\n")
     assert "use torchvision.transforms.functional" in message
 
 
