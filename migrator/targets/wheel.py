@@ -25,9 +25,7 @@ Metadata-Version: 2.4
 Name: {name}
 Version: {version}
 Summary: What PyTorch code migrated from CUDA to TPU needs at run time, on {target}.
-License-Expression: Apache-2.0
-License-File: LICENSE
-Requires-Python: >=3.11
+{licensed}Requires-Python: >=3.11
 
 Written by tpu-migrate for migrated programs; see its documentation.
 """
@@ -47,6 +45,7 @@ class RuntimeWheel:
     name: str  # of the distribution
     target: str
     files: Mapping[str, bytes]
+    license: bytes = b""
 
     @cached_property
     def version(self) -> str:
@@ -71,14 +70,17 @@ class RuntimeWheel:
     def content(self) -> bytes:
         """Not compressed: git and code hosts do that, and zlib's bytes differ between versions."""
         about = f"{self._stem}.dist-info"
-        metadata = _METADATA.format(name=self.name, version=self.version, target=self.target)
-        license = (own_runtime("torchax") / "LICENSE").read_bytes()
+        licensed = "License-File: LICENSE\n" * bool(self.license)
+        metadata = _METADATA.format(
+            name=self.name, version=self.version, target=self.target, licensed=licensed
+        )
         files = {f"{RUNTIME}/{path}": content for path, content in sorted(self.files.items())}
         files |= {
             f"{about}/METADATA": metadata.encode(),
             f"{about}/WHEEL": _WHEEL.encode(),
-            f"{about}/licenses/LICENSE": license,
         }
+        if self.license:
+            files[f"{about}/licenses/LICENSE"] = self.license
         record = "".join(f"{path},{_hash(each)},{len(each)}\n" for path, each in files.items())
         files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
         made = io.BytesIO()
@@ -107,7 +109,11 @@ def runtime_wheel(target: Target) -> RuntimeWheel:
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
     name = f"{_PREFIX}{target.replace('_', '-')}{'-portable' * chooses}"
-    return RuntimeWheel(name, target, runtime_files(runtime, chooses) | {"py.typed": b""})
+    files = runtime_files(runtime, chooses) | {"py.typed": b""}
+    license = b""
+    if runtime is not None and (runtime / "LICENSE").is_file():
+        license = (runtime / "LICENSE").read_bytes()
+    return RuntimeWheel(name, target, files, license)
 
 
 def runtime_files(runtime: Path | None, chooses: bool) -> dict[str, bytes]:
