@@ -394,7 +394,7 @@ def test_what_starts_a_file_depends_on_its_root_not_on_the_order(tmp_path: Path,
         "setup.py": "from setuptools import setup\n"
         'setup(entry_points={"console_scripts": ["x = sub.m:never"]})\n',
         "sub/m.py": "import torch\nimport torch.distributed as dist\n\n\n"
-        'def never():\n    dist.TCPStore("h", 1)\n\n\n'
+        'def never():\n    dist.rpc.init_rpc("a")\n\n\n'
         'def build():\n    dist.init_process_group("nccl")\n'
         "    return torch.nn.Linear(2, 2).cuda()\n",
         main: "import torch.distributed as dist\nfrom sub.m import build\n\n"
