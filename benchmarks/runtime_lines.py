@@ -2,7 +2,7 @@
 
     python benchmarks/runtime_lines.py
 
-Needs no target. Prints the table of docs/targets.md; `all` is what `--runtime whole` writes.
+Needs no target. Prints the table of docs/targets.md; `all` is what `--runtime copy` writes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def main() -> None:
     for label, (name, source) in PROGRAMS.items():
         row = [size(name, source, target, "bundled") for target in targets()]
         print(f"| {label} |", " | ".join(row), "|")
-    row = [size("main.py", FIVE_LINES, target, "whole") for target in targets()]
+    row = [size("main.py", FIVE_LINES, target, "copy") for target in targets()]
     print("| all |", " | ".join(row), "|")
 
 

@@ -78,7 +78,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 _CHOICES = {
     "precision": ("high", "default"),
-    "runtime": ("bundled", "whole", "wheel", "package"),
+    "runtime": ("bundled", "copy", "wheel", "package"),
     "shard": ("replicated", "fsdp", "tp", "tp-row"),
     "num_cores": ("1", "all"),
 }

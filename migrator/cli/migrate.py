@@ -135,7 +135,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["bundled", "whole", "wheel", "package"]),
+    type=click.Choice(["bundled", "copy", "wheel", "package"]),
     help="How programs get the runtime: a copy of the parts that they need next to them (default), "
     "a copy of all; wheel: vendor/*.whl, named by the requirements; package: only the requirement.",
 )

@@ -164,7 +164,7 @@ class Actions:
         """Files of the runtime that have to be written beside a file."""
         try:
             # A program that is being edited may need any of it next.
-            whole = replace(config, runtime="whole")
+            whole = replace(config, runtime="copy")
             return runtime_beside(path, Worker(self._server.roots, chosen(config.targets), whole))
         except UsageError as error:
             self._server.say(str(error), types.MessageType.Error)

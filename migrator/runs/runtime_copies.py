@@ -158,7 +158,7 @@ def _use(importing: Sequence[FileReport], results: Mapping[Path, bytes], worker:
     Of a module alone nobody knows how its program calls it: it gets all, or what is there.
     """
     first, is_entered = importing[0].path, any(SET_UP in f.result.source for f in importing)
-    if worker.config.runtime == "whole":
+    if worker.config.runtime == "copy":
         return Use(first, None)
     programs: dict[Path, None] = {}
     for file in importing:

@@ -261,7 +261,7 @@ def test_a_portable_program_gets_all(tmp_path: Path) -> None:
 
 def test_all_can_be_asked_for(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": ONCE})
-    assert set(written(tmp_path, "torchax", runtime="whole")) == whole("torchax")
+    assert set(written(tmp_path, "torchax", runtime="copy")) == whole("torchax")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_program_runs_with_what_is_written_for_it_as_with_all(tmp_path: Path, 
     (tmp_path / "gpu").mkdir()
     (tmp_path / "gpu" / "main.py").write_text(PROGRAMS[name])
     found, files = run(tmp_path, "bundled")
-    expected, all_files = run(tmp_path, "whole")
+    expected, all_files = run(tmp_path, "copy")
     assert found and found == expected
     assert files < all_files == len(bundle(targets()[TARGET]).files)
 

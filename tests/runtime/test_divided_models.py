@@ -43,7 +43,7 @@ def migrated(folder: Path, shard: str) -> Path:
 def beside_the_runtime(folder: Path, text: str) -> Path:
     """A script that uses the runtime by itself."""
     (folder / "a.py").write_text("import torch\nx = torch.ones(2).cuda()\n")
-    config = Config(runtime="whole")
+    config = Config(runtime="copy")
     migrate_paths([folder / "a.py"], target=TARGET, output=folder / "out", config=config)
     script = folder / "out" / "script.py"
     script.write_text(("import torch_xla\n" if TARGET == "torch_xla" else "") + text)

@@ -48,7 +48,7 @@ def _tell_of_many_calls() -> None:
             warnings.warn(
                 f"{type(module).__name__} was called {MANY} times, operator by operator: this copy "
                 "of tpu_runtime is for a program that calls a model once. Run tpu-migrate again, "
-                "with --runtime whole",
+                "with --runtime copy",
                 stacklevel=3,
             )
 
