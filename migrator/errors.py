@@ -1,7 +1,5 @@
 """What goes wrong for the caller to see."""
 
-from migrator import __version__
-
 
 class UsageError(Exception):
     """Wrong usage: one line that says what and where."""
@@ -15,8 +13,9 @@ def installed_by(extra: str) -> str:
 def to_send(shown: str = "") -> str:
     """What to do about an internal error: the last paragraph of a run."""
     import platform
+    from importlib.metadata import version
 
-    versions = f"tpu-migrate {__version__}, Python {platform.python_version()}"
+    versions = f"tpu-migrate {version('tpu-migrate')}, Python {platform.python_version()}"
     return (
         "An internal error is a fault of tpu-migrate: please send its maintainers the message, the "
         f"traceback{shown}, the versions ({versions}) and, if you may, the file."

@@ -66,7 +66,8 @@ def render(
             console.print(line(("note  ", "yellow"), note), soft_wrap=True)
         _summary(report, console, written)
     if any(diagnostic.code == INTERNAL for _, diagnostic in report.failures):
-        console.print(line(to_send("" if verbose else " (-v shows it)")), soft_wrap=True)
+        said = to_send("" if verbose else " (-v shows it)")
+        console.print(line(said), soft_wrap=True)
 
 
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:

@@ -120,7 +120,6 @@ def migrate_paths(
         uses = runtime_uses(report.files, worker) if programs.others else migrated.uses
         folders = _add_runtime(report, uses, worker, roots, output is not None)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
-    report.notes += ignored_in_programs(report.files, worker)
     _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
     return report
@@ -134,6 +133,7 @@ def _sum_up(report: Report, folders: Collection[Path], worker: Worker, *, of_fol
     """Add what only shows when all of a run is done."""
     code = [file.path for file in report.files if is_code(file.path)]
     report.find_imports = lambda: imports_of(map(worker.project, code))
+    report.notes += ignored_in_programs(report.files, worker)
     report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
     report.lacks_program = of_folders and lacks_program(report.files)

@@ -396,15 +396,3 @@ def test_a_question_about_the_back_end_keeps_no_program(tmp_path: Path, target: 
     given = train.replace("== dist.Backend.NCCL", "in known(dist.Backend.NCCL)")
     results = by_name(migrate_paths([write_tree(tmp_path, {"train.py": given})], target))
     assert not results["train.py"].changed
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_an_ignored_file_of_a_migrated_program_is_named(tmp_path: Path, used: bool) -> None:
-    """What a comment leaves is the user's choice, but such a program isn't migrated as a whole."""
-    ignored = "# tpu-migrate: ignore-file\nimport torch\n\n\ndef run(x):\n    return x.to('cuda')\n"
-    main = "import torch\nprint(torch.ones(2).cuda())\n"
-    files = {"lib.py": ignored, "main.py": f"import lib\n{main}" if used else main}
-    report = migrate_paths([write_tree(tmp_path, files)])
-    found = [note for note in report.notes if "is not migrated as a whole" in note]
-    assert bool(found) == used and all("lib.py" in note for note in found)
-    assert report.exit_code == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import DEVICE, TARGETS, write_tree
+from helpers import DEVICE, TARGETS, read_tree, write_tree
 
 from migrator import migrate_paths
-from tests.engine.projects import HELPER, Files, migrate, reported
+from tests.engine.projects import HELPER, PROJECT, Files, migrate, reported
 
 # ---- facts ---------------------------------------------------------------------------------------
 
@@ -97,3 +97,13 @@ def test_an_index_stays_where_the_program_compares_devices(
     assert f"device='{name}'" in out["pick.py"]
     assert out["conf/net.yaml"] == f"device: {name}\nother_device: {DEVICE[target]}\n"
     assert out["run.sh"] == f"python main.py --device {name}\n"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_run_over_a_project_changes_nothing(tmp_path: Path, target: str) -> None:
+    write_tree(tmp_path, PROJECT)
+    assert migrate_paths([tmp_path], target, write=True, allow_dirty=True).changed
+    first = read_tree(tmp_path, runtime=True)
+    again = migrate_paths([tmp_path], target, write=True, allow_dirty=True)
+    assert not again.changed and not again.companions
+    assert read_tree(tmp_path, runtime=True) == first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, cli, read_tree, write_tree
+from helpers import TARGETS, cli, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -372,16 +372,6 @@ def test_files_are_processed_once_and_in_order(tmp_path: Path) -> None:
     report = migrate_paths([tmp_path, tmp_path / "main.py", tmp_path / "pkg"])
     paths = [file.path for file in report.files]
     assert paths == sorted(set(paths))
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_second_run_over_a_project_changes_nothing(tmp_path: Path, target: str) -> None:
-    write_tree(tmp_path, PROJECT)
-    assert migrate_paths([tmp_path], target, write=True, allow_dirty=True).changed
-    first = read_tree(tmp_path, runtime=True)
-    again = migrate_paths([tmp_path], target, write=True, allow_dirty=True)
-    assert not again.changed and not again.companions
-    assert read_tree(tmp_path, runtime=True) == first
 
 
 @pytest.mark.parametrize("main", ["a.py", "z.py"])

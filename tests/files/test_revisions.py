@@ -165,7 +165,8 @@ def test_a_runtime_that_is_missing_counts_with_its_script(tmp_path: Path) -> Non
 def test_the_set_up_counts_where_it_would_be_put_in(tmp_path: Path) -> None:
     clean = "import os\n\nif __name__ == '__main__':\n    print(os.name)\n"
     root = committed(tmp_path, {"helper.py": HELPER, "main.py": clean})
-    write_tree(root, {"main.py": clean.replace("import os\n", "import os\nimport helper\n")})
+    using = clean.replace("import os\n", "import os\nimport helper\n")
+    write_tree(root, {"main.py": using.replace("(os.name)", "(os.name, helper.pick())")})
     report = since(root)
     assert [f.path.name for f in report.changed] == ["main.py"]
     commit(root)

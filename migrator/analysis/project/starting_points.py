@@ -8,8 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrator.analysis.devices import hosts
 from migrator.analysis.devices.accelerators import imported_heads
-from migrator.analysis.project import hosts, programs, search_path
+from migrator.analysis.project import programs, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.syntax.scripts import is_script_of

@@ -83,9 +83,7 @@ def find(
                     continue
                 if names.qualified(node) is None and not may_be_method(node, vocabulary):
                     continue  # most of them
-                construct = own(names, node, vocabulary, package)
-                construct = construct or next(removed_names.find(names, node), None)
-                construct = construct or reference_of(names, flow, node, vocabulary)
+                construct = _named(names, flow, node, vocabulary, package)
                 if asks_other_launcher(names, node):
                     yield Construct("ranks", "other launcher", node)
                 if construct is not None:
@@ -102,7 +100,6 @@ def find(
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
-                yield from removed_names.find(names, node)
                 yield from _of_import(names, node, vocabulary, package, project)
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
@@ -125,6 +122,15 @@ def _is_kernel(names: Names, function: ast.FunctionDef, node: ast.AST) -> bool:
     decorators = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
     compiled = any(names.qualified(d) == "numba.cuda.jit" for d in decorators)
     return compiled and node not in decorators
+
+
+def _named(
+    names: Names, flow: Flow, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, package: str
+) -> Construct | None:
+    """The construct that a name is."""
+    construct = own(names, node, vocabulary, package)
+    construct = construct or next(removed_names.find(names, node), None)
+    return construct or reference_of(names, flow, node, vocabulary)
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
@@ -225,6 +231,7 @@ def _of_import(
     package: str,
     project: ProjectFacts | None,
 ) -> Iterator[Construct]:
+    yield from removed_names.find(names, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
     if _is_for_types(names, node):
