@@ -214,9 +214,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         if not MENTIONED.search(text):
             return Keep("a portable program uses what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
-    versions = tested(ctx.target)
-    if ctx.project is not None and ctx.project.is_hosted():
-        versions = without_driver(ctx.target, versions)
+    versions = _versions(ctx)
     packages, changes, indexes = installed_by(text)
     for package in packages:
         name = name_of(package.text) or wheel_of(package.text) or repository_of(package.text) or ""
@@ -270,6 +268,13 @@ def pip(ctx: Context, found: Construct) -> Decision:
     if any((each.kind, each.key) == ("command", "image") for each in ctx.constructs):
         return Report(f"becomes `{text.strip()}` once the base image isn't one for CUDA")
     return ctx.with_text(found, text, "versions that were tested together")
+
+
+def _versions(ctx: Context) -> dict[str, str]:
+    """The tested versions, for a machine without a TPU where one runs the command."""
+    is_hosted = ctx.project is not None and ctx.project.is_hosted()
+    versions = tested(ctx.target)
+    return without_driver(ctx.target, versions) if is_hosted else versions
 
 
 def _of_pip(ctx: Context, wanted: str) -> str:

@@ -94,7 +94,8 @@ def may_be_in(source: bytes) -> bool:
 @cache
 def letters() -> tuple[bytes, ...]:
     """What any file with such a name has some of."""
-    return b"yaml", *sorted({each for _, module in _words() for each in module.called})
+    modules = {module for _, module in _words()}
+    return b"yaml", *sorted({each for m in modules for each in (*m.called, m.begins)})
 
 
 @dataclass(frozen=True)
