@@ -73,13 +73,16 @@ reported, with what takes its place. Only programs that use a device are looked 
 
 # Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
 _OF_TORCH = ("torch.", "torchvision.")
+_OF_OTHER_CODE = Keep("nothing here uses a device")
 
 
 @REMOVED.on("removed", "*")
 def through_module(ctx: Context, found: Construct) -> Decision | None:
     node, gone = found.node, removed(found.key)
-    if gone is None or not _concerns(ctx, found.key):
+    if gone is None:
         return None
+    if not _concerns(ctx, found.key):
+        return _OF_OTHER_CODE
     assert isinstance(node, ast.Attribute)
     if ctx.names.is_guarded_import(node):
         return Keep("the import fails, and the fallback is used")
@@ -102,7 +105,7 @@ def without_loader(ctx: Context, found: Construct) -> Decision | None:
     """PyYAML 6 has no default any more; that of PyYAML 5 was this one."""
     assert isinstance(found.node, ast.Call)
     if not _is_of_gpu_code(ctx):
-        return None
+        return _OF_OTHER_CODE
     spelled, requires = ctx.module("yaml")
     put = {"Loader": f"{spelled}.FullLoader"}
     return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
@@ -111,8 +114,10 @@ def without_loader(ctx: Context, found: Construct) -> Decision | None:
 @REMOVED.on("removed import", "*")
 def imported(ctx: Context, found: Construct) -> Decision | None:
     gone, statement = removed(found.key), ctx.parent(found.node)
-    if gone is None or not _concerns(ctx, found.key):
+    if gone is None:
         return None
+    if not _concerns(ctx, found.key):
+        return _OF_OTHER_CODE
     assert isinstance(statement, ast.Import | ast.ImportFrom)
     if ctx.names.is_guarded_import(statement):
         return Keep("the import fails, and the fallback is used")

@@ -134,8 +134,10 @@ def test_a_fallback_is_used() -> None:
 
 
 def test_a_program_without_a_device_stays() -> None:
-    source = "import numpy as np\nimport torch\n\nx = np.float(torch.ones(1).item())\n"
+    source = "import numpy as np\nimport torch\nimport yaml\nfrom collections import Mapping\n\n"
+    source += "x = np.float(torch.ones(1).item()), np.in1d(a, b), yaml.load(f)\n"
     assert migrated(source) == source
+    assert {outcome for _, outcome, _ in outcomes(run(source))} <= {"kept"}
 
 
 def test_a_name_of_the_programs_own_is_not_taken_for_pythons() -> None:
