@@ -297,6 +297,11 @@ def test_a_program_that_ends_without_a_library_has_no_fallback(end: str) -> None
     assert reason.startswith("the program ends if torch_xla is missing")
 
 
+def test_a_handler_that_only_raises_is_no_fallback() -> None:
+    source = "try:\n    import cupy\nexcept ImportError:\n    if strict:\n        raise\n"
+    assert len(reported(source)) == 1
+
+
 @pytest.mark.parametrize("end", ["cupy = None", "if strict:\n        sys.exit()", "log.exit()"])
 def test_a_program_that_goes_on_without_a_library_has_one(end: str) -> None:
     source = f"import sys\ntry:\n    import cupy\nexcept ImportError:\n    {end}\n"

@@ -209,8 +209,15 @@ class Names(Scopes):
         )
 
     def _goes_on(self, block: ast.Try) -> bool:
-        """Whether code after a `try` is reached when it fails."""
-        return bool(block.handlers) and not all(self.ends(h.body) for h in block.handlers)
+        """Whether code after a `try` is reached when it fails.
+
+        A handler that only raises under a condition is taken to raise.
+        """
+        return bool(block.handlers) and not all(
+            self.ends(h.body)
+            or (len(h.body) == 1 and isinstance(h.body[0], ast.If) and self.ends(h.body[0].body))
+            for h in block.handlers
+        )
 
     def ends(self, body: list[ast.stmt]) -> bool:
         """Whether statements always raise an exception, or end the program."""
