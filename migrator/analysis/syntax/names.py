@@ -214,9 +214,7 @@ class Names(Scopes):
         A handler that only raises under a condition is taken to raise.
         """
         return bool(block.handlers) and not all(
-            self.ends(h.body)
-            or (len(h.body) == 1 and isinstance(h.body[0], ast.If) and self.ends(h.body[0].body))
-            for h in block.handlers
+            self.ends(handler.body) or _only_raises(handler) for handler in block.handlers
         )
 
     def ends(self, body: list[ast.stmt]) -> bool:
@@ -375,3 +373,10 @@ class Names(Scopes):
                     uses.setdefault(at, []).append(node)
             self._uses[name] = uses
         yield from self._uses[name].get(scope, ())
+
+
+def _only_raises(handler: ast.ExceptHandler) -> bool:
+    match handler.body:
+        case [ast.If(body=[*_, ast.Raise()], orelse=[])]:
+            return True
+    return False
