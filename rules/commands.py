@@ -39,7 +39,7 @@ from migrator.requirements import (
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
-from .requirement_lists import wheel_from_here
+from .requirement_lists import wheel_of_runtime
 
 FAMILY = Family("CMD", "Commands", 150)
 
@@ -279,9 +279,7 @@ def _versions(ctx: Context) -> dict[str, str]:
 
 def _of_pip(ctx: Context, wanted: str) -> str:
     """What pip gets for a requirement: the runtime's wheel by its path."""
-    runtime, wheel = ctx.target.delivered, wheel_from_here(ctx)
-    is_wheel = runtime is not None and wheel is not None and wanted == runtime.requirement
-    return wheel.as_posix() if wheel is not None and is_wheel else wanted
+    return str(wheel_of_runtime(ctx, wanted) or wanted)
 
 
 def as_words(packages: Iterable[str], mark: str) -> str:

@@ -36,19 +36,21 @@ the TPU on itself.""",
 )
 
 
+_WAITS = "Ray finds no GPU on a TPU machine, and waits for ever"
+
+
 @RESOURCES.on("ray", "num_gpus")
 def number(ctx: Context, found: Construct) -> Decision:
     return Report(
-        'Ray finds no GPU on a TPU machine, and waits for ever: ask for resources={"TPU": 1}, and '
-        f"call {RUNTIME}.setup() in that process"
+        f'{_WAITS}: ask for resources={{"TPU": 1}}, and call {RUNTIME}.setup() in that process'
     )
 
 
 @RESOURCES.on("ray", "use_gpu")
 def used(ctx: Context, found: Construct) -> Decision:
-    return Report("Ray finds no GPU on a TPU machine, and waits for ever: write use_tpu=True")
+    return Report(f"{_WAITS}: write use_tpu=True")
 
 
 @RESOURCES.on("ray", "gpu")
 def listed(ctx: Context, found: Construct) -> Decision:
-    return Report('Ray finds no GPU on a TPU machine, and waits for ever: ask for {"TPU": 1}')
+    return Report(f'{_WAITS}: ask for {{"TPU": 1}}')

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Container, Iterable
-from pathlib import PurePath
+from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from migrator.analysis.mentions import without_comment
@@ -41,23 +41,25 @@ def beside_torch(ctx: Context, named: Container[str | None]) -> list[str]:
     A list that pip reads line by line names the folder of the runtime's wheel, too.
     """
     lines = companions(ctx.target, named)
-    runtime, wheel = ctx.target.delivered, wheel_from_here(ctx)
-    if runtime is not None and wheel is not None and runtime.requirement in lines:
-        at = lines.index(runtime.requirement)
-        if ctx.project is not None and ctx.project.path.suffix in _READ_BY_PIP:
-            lines.insert(at, f"--find-links {wheel.parent.as_posix()}")
-    return lines
+    if ctx.project is None or ctx.project.path.suffix not in _READ_BY_PIP:
+        return lines
+    wheels = {line: wheel_of_runtime(ctx, line) for line in lines}
+    folders = {line: f"--find-links {wheel.parent}" for line, wheel in wheels.items() if wheel}
+    return [each for line in lines for each in (folders.get(line), line) if each]
 
 
 _READ_BY_PIP = (".txt", ".in", ".yml", ".yaml")
 
 
-def wheel_from_here(ctx: Context) -> PurePath | None:
-    """The runtime's wheel, as the folder of this file sees it; None without one."""
+def wheel_of_runtime(ctx: Context, wanted: str) -> PurePosixPath | None:
+    """The wheel of a requirement, as the folder of this file sees it, if it is the runtime's."""
     delivered = ctx.target.delivered
     if delivered is None or delivered.wheel is None or ctx.project is None:
         return None
-    return PurePath(os.path.relpath(delivered.wheel, ctx.project.path.parent))
+    if wanted != delivered.requirement:
+        return None
+    path = PurePath(os.path.relpath(delivered.wheel, ctx.project.path.parent))
+    return PurePosixPath(path.as_posix())
 
 
 def is_of_jax(ctx: Context, name: str, others: Container[str | None]) -> bool:

@@ -12,6 +12,7 @@ from migrator.requirements import (
     companions,
     entry,
     extras_of,
+    name_of,
     normal,
     shut_out,
     tested,
@@ -25,7 +26,7 @@ from .requirement_lists import (
     is_exported,
     packages_beside,
     pair,
-    wheel_from_here,
+    wheel_of_runtime,
 )
 from .requirement_pythons import python_of_conda
 from .requirements import REQUIREMENT, SHUT_OUT
@@ -73,18 +74,16 @@ def _of_runtime(ctx: Context, found: Construct, wanted: str) -> Decision:
     """An entry of the runtime, whose version may be another one by now."""
     text, new, note = ctx.text(found), _entry(ctx, wanted), "the runtime of the migrated code"
     _, value = pair(text)
-    wheel = wheel_from_here(ctx)
+    wheel = wheel_of_runtime(ctx, wanted)
     if wheel is not None and isinstance(value, dict) and "path" in value:
-        new = text.replace(value["path"], wheel.as_posix())
+        new = text.replace(value["path"], str(wheel))
     return Keep(note) if new == text else ctx.with_text(found, new, note)
 
 
 def _entry(ctx: Context, wanted: str) -> str:
     """An entry of a table; the runtime is one of a wheel in the project."""
-    wheel, runtime = wheel_from_here(ctx), ctx.target.delivered
-    if runtime is None or wheel is None or wanted != runtime.requirement:
-        return entry(wanted)
-    return f'{runtime.name} = {{path = "{wheel.as_posix()}"}}'
+    wheel = wheel_of_runtime(ctx, wanted)
+    return entry(wanted) if wheel is None else f'{name_of(wanted)} = {{path = "{wheel}"}}'
 
 
 def _with_version(text: str, value: object, version: str) -> str | None:
