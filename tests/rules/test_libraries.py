@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from helpers import TARGETS, constructs, errors, run
+from helpers import TARGETS, constructs, migrated, run
 
 HEAD = "import torch\n"
 
 
 def after(source: str, target: str = "torchax") -> str:
-    result = run(source, target, entry=False)
-    assert not errors(result)
-    assert run(result.source, target, entry=False).source == result.source
-    return result.source.decode()
+    return migrated(source, target, entry=False)
 
 
 def reported(source: str) -> list[str]:

@@ -14,7 +14,7 @@ def made(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
 
 def agrees(
     function: Callable[..., Tensor], expected: Callable[..., Tensor], *tensors: Tensor
-) -> None:
+) -> Tensor:
     """Result and gradients of both are equal, of float32 on the device and float64 on the CPU."""
     exact = [x.double().requires_grad_() for x in tensors]
     ours = [x.to(WORD).requires_grad_() for x in tensors]
@@ -28,3 +28,4 @@ def agrees(
     for x, y in zip(exact, ours, strict=True):
         assert x.grad is not None and y.grad is not None
         assert (y.grad.cpu() - x.grad).abs().max() < 2e-5
+    return found

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from migrator import migrate_paths
 from migrator.config import Config
+from tests.runtime.library_references import agrees
 from tests.runtime.several_devices import execute
 
 tpu.setup()
@@ -51,25 +52,6 @@ def batched(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **options: Any) -> Tens
     biases = [None] * len(q) if bias is None else bias
     samples = zip(q, k, v, biases, strict=True)
     return torch.stack([reference(*s[:3], *rest, bias=s[3], **options) for s in samples])
-
-
-def agrees(
-    function: Callable[..., Tensor], expected: Callable[..., Tensor], *tensors: Tensor
-) -> Tensor:
-    """Result and gradients of both are equal, of float32 on the device and float64 on the CPU."""
-    exact = [x.double().requires_grad_() for x in tensors]
-    ours = [x.to(WORD).requires_grad_() for x in tensors]
-    right, found = expected(*exact), function(*ours)
-    assert found.device.type == WORD and found.dtype == torch.float32
-    assert found.shape == right.shape
-    weights = torch.randn(right.shape, generator=torch.Generator().manual_seed(1))
-    (right * weights).sum().backward()
-    (found * weights.to(WORD)).sum().backward()
-    assert (found.detach().cpu() - right).abs().max() < 5e-6
-    for x, y in zip(exact, ours, strict=True):
-        assert x.grad is not None and y.grad is not None
-        assert (y.grad.cpu() - x.grad).abs().max() < 2e-5
-    return found
 
 
 def made(*shapes: tuple[int, ...]) -> list[Tensor]:
