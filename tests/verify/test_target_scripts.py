@@ -166,7 +166,7 @@ def test_a_fault_of_a_late_step_is_found_where_it_is(
 ) -> None:
     """The run operator by operator says where it shows first, and why it is made."""
     right = longer()
-    assert "because" not in capsys.readouterr().err
+    assert "because operator by operator" not in capsys.readouterr().err
     assert right.passed, (right.error, right.problems, right.stepwise.first, right.compiled.first)
     assert not right.stepwise.findings and len(right.compiled.losses) == 14
     assert {f.step for f in right.compiled.findings if f.kind == "weights"} == {1, 2, 3, 10}
