@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -85,3 +86,26 @@ def test_parts_of_other_lengths_and_gradients() -> None:
                 assert theirs.grad is None
             else:
                 assert theirs.grad is not None and torch.equal(theirs.grad.cpu(), mine.grad)
+
+
+def _in_rows(memory: list[Tensor], picked: list[int]) -> Tensor:
+    rows = memory[0].new_zeros(len(picked), 3)
+    for row, k in enumerate(picked):
+        rows[row] = memory[k]
+    return rows
+
+
+def _padded(memory: list[Tensor], picked: list[int]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([memory[k] for k in picked], batch_first=True)
+
+
+@pytest.mark.parametrize("put", [_in_rows, _padded])
+def test_rows_are_copied_from_the_tensors_that_were_picked(
+    put: Callable[[list[Tensor], list[int]], Tensor],
+) -> None:
+    rng = random.Random(2)
+    memory = bank(1, 3)
+    there = [tensor.to("xla") for tensor in memory]
+    for _ in range(25):
+        picked = picks(rng, 3)
+        assert torch.equal(put(there, picked).cpu(), put(memory, picked)), picked

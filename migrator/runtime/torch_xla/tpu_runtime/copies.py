@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._tensor import _rebuild_from_type_v2
 from torch.nn import Parameter
+from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 from .device import DEVICE_TYPE
 from .kernels import replace, stock
@@ -59,14 +60,27 @@ def _deep(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return deepcopy
 
 
+def _as_another_input(tensor: Tensor) -> Tensor:
+    """The same buffer as an input of its own, if it is computed.
+
+    torch_xla takes graphs for the same that only differ in which tensor is read again: after
+    `rows[0] = a; rows[1] = b; rows[2] = a`, a graph that ends with `rows[2] = b` gives a again.
+    """
+    if _XLAC._check_tensor_need_materialization([tensor])[0]:
+        return tensor
+    found = _XLAC._get_tensors_xla_device_data_node([tensor])[1]
+    return found[0] if found else tensor  # type: ignore[no-any-return]
+
+
 def install() -> None:
     """Give each copy its own buffer."""
     copy_, clone, to_copy = stock("copy"), stock("clone"), stock("_to_copy")
     view_copy = stock("view_copy")
 
     def apart(source: Tensor) -> Tensor:
-        on_device = source.device.type == DEVICE_TYPE
-        return view_copy(source, list(source.shape)) if on_device else source
+        if source.device.type != DEVICE_TYPE:
+            return source
+        return view_copy(_as_another_input(source), list(source.shape))  # type: ignore[no-any-return]
 
     def copy_apart(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
         return copy_(self, apart(src), non_blocking)  # type: ignore[no-any-return]
