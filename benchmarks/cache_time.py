@@ -1,4 +1,4 @@
-"""What an unchanged tree costs: `--check` told again, beside `git status` and a bare start.
+"""What an unchanged tree costs: `--check` again, beside `git status` and a bare start.
 
     python benchmarks/cache_time.py [--files 10000] [--runs 9]
 
@@ -66,7 +66,7 @@ def main() -> None:
         first = seconds(check, root, environment)
         print(f"{arguments.files:,} files, looked at: {first:.2f} s of CPU")
         commands = {
-            "told again": check,
+            "unchanged": check,
             "git status": ["git", "status"],
             "--version": [sys.executable, "-m", "migrator", "--version"],
             "nothing": [sys.executable, "-c", "pass"],
@@ -77,9 +77,9 @@ def main() -> None:
                 taken[what].append(seconds(command, root, environment))
         counted = {what: times[1:] for what, times in taken.items()}
         for what, times in counted.items():
-            ratios = sorted(a / b for a, b in zip(counted["told again"], times, strict=True))
+            ratios = sorted(a / b for a, b in zip(counted["unchanged"], times, strict=True))
             middle = f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
-            print(f"{what:10} {statistics.median(times):.3f} s   told again takes {middle} of it")
+            print(f"{what:10} {statistics.median(times):.3f} s   unchanged takes {middle} of it")
         (root / "part0" / "folder0" / "module0.py").write_text(GPU.format(n=7))
         again = seconds(check, root, environment)
         print(f"one file edited: {again:.2f} s, {again / first:.0%} of looking at all")

@@ -3,10 +3,10 @@
     python benchmarks/hook_time.py [--runs 15]
 
 Makes a repository whose pyproject.toml names the target, and runs in turn, each as a process of its
-own: the hook as pre-commit calls it (`tpu-migrate --hook`), the same without what an earlier run
-has noted (`--no-cache`), `tpu-migrate --version`, and an interpreter that does nothing. Prints
-their CPU time (median), and that as multiples of the interpreter's, turn by turn. The first two
-turns write bytecode, as installing does, and what the hook notes; they do not count.
+own: the hook as pre-commit calls it (`tpu-migrate --hook`), `tpu-migrate --version`, and an
+interpreter that does nothing. Prints their CPU time (median), and that as multiples of the
+interpreter's, turn by turn. The first two turns write bytecode, as installing does; they do not
+count.
 
 Run it where tpu-migrate is installed as usual: the interpreter of an editable installation takes
 three times as long to start.
@@ -19,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from cpu_time import cpu_seconds
@@ -49,7 +48,6 @@ def project(folder: Path) -> list[str]:
         (package / f"{name}.py").write_text(text)
     (folder / "pyproject.toml").write_text('[tool.tpu-migrate]\ntarget = "torchax"\n')
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    time.sleep(2.1)  # what is younger than a tick of a file system's clock is not noted
     return [f"package/m{number}.py" for number in range(FILES)]
 
 
@@ -62,7 +60,6 @@ def main() -> None:
         files = project(Path(name))
         commands = {
             "the hook": [command, "--hook", *files],
-            "--no-cache": [command, "--hook", "--no-cache", *files],
             "--version": [command, "--version"],
             "nothing": [sys.executable, "-c", "pass"],
         }

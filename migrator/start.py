@@ -1,4 +1,4 @@
-"""Where the command starts: what needs none of the command line's libraries is answered here."""
+"""Where the command starts and ends: each exit code, and an error that nobody foresaw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import os
 import sys
 
-from migrator import __version__
 from migrator.errors import UsageError, to_send
 
 
@@ -23,7 +22,9 @@ def main() -> None:
 def run() -> None:
     """The command. An error that nobody foresaw ends with 2: 1 means that something was found."""
     try:
-        _run()
+        from migrator.cli import main as command
+
+        command()
     except BrokenPipeError:
         sys.exit(141)
     except KeyboardInterrupt:
@@ -37,27 +38,6 @@ def run() -> None:
         traceback.print_exc()
         _say(f"internal error: {type(error).__name__}: {error}. {to_send()}")
         sys.exit(2)
-
-
-def _run() -> None:
-    if sys.argv[1:] == ["--version"]:  # asked by other programs, again and again
-        print(f"tpu-migrate, version {__version__}")
-        return
-    if "--hook" in sys.argv:
-        from migrator.idle.answer import is_answered
-
-        if is_answered(sys.argv[1:]):
-            return
-    elif "--check" in sys.argv or "--diff" in sys.argv:
-        from migrator.cache.again import run_of, said_again
-
-        run = run_of(sys.argv[1:])
-        code = said_again(run) if run is not None else None
-        if code is not None:
-            sys.exit(code)
-    from migrator.cli import main as command
-
-    command()
 
 
 def _say(message: str) -> None:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from migrator.analysis.libraries import MENTIONED, of_package
+from migrator.analysis.libraries import mentioned, of_package
 from migrator.analysis.mentions import (
     DEVICE_OPTION,
     HIDES,
@@ -211,7 +211,7 @@ def _whose_options(ctx: Context, text: str) -> str:
 def pip(ctx: Context, found: Construct) -> Decision:
     text = ctx.text(found)
     if ctx.target.portable:
-        if not MENTIONED.search(text):
+        if not mentioned().search(text):
             return Keep("a portable program uses what its machine has")
         return Report("installs PyTorch; a portable program needs what its machine has")
     versions = _versions(ctx)

@@ -26,7 +26,7 @@ CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
 # Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
 STARTING = ("runtime", "apps", "editor")
 # Rooms whose tests run the command, which remembers results.
-REMEMBERING = ("cache", "ci", "command", "editor", "files", "idle", "report", "review")
+REMEMBERING = ("cache", "ci", "command", "editor", "files", "report", "review")
 OF_VERIFY = ("test_target_", "test_torch_")
 # What the language server imports; of what needs a target, tests/run.py has interpreters.
 EDITOR = ("libcst", "pygls.lsp.server", "lsprotocol.types", "cattrs")

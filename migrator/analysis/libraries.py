@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 
@@ -48,14 +49,23 @@ def _read() -> tuple[Library, ...]:
 LIBRARIES = _read()
 MODULES = {module: each for each in LIBRARIES for module in each.modules}
 HEADS = frozenset(module.partition(".")[0].encode() for module in MODULES)
-_PACKAGES = [(re.compile("|".join(each.packages)), each) for each in LIBRARIES if each.packages]
 
-# What a line that installs something says of CUDA's packages, or of torch and what goes with it.
-MENTIONED = re.compile(
-    r"torch|cu\d\d|-gpu|cuda|jax|libtpu|cloud-tpu-client|flash-attention|transformerengine|/mamba\b|"
-    + "|".join(p.replace("-", "[-_.]") for each in LIBRARIES for p in each.packages),
-    re.IGNORECASE,
-)
+
+@cache
+def _packages() -> list[tuple[re.Pattern[str], Library]]:
+    return [(re.compile("|".join(each.packages)), each) for each in LIBRARIES if each.packages]
+
+
+@cache
+def mentioned() -> re.Pattern[str]:
+    """What a line that installs something says of CUDA's packages, or of torch and its company."""
+    packages = "|".join(p.replace("-", "[-_.]") for each in LIBRARIES for p in each.packages)
+    return re.compile(
+        r"torch|cu\d\d|-gpu|cuda|jax|libtpu|cloud-tpu-client|flash-attention|transformerengine"
+        rf"|/mamba\b|{packages}",
+        re.IGNORECASE,
+    )
+
 
 # A version of what the target's packages need in certain ones.
 _BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
@@ -63,9 +73,9 @@ _BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
 
 def matters(text: str) -> bool:
     """A cheap test: False for a line that installs what has nothing to do with the device."""
-    return MENTIONED.search(text) is not None or _BOUNDED.search(text) is not None
+    return mentioned().search(text) is not None or _BOUNDED.search(text) is not None
 
 
 def of_package(name: str) -> Library | None:
     """What only exists for CUDA under a package's name in its normal form; None for others."""
-    return next((each for pattern, each in _PACKAGES if pattern.fullmatch(name)), None)
+    return next((each for pattern, each in _packages() if pattern.fullmatch(name)), None)

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from migrator.analysis.syntax.canonical import canonical
@@ -102,10 +102,26 @@ def letters() -> tuple[bytes, ...]:
 class _Module:
     """A module that had some names, as programs write it."""
 
+    name: str
+    names: str  # an alternation
     called: tuple[bytes, ...]  # with a dot behind it
-    used: re.Pattern[bytes]
-    begins: bytes  # an import from it
-    imported: re.Pattern[bytes]
+
+    @property
+    def begins(self) -> bytes:
+        """How an import from it begins."""
+        return f"from {self.name} import".encode()
+
+    @cached_property
+    def used(self) -> re.Pattern[bytes]:
+        called = (re.escape(each.decode()) for each in self.called)
+        # letters first: fast
+        uses = (rf"{each}(?<=\b{each})(?:{self.names})\b" for each in called)
+        return re.compile("|".join(uses).encode())
+
+    @cached_property
+    def imported(self) -> re.Pattern[bytes]:
+        names = rf"[^\n;(]*\b(?:{self.names})\b|[ ]*\([^)]*\b(?:{self.names})\b"
+        return re.compile(rf"{re.escape(self.begins.decode())}(?:{names})".encode())
 
 
 # What modules are called in most programs.
@@ -131,14 +147,5 @@ def _words() -> list[tuple[bytes, _Module]]:
 
 def _module(module: str, which: str) -> _Module:
     word = module.rpartition(".")[2]
-    called = [f"{short}." for short in (word, *_SHORT.get(module, ()))]
-    # letters first: fast
-    uses = (rf"{re.escape(each)}(?<=\b{re.escape(each)})(?:{which})\b" for each in called)
-    begins = f"from {module} import"
-    names = rf"[^\n;(]*\b(?:{which})\b|[ ]*\([^)]*\b(?:{which})\b"
-    return _Module(
-        tuple(each.encode() for each in called),
-        re.compile("|".join(uses).encode()),
-        begins.encode(),
-        re.compile(rf"{re.escape(begins)}(?:{names})".encode()),
-    )
+    called = tuple(f"{short}.".encode() for short in (word, *_SHORT.get(module, ())))
+    return _Module(module, which, called)

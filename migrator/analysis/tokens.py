@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
 _PLAIN = re.compile(rb"[\w-]+")
 _WORD = re.compile(rb"(\\b)?(\w+)(\\b)?")
@@ -48,7 +48,7 @@ class Tokens:
         if self._ignore_case:
             words, source = words.lower(), source.lower()
         return any(
-            letters in words and (pattern is None or pattern.search(source) is not None)
+            letters in words and (pattern is None or _compiled(pattern).search(source) is not None)
             for letters, pattern in self._parts
         )
 
@@ -59,11 +59,14 @@ def words_of(source: bytes) -> bytes:
     return b"\n%b\n" % b"\n".join(set(source.translate(_APART).split()))
 
 
-def _part(pattern: bytes) -> tuple[bytes, re.Pattern[bytes] | None]:
+def _part(pattern: bytes) -> tuple[bytes, bytes | None]:
     """What `words_of` has some of where a text has the pattern, which is None if that is enough."""
     if word := _WORD.fullmatch(pattern):
         return b"\n" * bool(word[1]) + word[2] + b"\n" * bool(word[3]), None
-    return _certain(pattern), re.compile(pattern)
+    return _certain(pattern), pattern
+
+
+_compiled = cache(re.compile)  # few of them are needed in a run, and to compile all takes long
 
 
 def _certain(pattern: bytes) -> bytes:

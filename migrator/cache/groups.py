@@ -1,7 +1,7 @@
 """Groups: the results of parts of a run, for a later run in which only other parts have changed.
 
-`told` repeats the output of a whole run. If some of its files have changed, the results for groups
-of files that depend on none of them are still valid. How a result is packed is up to the caller.
+If some files have changed, the results for groups of files that depend on none of them are still
+valid. How a result is packed is up to the caller.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import os
 from collections.abc import Sequence
 
 from migrator.cache import store
-from migrator.cache.entries import GROUPS, load
 from migrator.cache.tool import as_it_is
-from migrator.files import witness
 from migrator.files.states import QUESTIONS, State, state_of
 from migrator.files.witness import Witness
 
 # A packed result, and the parts of what it depends on.
 _Entry = tuple[bytes, dict[str, State], list[tuple[str, str, object]], bytes]
+
+
+GROUPS = "groups"  # the kind of its entries
 
 
 class KnownGroups:
@@ -30,7 +31,7 @@ class KnownGroups:
     def __init__(self, run: str) -> None:
         self._run = repr((os.getcwd(), run))
         self._tool = as_it_is()
-        tool, groups = load(GROUPS, self._run) or (None, {})
+        tool, groups = store.load(GROUPS, self._run) or (None, {})
         self._groups: dict[tuple[str, ...], _Entry] = groups if tool == self._tool else {}
         self._kept: dict[tuple[str, ...], _Entry] = {}
         self._states: dict[str, State] = {}  # now
@@ -50,7 +51,6 @@ class KnownGroups:
         if not known.hold_the_same(different):
             return None
         self._kept[key] = packed, *known.parts()
-        witness.also_read(known)
         return packed
 
     def keep(self, files: Sequence[str], packed: bytes, seen: Witness) -> None:

@@ -9,15 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-from migrator.files.states import State, modules, state_of
+from migrator.files.states import Answer, State, modules, state_of
 from migrator.plugins import entry_point_files, installed
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-    from migrator.files.states import Answer
 
 _RULES = "migrator.rules"
 GROUPS = ("tpu_migrate.rules", "tpu_migrate.targets", "tpu_migrate.frameworks")
@@ -35,13 +29,9 @@ def as_it_is() -> tuple[dict[str, State], list[Answer]]:
     return states, answers
 
 
-def plugins() -> list[EntryPoint]:
-    """The files of plug-ins."""
-    return [point for group in GROUPS for point in installed(group)]
-
-
 def _packages_with_plugins() -> set[str]:
-    return {point.value.partition(":")[0].partition(".")[0] for point in plugins()}
+    points = (point for group in GROUPS for point in installed(group))
+    return {point.value.partition(":")[0].partition(".")[0] for point in points}
 
 
 def _look_at(package: str, states: dict[str, State], answers: list[Answer]) -> None:

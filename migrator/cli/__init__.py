@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from migrator import __version__
-from migrator.cache.again import run_of
 from migrator.errors import UsageError
 from migrator.report.terminal import shown, spell_out
 
@@ -136,9 +135,8 @@ def main() -> None:
         import_module("migrator.cli.completion")  # brings our shells
     spell_out()
     gc.set_threshold(*COLLECTING)
-    run = run_of(sys.argv[1:])  # what the command may be known by, before click takes it apart
     try:
-        cli.main(prog_name="tpu-migrate", standalone_mode=False, obj=run)
+        cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.Abort:

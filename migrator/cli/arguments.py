@@ -66,11 +66,10 @@ class Arguments:
         return not self.looks and not self.output
 
     @property
-    def may_be_told_again(self) -> bool:
-        """Whether all that the run does is to print, and depends on nothing but its files."""
-        files = self.page or self.forms[1]
+    def uses_cache(self) -> bool:
+        """Whether results of groups of files are stored: nothing is written, git is not asked."""
         asks_git = self.hook or self.watch or self.diff_base is not None
-        return self.looks and not (self.no_cache or self.is_standard_input or files or asks_git)
+        return self.looks and not (self.no_cache or self.is_standard_input or asks_git)
 
     @property
     def names_no_path(self) -> bool:

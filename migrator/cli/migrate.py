@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from migrator.cli.progress import Progress
 from migrator.cli.values import codes, folders, formats, paths
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
+from migrator.files import witness
 from migrator.files.places import resolved
 from migrator.report import FORMATS, View, check_file
 from migrator.report.terminal import color_option, console, shown
@@ -219,8 +221,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option("-q", "--quiet", is_flag=True, help="Errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every edit, and what is right as it stands.")
 @color_option
-@click.pass_obj
-def migrate_command(run: str | None, /, **values: Any) -> None:
+def migrate_command(**values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
     asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
     if asked.hook and asked.names_no_path:
@@ -228,11 +229,7 @@ def migrate_command(run: str | None, /, **values: Any) -> None:
     asked.check_paths()
     if asked.undo:
         sys.exit(_undo(asked))
-    if not asked.may_be_told_again:
-        sys.exit(_run(asked, values))
-    from migrator.cache.told import told
-
-    sys.exit(told(run, lambda: _run(asked, values)))
+    sys.exit(_run(asked, values))
 
 
 def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
@@ -298,10 +295,6 @@ def _migrate(asked: Arguments, config: Config) -> int:
         code = code or 1
     if not write_reports(report, asked, View(code, asked.writes, asked.statistics)):
         show(report, asked)
-    if asked.hook:
-        from migrator.idle.premises import note
-
-        note(sys.argv[1:], config)
     if page is not None:
         html.write(report, page, written=not asked.looks)
         if asked.forms[0] == "console" and not asked.quiet:
@@ -328,7 +321,8 @@ def _report(asked: Arguments, config: Config) -> Report:
         "part": asked.part,
         "only_named": asked.only_named,
     }
-    with executor_at(asked.executor) as executor, Progress(asked.quiet) as progress:
+    noting = witness.watching() if asked.uses_cache else nullcontext()
+    with noting, executor_at(asked.executor) as executor, Progress(asked.quiet) as progress:
         return migrate_paths(
             asked.paths, config.targets, progress=progress, executor=executor, **options
         )

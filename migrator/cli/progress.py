@@ -21,7 +21,7 @@ class Progress:
 
     def __init__(self, silent: bool) -> None:
         self.silent = silent
-        self._out = getattr(sys.stderr, "unheard", sys.stderr)  # of this run alone: not told again
+        self._out = sys.stderr
         self._started = self._said = time.monotonic()
         self._done = 0
         self._bar: Any = None

@@ -1,4 +1,4 @@
-"""Homes: the folders of the user's account for programs' files. Imports almost nothing."""
+"""Homes: the folders of the user's account for programs' files."""
 
 from __future__ import annotations
 

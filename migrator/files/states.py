@@ -1,14 +1,11 @@
-"""The state of a file: shows whether it may have changed. Imports almost nothing."""
+"""The state of a file: shows whether it may have changed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-TYPE_CHECKING = False  # typing's own takes as long to import as Python to start
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    Answer = tuple[str, str, object]  # the question, the path it is about, the answer
+Answer = tuple[str, str, object]  # the question, the path it is about, the answer
 
 # Of a file or a folder: size, modification time, change time, inode. None: it doesn't exist.
 State = tuple[int, int, int, int] | None
@@ -23,24 +20,6 @@ def state_of(path: str | os.PathLike[str]) -> State:
 
 def of_status(status: os.stat_result) -> State:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-
-
-def changed(states: Mapping[str, State]) -> list[str]:
-    """The files whose state has changed. Optimized for ten thousand files per call."""
-    found, stat = [], os.stat
-    for path, state in states.items():
-        try:
-            now = stat(path)
-        except (OSError, ValueError):
-            if state is not None:
-                found.append(path)
-            continue
-        if state is None or (
-            state[2] != now.st_ctime_ns or state[1] != now.st_mtime_ns
-            or state[3] != now.st_ino or state[0] != now.st_size
-        ):  # fmt: skip
-            found.append(path)
-    return found
 
 
 def modules(folder: str) -> list[str]:
@@ -61,7 +40,3 @@ QUESTIONS: dict[str, Callable[[str], object]] = {
     "realpath": os.path.realpath,
     "state": state_of,
 }
-
-
-def still_true(answers: Iterable[Answer]) -> bool:
-    return all(QUESTIONS[question](path) == answer for question, path, answer in answers)

@@ -16,7 +16,6 @@ from rich.text import Text
 from migrator.codes import INTERNAL
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety, Severity, first_of
 from migrator.errors import to_send
-from migrator.idle.summary import summary
 from migrator.registry import registry
 from migrator.report.diff import unified
 from migrator.report.findings import as_written
@@ -286,8 +285,10 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     edits = counts[Outcome.REWRITTEN]
     console.print()
     scanned, failed = len(report.files), len(report.failures) + len(report.errors)
-    said = summary(scanned, len(report.changed), failed, report.seconds, written=written)
-    console.print(Text(said, "bold"))
+    changed = f"{len(report.changed):,} {'changed' if written else 'would change'}"
+    said = ", ".join((counted(scanned, "file") + " scanned", changed))
+    said += f", {failed} failed" * bool(failed)
+    console.print(Text(f"{said}  ({report.seconds:.2f} s)", "bold"))
     if report.since:
         console.print(f"only what concerns lines that differ from {report.since}", soft_wrap=True)
     if report.untracked:

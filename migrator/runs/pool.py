@@ -76,8 +76,6 @@ def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Ite
             count(len(group.files))
             yield found
     for migrated in _here(left, worker, count):
-        if migrated.seen is not None:
-            witness.also_read(migrated.seen)
         known.keep(migrated)
         yield migrated
     known.save()

@@ -1,29 +1,21 @@
-"""A project that has settled, and a count of the runs that look at it."""
+"""A project that has settled, and which of its files are migrated."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from helpers import committed
+from helpers import committed, write_tree
 
-from tests.cache.looking import TREE, aged
+from migrator.runs import group, pool
+from migrator.runs.worker import Worker
+from tests.cache.looking import GPU, RANKS, TREE, aged
 
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """A list that grows with each run that is not just told again."""
-    from migrator.runs import run
-
-    runs: list[object] = []
-    real = run.migrate_paths
-
-    def counted(*arguments: object, **options: object) -> object:
-        runs.append(arguments)
-        return real(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(run, "migrate_paths", counted)
-    return runs
+MORE = {
+    "apart/one.py": GPU, "apart/README.md": "python one.py\n", "ranks/run.py": RANKS,
+    "ranks/helper.py": GPU, "ranks/requirements.txt": "torch\nnvidia-cublas-cu12\n",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -31,3 +23,26 @@ def tree(tmp_path: Path) -> Path:
     root = committed(tmp_path / "project", TREE)
     aged(root)
     return root
+
+
+@pytest.fixture
+def several(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with several groups, which is divided although it is small."""
+    monkeypatch.setattr(pool, "_POOL_BYTES", 0)
+    write_tree(tree, MORE)
+    aged(tree)
+    return tree
+
+
+@pytest.fixture
+def migrated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that this process migrates."""
+    found: list[str] = []
+    real = group.migrate_group
+
+    def noted(files: Sequence[Path], worker: Worker, tick: Callable[[], object] | None = None):  # type: ignore[no-untyped-def]
+        found.extend(path.as_posix() for path in files)
+        return real(files, worker, tick)
+
+    monkeypatch.setattr(group, "migrate_group", noted)
+    return found

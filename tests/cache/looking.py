@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from helpers import cli
+from helpers import cli, write_tree
 
 from migrator.files import witness
 
@@ -62,3 +64,45 @@ def aged(root: Path) -> None:
         time.time_ns() - witness._TICK
     ):
         time.sleep(0.1)
+
+
+# ---- what changes a result ---------------------------------------------------------------------
+
+
+def same_time(root: Path) -> None:
+    """As many bytes, and the time of the content put back."""
+    file, status = root / "train.py", (root / "train.py").stat()
+    file.write_text(TRAIN.replace(".cuda()", ".half()"))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert file.stat().st_mtime_ns == status.st_mtime_ns
+    assert file.stat().st_size == status.st_size
+
+
+def renamed_over(root: Path) -> None:
+    (root / "new").write_text(GPU)
+    (root / "new").replace(root / "tools/other.py")
+    (root / "tools/other.py").write_text(GPU + "f(1).cuda()\n")
+
+
+EDITS: dict[str, Callable[[Path], object]] = {
+    "a file": lambda r: (r / "train.py").write_text("import torch\nx = torch.ones(1).cuda()\n"),
+    "at the same time": same_time,
+    "put in its place": renamed_over,
+    "what a program imports": lambda r: (r / "lib/model.py").write_text(MODEL + "    bias = 1\n"),
+    "now for several ranks": lambda r: (r / "lib/model.py").write_text(RANKS + "Model = None\n"),
+    "a new file": lambda r: (r / "lib/new.py").write_text(GPU),
+    "a new script without a name": lambda r: (r / "go").write_text("#!/usr/bin/python\n" + GPU),
+    "a new folder": lambda r: write_tree(r, {"more/deep/new.py": GPU}),
+    "a file is gone": lambda r: (r / "tools/other.py").unlink(),
+    "another name": lambda r: (r / "tools/other.py").rename(r / "tools/another.py"),
+    "what starts it": lambda r: (r / "README.md").write_text("python -m project.train\n"),
+    "a command": lambda r: (r / "run.sh").write_text("CUDA_VISIBLE_DEVICES=0 python train.py\n"),
+    "configuration": lambda r: (r / "pyproject.toml").write_text(
+        '[tool.tpu-migrate]\nignore = ["MOV"]\n'
+    ),
+    "an environment": lambda r: (r / "tools/pyvenv.cfg").write_text(""),
+    "a program beside": lambda r: (r / "ddp.py").write_text("import lib.model\n" + RANKS),
+    "a module of torch's name": lambda r: (r / "torch.py").write_text("cuda = None\n"),
+    "not the top of a project": lambda r: (r / ".git").rename(r / "git"),
+    "no right to read": lambda r: (r / "train.py").chmod(0),
+}

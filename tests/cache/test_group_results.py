@@ -9,48 +9,21 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers import cli, write_tree
 
 from migrator.cache import store
-from migrator.cache.entries import GROUPS
-from migrator.runs import group, pool
-from migrator.runs.worker import Worker
-from tests.cache.looking import GPU, HEARING, RANKS, aged, look
-from tests.cache.test_told import EDITS
-
-MORE = {
-    "apart/one.py": GPU, "apart/README.md": "python one.py\n", "ranks/run.py": RANKS,
-    "ranks/helper.py": GPU, "ranks/requirements.txt": "torch\nnvidia-cublas-cu12\n",
-}  # fmt: skip
+from migrator.cache.groups import GROUPS
+from migrator.files import states, witness
+from migrator.files.reading import read
+from migrator.files.witness import watching
+from tests.cache.looking import EDITS, GPU, HEARING, TREE, look
 
 AS_JSON = (".", "--target", "torchax", "--check", "--format", "json", "--jobs", "1")
-
-
-@pytest.fixture
-def several(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with several groups, which is divided although it is small."""
-    monkeypatch.setattr(pool, "_POOL_BYTES", 0)
-    write_tree(tree, MORE)
-    aged(tree)
-    return tree
-
-
-@pytest.fixture
-def migrated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that this process migrates."""
-    found: list[str] = []
-    real = group.migrate_group
-
-    def noted(files: Sequence[Path], worker: Worker, tick: Callable[[], object] | None = None):  # type: ignore[no-untyped-def]
-        found.extend(path.as_posix() for path in files)
-        return real(files, worker, tick)
-
-    monkeypatch.setattr(group, "migrate_group", noted)
-    return found
 
 
 def test_an_edit_concerns_its_group_alone(several: Path, migrated: list[str]) -> None:
@@ -141,8 +114,6 @@ def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str
     run, (tool, entries) = marshal.loads(entry.read_bytes()[4:])
     spoilt = {key: (pickle.dumps(Stolen()), *parts) for key, (_, *parts) in entries.items()}
     store.put(GROUPS, run, (tool, spoilt))
-    for told in store.folder().glob("told-*"):
-        told.unlink()
     migrated.clear()
     assert look(several, "--jobs", "1") == first and "train.py" in migrated
     assert not (several / "stolen").exists()
@@ -183,3 +154,46 @@ def test_everything_that_a_group_depends_on_is_noted(several: Path, tmp_path: Pa
     subprocess.run(command, cwd=several, env=environment, check=False, capture_output=True)
     count, missing = json.loads(heard.read_text())
     assert missing == [] and count > 3
+
+
+def test_a_link_that_leads_elsewhere(several: Path) -> None:
+    write_tree(several, {"versions/one.py": GPU, "versions/two.py": GPU.replace("f(x)", "g(x)")})
+    link = several / "tools" / "current.py"
+    link.symlink_to("../versions/one.py")
+    look(several)
+    link.unlink()
+    link.symlink_to("../versions/two.py")
+    assert look(several) == look(several, "--no-cache")
+
+
+def test_an_edit_within_one_tick_of_the_clock_is_seen(
+    several: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system's clock may stand still between a run and an edit."""
+    now = time.time_ns()
+    for module in (witness, states):
+        monkeypatch.setattr(module, "of_status", lambda status: (status.st_size, now, now, 1))
+    before = look(several, "--jobs", "1")
+    (several / "apart/one.py").write_text(GPU.replace(".cuda()", ".half()"))
+    assert look(several, "--jobs", "1") != before
+    assert look(several, "--jobs", "1") == look(several, "--jobs", "1", "--no-cache")
+
+
+def test_what_changes_while_a_run_goes_on_is_not_kept(tmp_path: Path) -> None:
+    file = write_tree(tmp_path, {"a.py": "1\n"}) / "a.py"
+    with watching() as seen:
+        read(file)
+        file.write_text("2\n")
+        read(file)
+    assert not seen.is_whole
+
+
+@pytest.mark.parametrize("how", [("--no-cache",), ("--hook",), ("--diff-base", "HEAD")])
+def test_what_asks_git_or_wants_no_cache_looks_itself(
+    how: tuple[str, ...], several: Path, migrated: list[str]
+) -> None:
+    (several / "train.py").write_text(TREE["train.py"] + "torch.ones(2).cuda()\n")
+    for _ in range(2):
+        migrated.clear()
+        cli("train.py", "--target", "torchax", "--check", "--jobs", "1", *how, cwd=several)
+        assert "train.py" in migrated

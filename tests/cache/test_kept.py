@@ -12,7 +12,6 @@ from zlib import crc32
 import pytest
 
 from migrator.cache import store
-from migrator.cache.entries import file_of, load
 from tests.cache.looking import look
 
 
@@ -30,51 +29,56 @@ def entries() -> list[Path]:
     ],
 )
 def test_what_is_spoilt_is_ignored(
-    spoil: Callable[[bytes], bytes], tree: Path, engine: list[object]
+    spoil: Callable[[bytes], bytes], several: Path, migrated: list[str]
 ) -> None:
-    first = look(tree)
+    first = look(several, "--jobs", "1")
     (entry,) = entries()
     entry.write_bytes(spoil(entry.read_bytes()))
-    assert look(tree) == first and len(engine) == 2
-    assert look(tree) == first and len(engine) == 2  # it was written anew
+    migrated.clear()
+    assert look(several, "--jobs", "1") == first and "train.py" in migrated
+    migrated.clear()
+    assert look(several, "--jobs", "1") == first and not migrated  # it was written anew
 
 
-def test_an_entry_of_someone_else_runs_nothing(tree: Path, engine: list[object]) -> None:
-    first = look(tree)
+def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str]) -> None:
+    first = look(several, "--jobs", "1")
     (entry,) = entries()
     spoilt = b"cos\nsystem\n(S'touch stolen'\ntR."
     entry.write_bytes(crc32(spoilt).to_bytes(4, "big") + spoilt)
-    assert look(tree) == first and len(engine) == 2
-    assert not (tree / "stolen").exists()
+    migrated.clear()
+    assert look(several, "--jobs", "1") == first and "train.py" in migrated
+    assert not (several / "stolen").exists()
 
 
 def test_what_was_not_used_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         store.put("of_test", f"entry{number}", bytes(1000))
-        os.utime(file_of("of_test", f"entry{number}"), (number, number))
-    assert load("of_test", "entry0") == bytes(1000)  # used now
+        os.utime(store.file_of("of_test", f"entry{number}"), (number, number))
+    assert store.load("of_test", "entry0") == bytes(1000)  # used now
     size = sum(entry.stat().st_size for entry in entries()) // 4
     monkeypatch.setattr(store, "MOST", 3 * size)
     monkeypatch.setattr(store, "_LARGEST", 3 * size)
     store.put("of_test", "entry4", bytes(1000))
-    left = [number for number in range(5) if load("of_test", f"entry{number}") is not None]
+    left = [number for number in range(5) if store.load("of_test", f"entry{number}") is not None]
     assert left == [0, 3, 4]
 
 
 def test_what_has_the_same_checksum_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("of_test", "one", 1)
-    monkeypatch.setattr("migrator.cache.entries.crc32", lambda content: 0)
+    monkeypatch.setattr("migrator.cache.store.crc32", lambda content: 0)
     store.put("of_test", "two", 2)
-    assert load("of_test", "two") == 2
-    assert load("of_test", "three") is None and load("of_test", "one") is None
+    assert store.load("of_test", "two") == 2
+    assert store.load("of_test", "three") is None and store.load("of_test", "one") is None
 
 
 def test_a_folder_that_can_not_be_written_to_is_no_matter(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: list[object]
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, migrated: list[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "file"))
-    assert look(tree) == look(tree) and len(engine) == 2
+    first = look(several, "--jobs", "1")
+    migrated.clear()
+    assert look(several, "--jobs", "1") == first and "train.py" in migrated
 
 
 def test_runs_at_the_same_time_share_it(tree: Path) -> None:
@@ -85,4 +89,3 @@ def test_runs_at_the_same_time_share_it(tree: Path) -> None:
     printed = {run.communicate()[0] for run in running}
     assert len(printed) == 1 and b"+" in printed.pop()
     assert {run.returncode for run in running} == {1}
-    assert len(entries()) == 1
