@@ -77,6 +77,52 @@ def test_a_loop_with_accelerate(precision: str) -> None:
     assert next(model.parameters()).device.type == WORD
 
 
+def test_gradients_are_accumulated_up_to_the_last_batch_of_each_epoch() -> None:
+    """The last batch of an odd number is a step by itself; what the loop draws stays in order."""
+    torch.manual_seed(0)
+    model = nn.Linear(8, 4)
+    data = TensorDataset(torch.randn(28, 8), torch.randn(28, 4))
+    loader = DataLoader(data, batch_size=4, shuffle=True)  # seven batches
+    epochs, every = 3, 2
+
+    def noisy(net: nn.Module, batch: Any) -> Tensor:
+        scale = torch.rand(()).item()
+        return nn.functional.mse_loss(net(batch[0]), batch[1]) * (1 + scale)
+
+    torch.manual_seed(1)
+    expected_model = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(expected_model.parameters(), lr=1e-2)
+    expected = []
+    for _ in range(epochs):
+        for number, batch in enumerate(loader, 1):
+            loss = noisy(expected_model, batch)
+            (loss / every).backward()
+            expected.append(loss.item())
+            if number % every == 0 or number == len(loader):
+                optimizer.step()
+                optimizer.zero_grad()
+
+    torch.manual_seed(1)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(gradient_accumulation_steps=every)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    losses, steps = [], []
+    for _ in range(epochs):
+        for batch in loader:
+            with accelerator.accumulate(model):
+                loss = noisy(model, batch)
+                accelerator.backward(loss)
+                optimizer.step()
+                optimizer.zero_grad()
+            losses.append(loss.item())
+            steps.append(accelerator.sync_gradients)
+    assert steps == [False, True, False, True, False, True, True] * epochs
+    assert max(abs(a - b) for a, b in zip(losses, expected, strict=True)) < 1e-5
+    for parameter, other in zip(model.parameters(), expected_model.parameters(), strict=True):
+        assert torch.allclose(parameter.cpu(), other, atol=1e-5)
+
+
 def test_saved_weights_are_all_there(tmp_path: Path) -> None:
     """Of one size, some tied, and moved since; what has one memory is saved once."""
     AcceleratorState._reset_state(reset_partial_state=True)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -92,6 +93,22 @@ def _shuffles_as_asked(module: Any) -> None:
     module.prepare_data_loader = prepare_data_loader
 
 
+def _reads_where_it_trains(data_loader: Any) -> None:
+    """accelerate 1.15 lets torch_xla read its loader in a thread, ahead of the loop. The loader
+    notes which batch is the last one: with `gradient_accumulation_steps`, the gradients of the last
+    batches were kept for the next epoch, or some batch by chance was taken for the last."""
+    send_to_device = data_loader.send_to_device
+
+    def iterate(self: Any) -> Iterator[Any]:
+        if self._rng_types is not None:
+            data_loader.synchronize_rng_states(self._rng_types, self._loader.synchronized_generator)
+        for batch in self._loader:
+            yield send_to_device(batch, self.device)
+            torch_xla.sync()
+
+    data_loader.MpDeviceLoaderWrapper.__iter__ = iterate
+
+
 def _has_no_memory(safetensors: Any) -> None:
     """safetensors 0.8 asks tensors for their memory address, which raises; 0 means none to it."""
     stock = safetensors.storage_ptr
@@ -118,6 +135,7 @@ def install() -> None:
     """Patch them when they are imported."""
     when_imported("accelerate.state", _counts_from_zero)
     when_imported("accelerate.accelerator", _shuffles_as_asked)
+    when_imported("accelerate.data_loader", _reads_where_it_trains)
     when_imported("accelerate.utils.other", _tells_tensors_apart)
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
