@@ -19,9 +19,9 @@ from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_script
-from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.iterations import Iterations
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.values.effects import Effects
 from migrator.analysis.values.evidence import Evidence
 from migrator.analysis.values.flow import Flow

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from migrator.analysis.tokens import Tokens
+from migrator.analysis.prefilter import Tokens
 
 
 class Source(Protocol):

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.devices.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.devices.ladders import ladder
+from migrator.analysis.devices.device_selection import ladder
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family

@@ -4,7 +4,7 @@ import ast
 import re
 
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.waits import asks, is_asked, prints_tensor
+from migrator.analysis.training.blocking_reads import asks, is_asked, prints_tensor
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Rule, advice

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.mentions import ATTENTION_OPTION, ATTENTION_SETTING
+from migrator.analysis.gpu_text_patterns import ATTENTION_OPTION, ATTENTION_SETTING
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule

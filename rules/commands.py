@@ -4,8 +4,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from migrator.analysis.libraries import mentioned, of_package
-from migrator.analysis.mentions import (
+from migrator.analysis.gpu_text_patterns import (
     DEVICE_OPTION,
     HIDES,
     NOT_HALF,
@@ -15,6 +14,7 @@ from migrator.analysis.mentions import (
     puts_folders_on_a_path,
     speaks_of_gpus,
 )
+from migrator.analysis.libraries import mentioned, of_package
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded

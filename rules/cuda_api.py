@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.devices.current import Role, roles
+from migrator.analysis.devices.current_device import Role, roles
 from migrator.analysis.values.conditional_calls import is_no_more_than, none_around
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family

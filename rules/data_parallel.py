@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.devices.questions import Questions
+from migrator.analysis.devices.availability_checks import Questions
 from migrator.analysis.ranks.vocabulary import COPIES as COPYING
 from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL as CALL
 from migrator.analysis.syntax.nodes import argument, dotted

@@ -13,9 +13,9 @@ from migrator.analysis.devices.choices import (
     with_older_torch,
 )
 from migrator.analysis.devices.device_keys import is_written_out, table_of
+from migrator.analysis.devices.device_selection import question
 from migrator.analysis.devices.device_strings import not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
-from migrator.analysis.devices.ladders import question
 from migrator.analysis.devices.own_moves import own_move
 from migrator.analysis.project.program_files import ProgramFile
 from migrator.analysis.syntax.nodes import argument, dotted

@@ -2,9 +2,9 @@
 
 import ast
 
+from migrator.analysis.training.blocking_reads import asks, is_asked, prints_tensor
+from migrator.analysis.training.forward_passes import reads_in_passes
 from migrator.analysis.training.loops import READING_METHODS, is_optimizer_step
-from migrator.analysis.training.passes import reads_in_passes
-from migrator.analysis.training.waits import asks, is_asked, prints_tensor
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Rule, advice

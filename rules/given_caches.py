@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.training.given_attention import Join, Shown
-from migrator.analysis.training.given_caches import GivenCache, given_caches
+from migrator.analysis.training.kv_cache_argument import GivenCache, given_caches
+from migrator.analysis.training.kv_cache_attention import Join, Shown
 from migrator.analysis.training.positions import free_name, keys, with_key_of
 from migrator.construct import Construct
 from migrator.diagnostics import Safety

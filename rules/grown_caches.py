@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.training.grown_caches import GrownCaches, grown_caches
+from migrator.analysis.training.kv_cache_concat import GrownCaches, grown_caches
 from migrator.analysis.training.positions import free_name, with_key_of
 from migrator.analysis.training.token_counters import Counter, token_counters
 from migrator.construct import Construct

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.mentions import HIDES
+from migrator.analysis.gpu_text_patterns import HIDES
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, Replace, Unwrap

@@ -6,7 +6,7 @@ import copy
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
 from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.frameworks.tensorflow.making import Making
+from migrator.frameworks.tensorflow.model_creation import Making
 from migrator.frameworks.tensorflow.replica_losses import REPLICAS
 from migrator.frameworks.tensorflow.replica_steps import (
     Applied,

@@ -3,8 +3,8 @@
 import ast
 import re
 
+from migrator.analysis.gpu_text_patterns import HIDES, without_comment
 from migrator.analysis.libraries import of_package
-from migrator.analysis.mentions import HIDES, without_comment
 from migrator.construct import Construct
 from migrator.formats.embedded import CONSTRAINT
 from migrator.formats.shell import Word

@@ -4,7 +4,7 @@ import ast
 
 from migrator.construct import Construct
 from migrator.edits import Edit, Insert, Replace, Wrap
-from migrator.frameworks.tensorflow.making import Making
+from migrator.frameworks.tensorflow.model_creation import Making
 from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
 from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
 from migrator.pipeline.imports import last_import

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.formats.shell import words
-from migrator.pipeline.gates import context_of, why_it_stays
+from migrator.pipeline.file_blockers import context_of, why_it_stays
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 LAUNCHER = Rule(

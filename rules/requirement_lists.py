@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable
 from pathlib import PurePath, PurePosixPath
 from typing import Any
 
-from migrator.analysis.mentions import without_comment
+from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.construct import Construct
 from migrator.formats.kinds import lists_packages
 from migrator.requirements import companions, extras_of, name_of, normal, tested

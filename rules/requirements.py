@@ -3,8 +3,8 @@
 import re
 from collections.abc import Container
 
+from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.analysis.libraries import of_package
-from migrator.analysis.mentions import without_comment
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import lines_of

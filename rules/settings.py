@@ -4,8 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from migrator.analysis.libraries import MODULES, of_package
-from migrator.analysis.mentions import (
+from migrator.analysis.gpu_text_patterns import (
     DEVICE_SETTING,
     HIDES,
     LISTED_PACKAGE,
@@ -14,6 +13,7 @@ from migrator.analysis.mentions import (
     hides_gpus,
     without_comment,
 )
+from migrator.analysis.libraries import MODULES, of_package
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.requirements import normal, tested

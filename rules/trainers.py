@@ -8,7 +8,7 @@ from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import EditCall, SetString
-from migrator.frameworks.torch.told import says_gpu
+from migrator.frameworks.torch.trainer_arguments import says_gpu
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
 FAMILY = Family("FRW", "Training frameworks", 95)

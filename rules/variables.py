@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.mentions import HIDES
+from migrator.analysis.gpu_text_patterns import HIDES
 from migrator.construct import Construct
 from migrator.frameworks.torch.strings import VISIBLE
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule

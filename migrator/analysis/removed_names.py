@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from migrator.analysis.prefilter import words_of
 from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import taken_by
-from migrator.analysis.tokens import words_of
 from migrator.construct import Construct
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.once import once_in
 
 SETUP = ("setuptools.setup", "distutils.core.setup")
 

@@ -16,9 +16,9 @@ from migrator.errors import UsageError
 from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.frameworks import find_framework
-from migrator.pipeline.depth import room_for_depth
+from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.report.statistics import Work, of_file, of_files
-from migrator.runs.all_files import is_code
+from migrator.runs.cross_file import is_code
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport
 from migrator.runs.worker import Worker

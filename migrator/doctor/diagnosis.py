@@ -15,7 +15,7 @@ from migrator.requirements import on_tpu, pinned
 from migrator.targets import Target
 from migrator.targets import targets as all_targets
 from migrator.verify import environments, interpreters
-from migrator.verify.inside import command_line
+from migrator.verify.in_target_python import command_line
 from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
 from . import variables

@@ -21,7 +21,7 @@ from migrator.editor.analysis import Analysis, Moment, Rewrite
 from migrator.editor.documents import Document, Edit, Text
 from migrator.files.discover import Disk
 from migrator.pipeline import single
-from migrator.pipeline.depth import DEEP
+from migrator.pipeline.recursion_limit import DEEP
 from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.worker import MAX_BYTES, MAX_NOTEBOOK, Worker, migrate_for_all

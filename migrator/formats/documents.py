@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.analysis import mentions
+from migrator.analysis import gpu_text_patterns
 from migrator.diagnostics import START, Diagnostic, Range
 from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
@@ -102,6 +102,6 @@ def _document(
     listing = manifest.read(path, content)
     if listing is not None:
         return listing
-    if function == SETTING and not mentions.has_settings(content):
+    if function == SETTING and not gpu_text_patterns.has_settings(content):
         return None
     return lines.read(content, function, says)

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from migrator.analysis import traces
+from migrator.analysis.devices.availability_checks import Place, place
 from migrator.analysis.devices.guards import Guard, Guards
 from migrator.analysis.devices.kernels import Kernels
-from migrator.analysis.devices.machine import MAY_ASK, never_runs
-from migrator.analysis.devices.questions import Place, place
+from migrator.analysis.devices.machine_conditions import MAY_ASK, never_runs
 from migrator.analysis.project.never_called import is_never_called
 from migrator.analysis.setup_py import builds
 from migrator.analysis.values.kinds import Kind
@@ -24,8 +24,8 @@ from migrator.diagnostics import Effort, Range, Safety, shortened
 from migrator.edits import Delete, SetString, Wrap, code, covered
 from migrator.formats import embedded
 from migrator.frameworks.torch.embedded import next_in_line
-from migrator.pipeline import imports, unserved
-from migrator.pipeline.gates import gate_of
+from migrator.pipeline import imports, unsupported_code
+from migrator.pipeline.file_blockers import gate_of
 from migrator.pipeline.plan import Plan, Ruling, claim_earlier, undo
 from migrator.pipeline.suppress import Suppressions
 from migrator.registry import Registry, registry
@@ -61,7 +61,7 @@ def decide(
             rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
         elif context.is_unlaunched and context.own_ranks.launched.holds(node):
             rulings = [_ruling(context, construct, _launched_code(), _LAUNCHED)]
-        elif (why := unserved.why(context, node)) is not None:
+        elif (why := unsupported_code.why(context, node)) is not None:
             rulings = [_ruling(context, construct, _launched_code(), why)]
         else:
             rulings = _rule_on_all(context, rules, construct, suppressions)

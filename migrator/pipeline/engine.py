@@ -21,8 +21,8 @@ from migrator.frameworks import find_framework
 from migrator.options import Options
 from migrator.pipeline import normalise
 from migrator.pipeline.analyse import analyse, may_hold_constructs
-from migrator.pipeline.depth import room_for_depth
 from migrator.pipeline.module import not_python, read
+from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Failure, Result
 from migrator.registry import registry
 from migrator.targets import RUNTIME, Target, in_one_process, portable

@@ -28,7 +28,7 @@ from migrator.context import Context
 from migrator.diagnostics import Outcome, SourceMap
 from migrator.formats import python
 from migrator.frameworks import find_framework
-from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.find_constructs import find
 from migrator.options import Options
 from migrator.pipeline.module import read
 from migrator.pipeline.result import Failure, Result

@@ -12,10 +12,10 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import joined
-from migrator.pipeline.account import account
 from migrator.pipeline.advice import advise
 from migrator.pipeline.complete import complete
 from migrator.pipeline.decide import decide
+from migrator.pipeline.diagnose import account
 from migrator.pipeline.module import Module
 from migrator.pipeline.plan import restrict, withdraw
 from migrator.pipeline.result import Failure, Result

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.mentions import without_comment
+from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
 from migrator.formats import kinds, python
 from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING

@@ -19,7 +19,7 @@ from migrator.diagnostics import first_of
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
 from migrator.formats import kinds
-from migrator.pipeline.depth import room_for_depth
+from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
 from migrator.runs.worker import Worker

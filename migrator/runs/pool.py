@@ -65,7 +65,7 @@ def migrate_all(
 
 def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[Migrated]:
     """The results of groups: those of an earlier run as far as nothing has changed."""
-    from migrator.runs.known import KnownResults  # slow to import
+    from migrator.runs.group_cache import KnownResults  # slow to import
 
     known = KnownResults(worker)
     left = []

@@ -24,7 +24,7 @@ from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
-from migrator.pipeline.gates import context_of, why_it_stays
+from migrator.pipeline.file_blockers import context_of, why_it_stays
 from migrator.pipeline.result import Result
 from migrator.pipeline.suppress import Suppressions
 from migrator.registry import registry

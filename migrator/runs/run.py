@@ -28,7 +28,7 @@ from migrator.options import COPIED
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
-from migrator.runs.all_files import (
+from migrator.runs.cross_file import (
     files_of_projects,
     ignored_in_programs,
     is_code,

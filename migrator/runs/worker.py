@@ -25,9 +25,9 @@ from migrator.formats import kinds
 from migrator.formats.embedded import SETTING
 from migrator.options import Options
 from migrator.pipeline.analyse import may_hold_constructs
-from migrator.pipeline.depth import room_for_depth
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.normalise import AsGpuCode, both
+from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs import programs
 from migrator.runs.run_report import FileReport

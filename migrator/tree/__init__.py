@@ -7,8 +7,8 @@ rebuilt (`editor`, with `expressions` and `blocks`). White space and comments el
 
 from libcst import ParserSyntaxError
 
-from migrator.tree.abridged import unconcerned
 from migrator.tree.editor import apply
+from migrator.tree.partial_source import unconcerned
 from migrator.tree.places import Tree, UnplacedEdit
 
 __all__ = ["ParserSyntaxError", "Tree", "UnplacedEdit", "apply", "unconcerned"]

@@ -27,8 +27,8 @@ from migrator.edits import (
     Unwrap,
     Wrap,
 )
-from migrator.tree.abridged import Abridged, Span
-from migrator.tree.feeds import FormFeeds
+from migrator.tree.form_feeds import FormFeeds
+from migrator.tree.partial_source import Abridged, Span
 
 
 class UnplacedEdit(Exception):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import VerifyError
-from .inside import ask
+from .in_target_python import ask
 from .result import finite
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Compares a run with a golden, step by step and at the end, and finds the first difference.
-
-Values are recorded by `recorder/watch.py`. For tolerances see docs/tolerances.md.
-"""
+"""The first difference of a run from a golden, step by step and at the end (docs/tolerances.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from . import stepping
+from .error_growth import (
+    USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm,
+)  # fmt: skip
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
-from .growth import USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
 from .tensors import compare_tensors

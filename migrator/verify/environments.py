@@ -12,7 +12,7 @@ from migrator.requirements import pinned
 from migrator.targets import Target, targets
 
 from .errors import VerifyError
-from .inside import child_environment, command_line
+from .in_target_python import child_environment, command_line
 
 _FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so an interrupted installation is never used

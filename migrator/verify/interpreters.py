@@ -19,7 +19,7 @@ from migrator.requirements import Requirement, on_tpu, pinned
 from migrator.targets import Target, targets
 
 from .errors import VerifyError
-from .inside import ask, command_line
+from .in_target_python import ask, command_line
 
 _IMPORT_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 _READ_SECONDS = 20.0

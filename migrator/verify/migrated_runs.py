@@ -20,7 +20,7 @@ from .divergence import compare
 from .errors import VerifyError
 from .findings import Comparison
 from .folders import copy_folder
-from .inside import command_line
+from .in_target_python import command_line
 from .interpreters import Interpreter, require
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
 from .own_draws import with_own_draws

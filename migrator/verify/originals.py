@@ -18,7 +18,7 @@ from .environments import uv_command
 from .errors import VerifyError
 from .golden_code import commit_of
 from .goldens import digest, keep
-from .inside import command_line
+from .in_target_python import command_line
 from .interpreters import pip
 from .progress import Runs, progress
 from .recordings import Recording, Settings, importing_once, record_run

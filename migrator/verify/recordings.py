@@ -15,7 +15,7 @@ from typing import Any
 from migrator.frameworks.framework import Framework
 
 from .errors import NothingRecorded, VerifyError
-from .inside import child_environment
+from .in_target_python import child_environment
 from .ranks import Part, Ranks, merged
 from .run import Run, run
 from .tensors import header

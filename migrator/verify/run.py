@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from .inside import child_environment
+from .in_target_python import child_environment
 
 _POLL = 0.1  # seconds between checks of the child
 _GRACE = 3.0  # seconds between SIGTERM and SIGKILL

@@ -18,7 +18,7 @@ from migrator.targets import Target
 
 from .cells import show_notes
 from .chart import draw
-from .choosing import choose_interpreter
+from .choose_interpreter import choose_interpreter
 from .errors import NothingRecorded, VerifyError
 from .folders import workplace
 from .golden_code import restored

@@ -16,11 +16,11 @@ from migrator.targets import Target, find_target
 
 from . import precision, runtime_report, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
-from .choosing import choose_interpreter, with_tpu_compiler
+from .choose_interpreter import choose_interpreter, with_tpu_compiler
 from .device import Device, device_for
 from .errors import VerifyError
 from .folders import check_size, workplace
-from .inside import ask
+from .in_target_python import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
 from .migrated_copy import write_migrated_copy

@@ -106,7 +106,7 @@ def test_examples_show_what_it_lacks(plain: Installed) -> None:
 
 def test_the_engines_own_suite_takes_it(whole: Installed) -> None:
     """Its tests are there for each target that is known: also for this one."""
-    files = ["tests/analysis/test_inventory.py", "tests/engine/test_single.py"]
+    files = ["tests/analysis/test_find_constructs.py", "tests/engine/test_single.py"]
     done = whole.run(
         "-m", "pytest", "-p", "no:cacheprovider", *files, "-k", "fpu and not apps",
         cwd=REPOSITORY,

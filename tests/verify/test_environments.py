@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from migrator.doctor.command import doctor_command
 from migrator.targets import find_target
 from migrator.verify import environments
-from migrator.verify.choosing import choose_interpreter
+from migrator.verify.choose_interpreter import choose_interpreter
 from migrator.verify.command import verify_command
 from migrator.verify.environments import (
     announcement,

@@ -11,7 +11,7 @@ from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
 from migrator.verify.command import verify_command
-from migrator.verify.inside import ask
+from migrator.verify.in_target_python import ask
 from migrator.verify.result import VerifyResult
 
 from .support import APP_TOML, GOLDEN, GRAPH, Checkout, copy_as_migration, writing

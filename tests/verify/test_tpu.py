@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from migrator.targets import find_target
-from migrator.verify.choosing import with_tpu_compiler
+from migrator.verify.choose_interpreter import with_tpu_compiler
 from migrator.verify.errors import VerifyError
 from migrator.verify.interpreters import Interpreter
 from migrator.verify.precision import check

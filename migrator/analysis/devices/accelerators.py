@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from migrator.analysis import traces
+from migrator.analysis.prefilter import Tokens
 from migrator.analysis.syntax import nesting
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.tokens import Tokens
 from migrator.analysis.values.kinds import CUDA_STRING
 
 OTHERS = ("xpu", "npu", "mps", "vulkan")  # a file runs on the first of them that it uses

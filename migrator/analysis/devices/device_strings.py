@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis import hints, traces
+from migrator.analysis import name_heuristics, traces
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import device_call, names_device
@@ -127,7 +127,7 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None, depth:
             function = names.function(parent)
             if function is None:
                 return "is returned"
-            if hints.is_device_name(function.name) or "device" in function.name:
+            if name_heuristics.is_device_name(function.name) or "device" in function.name:
                 return None
             if flow.returns(function) & (Kind.CPU | Kind.DEVICE):
                 return None
@@ -278,7 +278,9 @@ def _is_device_attribute(names: Names, flow: Flow, node: ast.expr) -> bool:
 
 
 def _named_device(name: object) -> bool:
-    return isinstance(name, str) and hints.is_device_name(name.replace("-", "_").lstrip("_"))
+    return isinstance(name, str) and name_heuristics.is_device_name(
+        name.replace("-", "_").lstrip("_")
+    )
 
 
 def _text(node: ast.expr) -> str:

@@ -12,8 +12,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from migrator.analysis.devices.availability_checks import Place, end_of, place
 from migrator.analysis.devices.kernels import Kernels
-from migrator.analysis.devices.questions import Place, end_of, place
 from migrator.analysis.syntax.nodes import dotted
 
 # What reads the memory of a tensor on the host, or brings it there.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.devices.choices import device_call
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
@@ -84,7 +84,7 @@ def is_read(names: Names, node: ast.expr, depth: int = 0) -> bool:
         case ast.Tuple(elts=elts) | ast.List(elts=elts) | ast.Set(elts=elts):
             return any(is_read(names, element, depth) for element in elts)
         case ast.Attribute(attr="device", value=owner):
-            if hints.is_settings_name((dotted(owner) or "").rpartition(".")[2]):
+            if name_heuristics.is_settings_name((dotted(owner) or "").rpartition(".")[2]):
                 return False
             if dotted(owner) not in ("self", "cls"):
                 return dotted(node) not in names.dotted_assignments

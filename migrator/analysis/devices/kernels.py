@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol, Self
 
-from migrator.analysis import hints
-from migrator.analysis.devices.questions import Questions, is_of_tensor
+from migrator.analysis import name_heuristics
+from migrator.analysis.devices.availability_checks import Questions, is_of_tensor
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL
 from migrator.analysis.syntax.names import Names
@@ -127,7 +127,7 @@ class Kernels:
             held = self.names.class_attributes[owner].get(node.attr, ()) if owner else ()
             if any(self._is_loaded(value) for value in held):
                 return True
-        return self.names.call_of(node) is not None and hints.is_kernel_name(node.attr)
+        return self.names.call_of(node) is not None and name_heuristics.is_kernel_name(node.attr)
 
     def _is_bound_to_kernel(self, node: ast.Name) -> bool:
         bindings = self.names.lookup(node)
@@ -142,7 +142,7 @@ class Kernels:
         if self.names.is_guarded_import(bound) and self._share_try(bound, node):
             return False
         parts = (self.names.qualified(node) or node.id).split(".")
-        named = any(hints.is_kernel_name(part) for part in parts)
+        named = any(name_heuristics.is_kernel_name(part) for part in parts)
         # files of the program are judged by their content
         of_project = named and self._definition(node) is not None
         return (named and not of_project) or self._brings_kernels(bound)
@@ -165,7 +165,10 @@ class Kernels:
         if (self.names.qualified(value.func) or "").startswith(_LOADERS):
             return True
         texts = (a.value for a in value.args if isinstance(a, ast.Constant))
-        if any(isinstance(t, str) and hints.is_kernel_name(t.rpartition(".")[2]) for t in texts):
+        if any(
+            isinstance(t, str) and name_heuristics.is_kernel_name(t.rpartition(".")[2])
+            for t in texts
+        ):
             return True
         found = self._definition(value.func)
         return found is not None and any(
@@ -219,7 +222,7 @@ class Kernels:
         return self._runs[definition]
 
     def _has_kernels(self, definition: _Definition, depth: int) -> bool:
-        found = hints.is_kernel_name(definition.name)
+        found = name_heuristics.is_kernel_name(definition.name)
         for statement in definition.body:
             for node in ast.walk(statement):
                 kind = self.kind(node, depth)
@@ -243,7 +246,9 @@ class Kernels:
             modules = [start]
             if node.level and project is not None and not node.module:
                 for alias in node.names:  # from . import _C
-                    compiled = alias.name.startswith("_") or hints.is_kernel_name(alias.name)
+                    compiled = alias.name.startswith("_") or name_heuristics.is_kernel_name(
+                        alias.name
+                    )
                     if compiled and project.resolve(f"{start}{alias.name}") is None:
                         return True
         return any(
@@ -255,7 +260,7 @@ class Kernels:
         """Whether a module is compiled, or is a file of the project that imports CUDA code."""
         if self.project is not None and self.project.resolve(module) is not None:
             return self.project.needs_cuda(module)
-        return any(map(hints.is_kernel_name, module.split(".")))
+        return any(map(name_heuristics.is_kernel_name, module.split(".")))
 
     def _moves(self, call: ast.Call) -> bool:
         """`x.cuda()`, `x.to(device)`; not `w.to(x.device)`, where the device is a tensor's"""

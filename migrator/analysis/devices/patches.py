@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.devices.machine import never_runs
-from migrator.analysis.devices.questions import Questions
+from migrator.analysis.devices.availability_checks import Questions
+from migrator.analysis.devices.machine_conditions import never_runs
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from migrator.analysis.syntax.memoize import once
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.syntax.once import once
 
 
 @once

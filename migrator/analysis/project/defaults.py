@@ -16,7 +16,7 @@ from migrator.analysis.syntax.nodes import argument, dotted, parameters
 
 if TYPE_CHECKING:
     from migrator.analysis.project.places import Place
-    from migrator.analysis.project.reach import Reach, Site
+    from migrator.analysis.project.reachability import Reach, Site
 
 Values = frozenset[Any] | None  # None: anything
 _MANY, _DEEP = 6, 12

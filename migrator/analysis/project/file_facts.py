@@ -11,8 +11,9 @@ from functools import cached_property
 from migrator.analysis import traces
 from migrator.analysis.devices import accelerators, device_strings
 from migrator.analysis.devices.indices import compares_indices
-from migrator.analysis.devices.machine import MAY_ASK
+from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
+from migrator.analysis.prefilter import Tokens, without_prose, words_of
 from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
@@ -20,13 +21,12 @@ from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
-from migrator.analysis.tokens import Tokens, without_prose, words_of
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.formats.python import decode
-from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.find_constructs import find
 from migrator.frameworks.torch.prefilter import (
     DEVICES,
     KINDS_OF_DEVICES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.machine import never_runs
+from migrator.analysis.devices.machine_conditions import never_runs
 from migrator.analysis.syntax.names import DEFINITIONS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.machine import answer
+from migrator.analysis.devices.machine_conditions import answer
 from migrator.analysis.project.name_index import NameIndex, unit
 from migrator.analysis.syntax.conditions import asked_before
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from migrator.analysis.project.imported_values import ImportedValues
-from migrator.analysis.project.reach import Reach
+from migrator.analysis.project.reachability import Reach
 from migrator.analysis.project.starting_points import StartingPoints
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.obstacles import Cause

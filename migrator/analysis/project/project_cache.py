@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from migrator.analysis.devices.kernels import Kernels
     from migrator.analysis.project.extensions import Extension
     from migrator.analysis.project.module_facts import ModuleFacts
-    from migrator.analysis.project.reach import Reach
+    from migrator.analysis.project.reachability import Reach
     from migrator.frameworks.torch.library_classes import LibraryClasses
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices import hosts
+from migrator.analysis.devices import serving_frameworks
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project import programs, search_path
 from migrator.analysis.project.file_facts import File
@@ -30,7 +30,7 @@ class StartingPoints(ImportGraph):
         if b"import" not in source:
             return False
         file = self.cache.file(self.path)
-        is_started = self.is_started() or file.has(hosts.TOKENS)
+        is_started = self.is_started() or file.has(serving_frameworks.TOKENS)
         is_module = not is_started and (file.is_of_package or self.is_imported())
         if is_module and not file.may_have_main_guard:
             return False
@@ -70,12 +70,14 @@ class StartingPoints(ImportGraph):
     def _is_loaded(self) -> bool:
         """Whether a framework loads it; an application that a program imports is that program's."""
         facts = (
-            self.cache.facts(self.path) if self.cache.file(self.path).has(hosts.TOKENS) else None
+            self.cache.facts(self.path)
+            if self.cache.file(self.path).has(serving_frameworks.TOKENS)
+            else None
         )
         if facts is None:
             return False
-        return hosts.is_loaded(facts.names) or (
-            hosts.holds_application(facts.names)
+        return serving_frameworks.is_loaded(facts.names) or (
+            serving_frameworks.holds_application(facts.names)
             and not any(self.cache.file(path).has_main_guard for path in self.importers_above())
         )
 

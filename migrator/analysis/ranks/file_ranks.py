@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import cached_property
 from itertools import chain
 
-from migrator.analysis import hints
-from migrator.analysis.ranks.launched import Launched
+from migrator.analysis import name_heuristics
+from migrator.analysis.ranks.launcher_guards import Launched
 from migrator.analysis.ranks.obstacles import Obstacles
 from migrator.analysis.ranks.processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import (
@@ -79,9 +79,10 @@ class Ranks:
     def names_kind(self, name: str, kind: str) -> bool:
         """Whether a name suggests a rank, or the number of ranks."""
         if kind == "rank":
-            return hints.is_rank_name(name) or name.endswith("get_rank")
+            return name_heuristics.is_rank_name(name) or name.endswith("get_rank")
         return kind == "number of ranks" and (
-            hints.is_world_size_name(name) or name.endswith(("get_world_size", "world_size"))
+            name_heuristics.is_world_size_name(name)
+            or name.endswith(("get_world_size", "world_size"))
         )
 
     def is_asked_for(self, node: ast.Compare) -> bool:

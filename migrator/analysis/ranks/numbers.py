@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.ranks.configuration import (
     ACCUMULATED,
     COMPUTED,
@@ -75,7 +75,7 @@ class Numbers:
         if isinstance(node, ast.Name | ast.Attribute):
             if self.names.call_of(node) is not None:
                 return ""
-        if hints.is_batch_size_name(said_name(node)):
+        if name_heuristics.is_batch_size_name(said_name(node)):
             return "" if self._is_of_data(node) else "batch size"
         if self.ranks.is_world(node):
             return "number of ranks"
@@ -367,7 +367,7 @@ def parameter_name(definition: ast.AST, place: int | str) -> str:
 def is_named(ranks: Ranks, name: str, kind: str) -> bool:
     """Whether a name suggests a value of this kind."""
     if kind == "batch size":
-        return hints.is_batch_size_name(name)
+        return name_heuristics.is_batch_size_name(name)
     return ranks.names_kind(name, kind)
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from migrator.analysis import traces
-from migrator.analysis.devices.machine import never_runs
+from migrator.analysis.devices.machine_conditions import never_runs
 from migrator.analysis.ranks.data import Data
 from migrator.analysis.ranks.numbers import Numbers, is_named, parameter_name
 from migrator.analysis.ranks.processes import Processes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.machine import never_runs
+from migrator.analysis.devices.machine_conditions import never_runs
 from migrator.analysis.ranks.unrelated_processes import (
     CONTEXTS,
     PROCESSES,

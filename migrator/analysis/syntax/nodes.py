@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Set
 
-from migrator.analysis.syntax.once import once
+from migrator.analysis.syntax.memoize import once
 
 
 def dotted(node: ast.AST) -> str | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.nodes import dotted, stored_names
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.known_calls import CHANGING, DRAWS, METHODS, PURE
 from migrator.analysis.training.later_reads import LaterReads
 from migrator.analysis.training.loops import (
@@ -69,8 +69,8 @@ class Computation(Callees):
             where, body = made
             inner = (node for node in ast.walk(body) if isinstance(node, ast.Call))
             return body not in seen and any(where.may_do_more(c, seen | {body}) for c in inner)
-        named = is_model(self.flow, function) or hints.speaks_of_loss(name)
-        if named and not hints.is_action_name(name) and self._is_variable(function):
+        named = is_model(self.flow, function) or name_heuristics.speaks_of_loss(name)
+        if named and not name_heuristics.is_action_name(name) and self._is_variable(function):
             return False
         return not (isinstance(function, ast.Attribute) and self._only_computes(call, function))
 
@@ -131,7 +131,7 @@ class Computation(Callees):
                 name = (dotted(part.func) or "").rpartition(".")[2]
                 if (
                     is_model(self.flow, part.func)
-                    or hints.speaks_of_loss(name)
+                    or name_heuristics.speaks_of_loss(name)
                     or name == "forward"
                 ):
                     return True

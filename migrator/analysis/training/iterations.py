@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.names import DEFINITIONS
-from migrator.analysis.training.hot import Hot, Loop
 from migrator.analysis.training.loops import is_backward, is_optimizer_step, round_of
+from migrator.analysis.training.sync_points import Hot, Loop
 from migrator.analysis.values.tensors import Function, last_word
 
 _DEPTH = 4  # functions that call each other
@@ -145,7 +145,10 @@ class Iterations:
                 yield _Event.STEP
                 return
         if self._hot.is_model(call.func):
-            if not hints.is_loss_name(last_word(call)) and not round_of(self._names, call)[1]:
+            if (
+                not name_heuristics.is_loss_name(last_word(call))
+                and not round_of(self._names, call)[1]
+            ):
                 yield _Event.MODEL
             return
         definition = self._flow.called_definition(call)

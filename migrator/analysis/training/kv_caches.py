@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.causal_masks import causal_mask
 from migrator.analysis.training.positions import keys
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
+from migrator.analysis.syntax.memoize import once
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted, said_name
-from migrator.analysis.syntax.once import once
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.kinds import Kind
 
@@ -32,9 +32,9 @@ def is_optimizer_step(names: Names, flow: Flow, call: ast.Call) -> bool | None:
         return bool(call.args)  # scaler.step(optimizer)
     if ast.dump(receiver) in flow.zeroed:
         return True
-    if not name or hints.steps_otherwise(name):
+    if not name or name_heuristics.steps_otherwise(name):
         return False
-    if hints.is_optimizer_name(name):
+    if name_heuristics.is_optimizer_name(name):
         return True
     return False if call.args else None
 
@@ -102,7 +102,7 @@ def speaks_of_training(tree: ast.AST) -> bool:
                     return True
             case ast.ImportFrom(module=str(module)) if module.rpartition(".")[2] in _DERIVES:
                 return True
-        if any(map(hints.speaks_of_training, _identifiers(node))):
+        if any(map(name_heuristics.speaks_of_training, _identifiers(node))):
             return True
     return False
 
@@ -163,7 +163,7 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
     if (flow.names.qualified(function) or "").startswith("torch."):
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
-    return hints.is_model_name(name) or bool(flow.kind(function) & Kind.MODULE)
+    return name_heuristics.is_model_name(name) or bool(flow.kind(function) & Kind.MODULE)
 
 
 def round_of(names: Names, call: ast.Call) -> tuple[ast.AST | None, bool]:
@@ -214,7 +214,9 @@ def brings_batches(flow: Flow, source: ast.expr) -> bool:
 def may_bring_batches(flow: Flow, source: ast.expr) -> bool:
     """The same, where a name may tell it."""
     parts = (n for n in ast.walk(source) if isinstance(n, ast.Name | ast.Attribute))
-    return brings_batches(flow, source) or any(hints.is_loader_name(said_name(n)) for n in parts)
+    return brings_batches(flow, source) or any(
+        name_heuristics.is_loader_name(said_name(n)) for n in parts
+    )
 
 
 def end_of_round(names: Names, flow: Flow, loop: ast.For | ast.While) -> ast.stmt | None:

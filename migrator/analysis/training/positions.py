@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.hot import Hot, Loop
+from migrator.analysis.training.sync_points import Hot, Loop
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.positions import Places
 
 MODULE = ("torch.nn.Module", "torch.nn.modules.module.Module")

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.names import Binding, Names, Scope
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.definitions import Definitions
@@ -210,7 +210,7 @@ class Flow(Definitions):
         if self.names.qualified(node):
             return self._imported_value(node)
         kinds = self._starred(node) | self._bound(self.names.lookup(node))
-        if not kinds and hints.is_index_name(node.id):
+        if not kinds and name_heuristics.is_index_name(node.id):
             return Kind.DEVICE_INT
         return kinds
 
@@ -283,7 +283,7 @@ class Flow(Definitions):
                     kinds |= Kind.INT
         if not kinds and node.attr == "device":
             return Kind.DEVICE
-        if not kinds and hints.is_index_name(node.attr):
+        if not kinds and name_heuristics.is_index_name(node.attr):
             return Kind.DEVICE_INT
         return kinds
 
@@ -308,13 +308,13 @@ class Flow(Definitions):
             case ast.Call(func=ast.Attribute(value=owner, attr="lower" | "strip")):
                 return self.is_device(owner)
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
-                return hints.is_device_name(key)
+                return name_heuristics.is_device_name(key)
             case ast.NamedExpr(target=target, value=value):
                 return self.is_device(value) or self.is_device(target)
         if self.kind(node) & Kind.DEVICE or self._is_choice(node):
             return True
         last = (dotted(node) or "").rpartition(".")[2]
-        if last and hints.is_device_name(last):
+        if last and name_heuristics.is_device_name(last):
             return True
         # the value "cuda" alone proves nothing: `impl = "cuda"` names an implementation
         return isinstance(node, ast.Name) and (

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scopes import COMPREHENSIONS
 from migrator.analysis.values.aliases import Aliases, Variable
-from migrator.analysis.values.computing import draws, sets_state
 from migrator.analysis.values.effects import Effects
+from migrator.analysis.values.torch_functions import draws, sets_state
 
 _LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Assert, ast.Yield, ast.YieldFrom,
             ast.Await)  # fmt: skip

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.names import DEFINITIONS, Binding, Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.loops import is_backward
@@ -68,7 +68,7 @@ class Tensors:
             return False
         if self.flow.kind(function) & Kind.MODULE:
             return True
-        if self.names.qualified(function) or hints.is_no_model_name(_last_name(function)):
+        if self.names.qualified(function) or name_heuristics.is_no_model_name(_last_name(function)):
             return False
         bindings = self.names.lookup(function) if isinstance(function, ast.Name) else []
         return all(binding.kind != "def" for binding in bindings)
@@ -227,7 +227,9 @@ class Tensors:
             return self._torch_call(node, qualified)
         if self.is_model(function) and (node.args or node.keywords):  # `d()` is not a discriminator
             return not isinstance(function, ast.Name) or function.id != "self"
-        if hints.is_loss_name(last_word(node)) and not qualified.startswith(("numpy.", "math.")):
+        if name_heuristics.is_loss_name(last_word(node)) and not qualified.startswith(
+            ("numpy.", "math.")
+        ):
             return self.flow.called_definition(node) is None or self._returns_tensor(node)
         if isinstance(function, ast.Attribute) and not qualified:
             owner, method = function.value, function.attr

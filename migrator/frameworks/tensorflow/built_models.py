@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from migrator.analysis.syntax.names import Names
-from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import keras_name
+from migrator.frameworks.tensorflow.single_assignment import value_of
 
 _MODELS = ("keras.Model", "keras.models.Model")
 _ROWS = ("keras.Sequential", "keras.models.Sequential")

@@ -10,9 +10,9 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
-from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import in_keras
 from migrator.frameworks.tensorflow.replica_losses import is_tape
+from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by, is_part
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.prefilter import Tokens
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.tokens import Tokens
 from migrator.construct import Construct
 from migrator.frameworks.by_name import by_name
 from migrator.frameworks.framework import Framework, ModuleView

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from migrator.analysis import mentions
+from migrator.analysis import gpu_text_patterns
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
@@ -74,7 +74,9 @@ def _found(names: Names) -> Iterator[Construct]:
                         yield Construct("tensorflow package", "compiled", node)
                 elif function == CONDA and (_PACKAGES.search(text) or _OF_CUDA.search(text)):
                     yield Construct("tensorflow package", "conda", node)
-                elif function in REQUIRED and _PACKAGES.search(mentions.without_comment(text)):
+                elif function in REQUIRED and _PACKAGES.search(
+                    gpu_text_patterns.without_comment(text)
+                ):
                     own = function in (REQUIREMENT, CONSTRAINT)
                     key = "package" if own else "other"
                     yield Construct("tensorflow package", key, node)
@@ -93,16 +95,16 @@ def _found(names: Names) -> Iterator[Construct]:
 
 def command(text: str) -> str:
     """The kind of a shell command that concerns TensorFlow or GPUs; "" for others."""
-    said = mentions.without_comment(text)
+    said = gpu_text_patterns.without_comment(text)
     if _INSTALLS.search(said):
         return "pip" if _PACKAGES.search(said) else ""
     if _IMAGE.search(said):
         return "image"
     if _XLA_OF_GPUS.search(said):
         return "flags"
-    if mentions.hides_gpus(said):
+    if gpu_text_patterns.hides_gpus(said):
         return "hides"
-    key = mentions.command(text)
+    key = gpu_text_patterns.command(text)
     if key in _STARTED:
         return str(key)
     return "variable" if _VARIABLES.search(said) else ""

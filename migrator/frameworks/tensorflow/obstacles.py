@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.once import once_in
 from migrator.decision import Obstacle
 from migrator.frameworks.tensorflow.keras_names import computing_backend, in_keras
 from migrator.frameworks.tensorflow.operations import dtype_of, operation

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument
-from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import in_keras, keras_name
+from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import is_part
 
 SHARED, MEAN, NUMBER = "shared", "mean", "number"

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.once import once_in
-from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind
+from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit, steps
 

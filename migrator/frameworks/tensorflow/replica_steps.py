@@ -6,15 +6,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow import replica_metrics
 from migrator.frameworks.tensorflow.built_models import is_built
 from migrator.frameworks.tensorflow.eager_steps import python_in
-from migrator.frameworks.tensorflow.held import value_of
 from migrator.frameworks.tensorflow.keras_names import in_keras
 from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind, trainings
+from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import NO_FUNCTION, Loop, Step, Unfit, steps
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow import (
     replica_losses,
     replica_metrics,

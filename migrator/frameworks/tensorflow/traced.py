@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.once import once_in
 from migrator.frameworks.tensorflow.keras_names import keras_name
 
 # Classes whose methods compute in a model; callbacks and datasets stay on the host.

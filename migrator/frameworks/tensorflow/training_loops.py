@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, parameters
-from migrator.analysis.syntax.once import once_in
-from migrator.frameworks.tensorflow.held import class_of, only_made, value_of
 from migrator.frameworks.tensorflow.replica_losses import Training, trainings
+from migrator.frameworks.tensorflow.single_assignment import class_of, only_made, value_of
 
 _LOOPS = (ast.For, ast.While)
 _AROUND_STEPS = (ast.Module, ast.FunctionDef, ast.ClassDef)

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from migrator.analysis import mentions
+from migrator.analysis import gpu_text_patterns
 from migrator.analysis.libraries import matters
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
@@ -32,7 +32,7 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
     if call.args and names.qualified(call.func) in _READERS:
         value = names.only_value(call.args[0])
         lines = str(value.value).split("\n") if isinstance(value, ast.Constant) else []
-        if any(map(mentions.setting, lines)):
+        if any(map(gpu_text_patterns.setting, lines)):
             yield Construct("setting", "text", call.args[0])
     if call.args and names.qualified(call.func) in ("exec", "eval", "compile"):
         code = _said(call.args[0]).encode(errors="replace")
@@ -45,27 +45,29 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 if has_tokens(code) or vocabulary.may_be_in(code):
                     yield Construct("command", "other", node)
             elif function == COMPILED:
-                if any(matters(mentions.without_comment(line)) for line in text.split("\n")):
+                if any(
+                    matters(gpu_text_patterns.without_comment(line)) for line in text.split("\n")
+                ):
                     yield Construct("requirement", "compiled", node)
             elif function in REQUIRED:
                 always = function in (PYTHON, EXTRA) or (function == CONDA and _PYTHON.match(text))
-                if always or matters(mentions.without_comment(text)):
+                if always or matters(gpu_text_patterns.without_comment(text)):
                     yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
-                if (key := mentions.setting(text)) is not None:
+                if (key := gpu_text_patterns.setting(text)) is not None:
                     yield Construct("setting", key, node)
             elif function == TEXT:
-                if mentions.setting(text) is not None:
+                if gpu_text_patterns.setting(text) is not None:
                     yield Construct("setting", "text", node)
             elif function == COMMAND or names.qualified(call.func) == "os.system":
-                if (key := mentions.command(text)) is not None:
+                if (key := gpu_text_patterns.command(text)) is not None:
                     yield Construct("command", key, node)
             elif names.qualified(call.func) in _CHILDREN:
-                if (key := mentions.command(text)) is not None:
+                if (key := gpu_text_patterns.command(text)) is not None:
                     yield Construct("command", key if key == "pip" else "child", node)
         case [ast.List(elts=parts) as node, *_] if names.qualified(call.func) in _CHILDREN:
             said = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
-            key = mentions.command(" ".join(str(p.value) for p in said))
+            key = gpu_text_patterns.command(" ".join(str(p.value) for p in said))
             installed = list(_installed(said)) if key == "pip" else []
             for part in installed:
                 yield Construct("requirement", "package", part)
@@ -106,9 +108,9 @@ def next_in_line(
     """What else a line says about GPUs, besides what is already `done`."""
     key = None
     if found.kind == "setting" and found.key != "text":
-        key = mentions.setting(text, done)
+        key = gpu_text_patterns.setting(text, done)
     elif found.kind == "command" and found.key not in ("child", "other"):
-        key = mentions.command(text, done, kept)
+        key = gpu_text_patterns.command(text, done, kept)
     return Construct(found.kind, key, found.node, text) if key is not None else None
 
 
@@ -126,6 +128,10 @@ _READERS = frozenset({
 
 _REQUIRED = {each: each.strip("_") for each in REQUIRED} | {REQUIREMENT: "package"}
 
-_OF_LINES = {SETTING: mentions.setting, TEXT: mentions.setting, COMMAND: mentions.command}
-_DEVICES = re.compile(mentions.DEVICES)  # strings that name a device are always constructs
+_OF_LINES = {
+    SETTING: gpu_text_patterns.setting,
+    TEXT: gpu_text_patterns.setting,
+    COMMAND: gpu_text_patterns.command,
+}
+_DEVICES = re.compile(gpu_text_patterns.DEVICES)  # strings that name a device are always constructs
 _PYTHON = re.compile(r"(?:[\w./-]+::)?python[\s=<>~!]")

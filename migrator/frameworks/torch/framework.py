@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from migrator.analysis.devices import accelerators
-from migrator.analysis.devices.children import Children
-from migrator.analysis.devices.hosted import called_by_hosts
+from migrator.analysis.devices.framework_callbacks import called_by_hosts
+from migrator.analysis.devices.subprocesses import Children
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
 from migrator.frameworks.torch.embedded import says
-from migrator.frameworks.torch.inventory import find
+from migrator.frameworks.torch.find_constructs import find
 from migrator.frameworks.torch.prefilter import LETTERS, has_tokens, uses_device
 from migrator.frameworks.torch.references import BY_SHAPE
 

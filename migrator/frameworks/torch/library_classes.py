@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from migrator.analysis.prefilter import Tokens
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import choices
-from migrator.analysis.tokens import Tokens
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts

@@ -8,7 +8,7 @@ from itertools import pairwise
 from migrator.analysis import removed_names, traces
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import HEADS
-from migrator.analysis.tokens import Tokens, without_prose
+from migrator.analysis.prefilter import Tokens, without_prose
 from migrator.construct import Construct
 from migrator.frameworks.torch import ray, trainers
 from migrator.vocabulary import STAR, Vocabulary, imported_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.devices import accelerators
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
@@ -101,7 +101,7 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
     if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
         return False
     name = node.id if isinstance(node, ast.Name) else node.attr
-    return hints.is_index_name(name) or flow.is_device(node)
+    return name_heuristics.is_index_name(name) or flow.is_device(node)
 
 
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:

@@ -12,7 +12,7 @@ from migrator.analysis.syntax.nodes import dotted
 from migrator.construct import Construct
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
 from migrator.frameworks.torch.lightning import lightning
-from migrator.frameworks.torch.told import (
+from migrator.frameworks.torch.trainer_arguments import (
     SETTINGS,
     is_off,
     says_gpu,

@@ -1,4 +1,4 @@
-"""Tokens: a quick test whether a file holds one of many words, and code without its prose."""
+"""A quick test whether a file holds one of many words, and code without its prose."""
 
 from __future__ import annotations
 

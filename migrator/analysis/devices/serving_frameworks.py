@@ -1,4 +1,4 @@
-"""Hosts: frameworks that load a module themselves and call what it defines: servers, task queues.
+"""Frameworks that load a module themselves and call what it defines: servers, task queues.
 
 Nothing in the project starts such a module, so it has to set the target up itself.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.prefilter import Tokens
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.tokens import Tokens
 
 # Base classes and decorators of what they call: the documentation of each says that it imports the
 # module in the process that calls it.

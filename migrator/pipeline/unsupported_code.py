@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.project.reach import around
+from migrator.analysis.project.reachability import around
 from migrator.context import Context
 from migrator.decision import Report
 

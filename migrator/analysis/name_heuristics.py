@@ -1,8 +1,8 @@
-"""Hints: what a name that somebody chose says of a value. Every such heuristic is here.
+"""What a name that somebody chose says of a value. Every such heuristic is here.
 
 The law: a hint may withhold a rewrite, have something reported, or add advice. It never justifies a
 rewrite: that takes what a name resolves to, or where a value is from (`evidence`). The hints that
-still do are named in tests/analysis/test_hints.py, which turns each of them off.
+still do are named in tests/analysis/test_name_heuristics.py, which turns each of them off.
 """
 
 from __future__ import annotations

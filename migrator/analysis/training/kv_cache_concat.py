@@ -21,9 +21,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.cached_scores import CachedScores
 from migrator.analysis.training.causal_masks import causal_table
 from migrator.analysis.training.loops import stops_gradients

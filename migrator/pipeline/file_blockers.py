@@ -1,4 +1,4 @@
-"""Gates: reasons to leave a whole file unchanged."""
+"""Reasons to leave a whole file unchanged."""
 
 from __future__ import annotations
 

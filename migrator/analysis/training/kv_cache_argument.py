@@ -21,12 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.causal_masks import causal_table
-from migrator.analysis.training.given_attention import GivenAttention, Join, Shown
-from migrator.analysis.training.given_lengths import CacheLength, cache_lengths, most_positions
+from migrator.analysis.training.kv_cache_attention import GivenAttention, Join, Shown
+from migrator.analysis.training.kv_cache_lengths import CacheLength, cache_lengths, most_positions
 from migrator.analysis.training.score_forms import assigned, stores_of
 from migrator.analysis.training.token_counters import MODULE
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.analysis.devices.choices import AVAILABLE, device_call, texts_of
-from migrator.analysis.devices.ladders import question
+from migrator.analysis.devices.device_selection import question
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
@@ -249,7 +249,9 @@ def _asks_for_another(node: ast.expr) -> bool:
     names = (
         n.attr if isinstance(n, ast.Attribute) else getattr(n, "value", "") for n in ast.walk(node)
     )
-    return any(isinstance(name, str) and hints.is_other_accelerator_name(name) for name in names)
+    return any(
+        isinstance(name, str) and name_heuristics.is_other_accelerator_name(name) for name in names
+    )
 
 
 def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:

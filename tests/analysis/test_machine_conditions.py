@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.analysis.devices.machine import MAY_ASK, answer
+from migrator.analysis.devices.machine_conditions import MAY_ASK, answer
 from migrator.analysis.syntax.names import Names
 from migrator.diagnostics import Outcome
 from tests.helpers import TARGETS, constructs, migrated, reported, run, write_tree

@@ -10,7 +10,7 @@ from helpers import run
 
 import migrator.tree
 from migrator.registry import registry
-from migrator.tree.abridged import Abridged
+from migrator.tree.partial_source import Abridged
 
 LONG = """\
 import os

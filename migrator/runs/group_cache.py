@@ -1,4 +1,4 @@
-"""Known: the results of earlier runs for groups of files that nothing has changed for."""
+"""The results of earlier runs for groups of files that nothing has changed for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Account: the diagnostic for each construct, from the decision on it."""
+"""The diagnostic for each construct, from the decision on it."""
 
 from __future__ import annotations
 

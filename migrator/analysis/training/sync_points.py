@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
+from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import DEFINITIONS, Names
-from migrator.analysis.syntax.once import once_in
 from migrator.analysis.training.loops import (
     is_backward,
     is_optimizer_step,
@@ -107,7 +107,7 @@ class Hot(Tensors):
             isinstance(call, ast.Call)
             and self.is_model(call.func)
             and round_of(self.names, call) == (loop, False)
-            and not hints.is_loss_name(last_word(call))
+            and not name_heuristics.is_loss_name(last_word(call))
             and not runs_over_models(loop, call)
             for call in own_nodes(loop.body)
         )
@@ -132,7 +132,7 @@ class Hot(Tensors):
         if self._is_training(node):
             return True
         if self.is_model(node.func):
-            return not hints.is_loss_name(last_word(node))
+            return not name_heuristics.is_loss_name(last_word(node))
         definition = self.flow.called_definition(node)
         return isinstance(definition, Function) and self._steps(definition)
 

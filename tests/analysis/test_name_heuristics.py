@@ -1,4 +1,4 @@
-"""The law of hints: what a name says of a value may withhold a rewrite, and justifies none.
+"""The law of name heuristics: what a name says may withhold a rewrite, and justifies none.
 
 So where a hint is turned off, each construct that was rewritten is still, in every example of every
 rule. What is excepted still breaks the law; the table only shrinks.
@@ -15,14 +15,14 @@ from types import FunctionType
 import pytest
 from helpers import REPOSITORY, TARGETS
 
-from migrator.analysis import hints
+from migrator.analysis import name_heuristics
 from migrator.diagnostics import Outcome
 from migrator.pipeline.engine import migrate
 from migrator.registry import registry
 from migrator.rule import Example
 from migrator.targets import Target, find_target
 
-HINTS = [name for name, value in vars(hints).items() if isinstance(value, FunctionType)]
+HINTS = [name for name, value in vars(name_heuristics).items() if isinstance(value, FunctionType)]
 # What the examples of the rules have no case of.
 SNIPPETS = (
     """
@@ -144,7 +144,7 @@ def said() -> dict[str, list[tuple[Example, Target, set[tuple[int, int, str]]]]]
 
     with pytest.MonkeyPatch.context() as patch:
         for name in HINTS:
-            patch.setattr(hints, name, telling(name, getattr(hints, name)))
+            patch.setattr(name_heuristics, name, telling(name, getattr(name_heuristics, name)))
         for example, target in examples():
             asked.clear()
             made = rewritten(example, target)
@@ -156,7 +156,7 @@ def said() -> dict[str, list[tuple[Example, Target, set[tuple[int, int, str]]]]]
 @pytest.mark.parametrize("name", HINTS)
 def test_without_a_hint_no_rewrite_is_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = said()[name]  # the examples have something for each
-    monkeypatch.setattr(hints, name, lambda word: False)
+    monkeypatch.setattr(name_heuristics, name, lambda word: False)
     lost = {
         code for example, target, made in cases for _, _, code in made - rewritten(example, target)
     }
@@ -168,7 +168,7 @@ def test_the_names_of_values_are_judged_nowhere_else() -> None:
     found = {
         f"{path.stem}:{node.targets[0].id}"
         for path in sorted((REPOSITORY / "migrator" / "analysis").rglob("*.py"))
-        if path.stem != "hints"
+        if path.stem != "name_heuristics"
         for node in ast.parse(path.read_text("utf-8")).body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         if node.targets[0].id.endswith("_NAME") and "re.compile" in ast.unparse(node.value)

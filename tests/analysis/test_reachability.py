@@ -9,7 +9,7 @@ import pytest
 
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.places import Places
-from migrator.analysis.project.reach import Reach
+from migrator.analysis.project.reachability import Reach
 
 
 def reaches(**files: str) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting: code that needs the value of a tensor, so that Python waits for the device."""
+"""Code that needs the value of a tensor, so that Python waits for the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.training.hot import Hot
+from migrator.analysis.training.sync_points import Hot
 
 _READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
 

@@ -1,4 +1,4 @@
-"""Reach: the code of a project that a program can reach through names, started without options.
+"""The code of a project that a program can reach through names, started without options.
 
 A function is reached if reached code contains its name, as an identifier, an attribute or a string;
 a method, if its class is reached as well. Code that runs when a file is imported is reached. A

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Protocol
 
-from migrator.analysis.devices.children import Children
-from migrator.analysis.devices.hosts import is_task, marks
+from migrator.analysis.devices.serving_frameworks import is_task, marks
+from migrator.analysis.devices.subprocesses import Children
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.scripts import is_script

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.hot import Hot
 from migrator.analysis.training.loops import READING_METHODS
+from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.values.callees import Callees
 
 

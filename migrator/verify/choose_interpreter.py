@@ -11,7 +11,7 @@ from migrator.targets import DEFAULT, Target, targets
 
 from . import environments, interpreters
 from .errors import VerifyError
-from .inside import command_line
+from .in_target_python import command_line
 from .interpreters import Interpreter
 from .progress import progress
 

@@ -1,4 +1,4 @@
-"""Ladders: choosing a device by testing for one accelerator after another."""
+"""Choosing a device by testing for one accelerator after another."""
 
 from __future__ import annotations
 

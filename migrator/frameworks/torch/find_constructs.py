@@ -1,4 +1,4 @@
-"""Inventory: what counts as a GPU construct. Only this file decides what must be accounted for.
+"""What counts as a GPU construct. Only this file decides what must be accounted for.
 
 Each construct that `find` yields ends as exactly one of rewritten, kept or reported.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis import removed_names
 from migrator.analysis.devices import accelerators
-from migrator.analysis.devices.ladders import ladders
-from migrator.analysis.devices.taken_apart import takes_name_apart
+from migrator.analysis.devices.device_selection import ladders
+from migrator.analysis.devices.string_operations import takes_name_apart
 from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.processes import asks_other_launcher
@@ -20,13 +20,13 @@ from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.given_caches import given_caches
-from migrator.analysis.training.grown_caches import grown_caches
-from migrator.analysis.training.hot import Hot
+from migrator.analysis.training.kv_cache_argument import given_caches
+from migrator.analysis.training.kv_cache_concat import grown_caches
 from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import brings_batches, rounds_without_gradients
 from migrator.analysis.training.masked_assignments import masked_assignment
 from migrator.analysis.training.positions import windows
+from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
@@ -36,7 +36,7 @@ from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.ray import of_ray
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
 from migrator.frameworks.torch.strings import VISIBLE, strings
-from migrator.frameworks.torch.told import VARIABLES, told_to_accelerate
+from migrator.frameworks.torch.trainer_arguments import VARIABLES, told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
 from migrator.vocabulary import Vocabulary
 
