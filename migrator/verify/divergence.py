@@ -11,7 +11,14 @@ from typing import Any
 
 from . import stepping
 from .error_growth import (
-    USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm,
+    USUAL,
+    Events,
+    Gain,
+    Gains,
+    gains_of,
+    growth_by_step,
+    norm_of_all,
+    unit_of_norm,
 )  # fmt: skip
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .printed import _DIGITS, is_decided, printed_numbers
