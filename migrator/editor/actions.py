@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from migrator.editor.server import NAME, Server, message_of, path_of
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
 from migrator.files.places import resolved
-from migrator.options import COPIED
 from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.runs.run_targets import chosen, label
@@ -163,9 +161,7 @@ class Actions:
     def _missing(self, path: Path, config: Config) -> dict[Path, bytes]:
         """Files of the runtime that have to be written beside a file."""
         try:
-            # A program that is being edited may need any of it next.
-            whole = replace(config, runtime="copy")
-            return runtime_beside(path, Worker(self._server.roots, chosen(config.targets), whole))
+            return runtime_beside(path, Worker(self._server.roots, chosen(config.targets), config))
         except UsageError as error:
             self._server.say(str(error), types.MessageType.Error)
             return {}
@@ -173,7 +169,7 @@ class Actions:
     def write_runtime(self, uri: str) -> None:
         path = path_of(uri)
         config = self._server.config(path) if path is not None else None
-        if path is None or config is None or config.runtime not in COPIED:
+        if path is None or config is None or config.runtime != "copy":
             return
         files = self._missing(path, config)
         try:

@@ -18,14 +18,13 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
-from migrator.options import COPIED
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.compare import Change, Kind, compare
-from migrator.runs.bundle import NOTHING, bundle
 from migrator.runs.run_targets import chosen
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Target, portable, targets
+from migrator.targets.wheel import runtime_modules
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"
@@ -317,32 +316,31 @@ class _Reviewer:
 
     def _runtime_reviews(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
-        whole = bundle(self.with_runtime)
+        files = runtime_modules(self.with_runtime)
         named = {n for e in self.entries for n in (e.old, e.new) if n}
         for folder in self.runtimes:
             below = [n for n in named if folder in (self.root / n).parents]
             if not below:
                 continue
             changes = []
-            there = {inside: self._or_nothing(folder / inside) for inside in whole.files}
-            copied = [inside for inside, content in there.items() if content]
-            for inside, content in whole.of(NOTHING, copied).items():
-                if there[inside] != content:
-                    kind = Kind.DIFFERENT if there[inside] else Kind.MISSING
+            for inside, content in files.items():
+                there = self._or_nothing(folder / inside)
+                if there != content:
+                    kind = Kind.MISSING if there is None else Kind.DIFFERENT
                     changes.append(Change(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
             if not changes:
                 changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
             yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
         for folder in self.missing:
-            if folder not in self.runtimes and self.config.runtime in COPIED:
+            if folder not in self.runtimes and self.config.runtime == "copy":
                 change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
                 yield FileReview(self._name(folder), [change], note="the runtime is not there")
 
-    def _or_nothing(self, path: Path) -> bytes:
+    def _or_nothing(self, path: Path) -> bytes | None:
         try:
             return self.after.content(path)
         except OSError:
-            return b""
+            return None
 
     def _name(self, folder: Path) -> str:
         return f"{PurePosixPath(folder.relative_to(self.root))}/"

@@ -51,10 +51,10 @@ def deliver(
 def _tops(uses: Uses, worker: Worker, copied: Path | None) -> dict[Path, list[Path]]:
     """Where wheels go, spelled as the report's paths are, with the projects that they are for."""
     tops: dict[Path, list[Path]] = {}
-    for use in uses.values():
-        root = worker.project(use.file).root
+    for file in uses.values():
+        root = worker.project(file).root
         top = copied if copied is not None and not root.is_relative_to(copied) else root
-        given = next((each for each in use.file.parents if resolved(each) == top), top)
+        given = next((each for each in file.parents if resolved(each) == top), top)
         if root not in tops.setdefault(given, []):
             tops[given].append(root)
     return tops

@@ -24,7 +24,6 @@ from migrator.files.lock import only_writer
 from migrator.files.overwriting import untracked
 from migrator.files.places import resolved
 from migrator.files.reading import read
-from migrator.options import COPIED
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
@@ -167,7 +166,7 @@ def migrate_content(
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
         report.files = [file]
-        if config.runtime in COPIED:
+        if config.runtime == "copy":
             report.companions = runtime_files(report, runtime_folders(migrated.uses), worker)
     report.seconds = time.perf_counter() - started
     return report
@@ -269,7 +268,7 @@ def _add_runtime(
     if report.changes is not None:
         uses = runtime_uses(report.files, worker)
     top = _folder(roots[0]) if copied else None
-    if worker.config.runtime not in COPIED:
+    if worker.config.runtime != "copy":
         return deliver(report, uses, worker, top)
     folders = runtime_folders(uses, top)
     report.companions = runtime_files(report, folders, worker)

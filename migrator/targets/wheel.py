@@ -109,26 +109,31 @@ def runtime_wheel(target: Target) -> RuntimeWheel:
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
     name = f"{_PREFIX}{target.replace('_', '-')}{'-portable' * chooses}"
-    files = runtime_files(runtime, chooses) | {"py.typed": b""}
+    files = {**_modules(runtime, chooses), "py.typed": b""}
     license = b""
     if runtime is not None and (runtime / "LICENSE").is_file():
         license = (runtime / "LICENSE").read_bytes()
     return RuntimeWheel(name, target, files, license)
 
 
-def runtime_files(runtime: Path | None, chooses: bool) -> dict[str, bytes]:
-    """The modules of a runtime's package, by their paths in it.
+def runtime_modules(target: Target) -> Mapping[str, bytes]:
+    """The modules of a target's runtime, by their paths in the package.
 
-    With `chooses`, those of the runtime that chooses its device, with the target's inside of it.
+    For a portable program, those of the runtime that chooses its device, with the target's inside.
     """
-    files = _modules(runtime) if runtime is not None else {}
+    return _modules(target.runtime, target.asks_runtime)
+
+
+@cache
+def _modules(runtime: Path | None, chooses: bool) -> Mapping[str, bytes]:
+    files = _files(runtime) if runtime is not None else {}
     if chooses:
-        choice = _modules(own_runtime("portable"))
+        choice = _files(own_runtime("portable"))
         files = choice | {f"tpu/{path}": content for path, content in files.items()}
     return files
 
 
-def _modules(runtime: Path) -> dict[str, bytes]:
+def _files(runtime: Path) -> dict[str, bytes]:
     folder = runtime / RUNTIME
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()

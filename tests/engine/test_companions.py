@@ -11,6 +11,8 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.runs.run_report import Report
+from migrator.targets import targets
+from migrator.targets.wheel import runtime_modules
 from tests.engine.projects import HELPER, LIBRARY, PROJECT, Files, migrate, results
 
 
@@ -146,6 +148,15 @@ def test_the_runtime_is_no_source_of_the_project(tmp_path: Path) -> None:
     before = len(migrate_paths([tmp_path], write=True, allow_dirty=True).files)
     assert (tmp_path / "tpu_runtime" / "__init__.py").is_file()
     assert len(migrate_paths([tmp_path]).files) == before
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_copy_is_all_of_the_runtime(tmp_path: Path, target: str) -> None:
+    """Whatever the program needs of it now: it may grow."""
+    write_tree(tmp_path, {"main.py": "import torch\n\ntorch.cuda.seed()\n"})
+    migrate_paths([tmp_path], target, write=True, allow_dirty=True)
+    there = {path.name: path.read_bytes() for path in (tmp_path / "tpu_runtime").iterdir()}
+    assert there == runtime_modules(targets()[target])
 
 
 def test_a_new_run_updates_the_runtime(tmp_path: Path) -> None:
