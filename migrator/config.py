@@ -33,7 +33,7 @@ class Config:
     extend_exclude: tuple[str, ...] = ()
     unsafe: bool = False
     precision: str | None = None
-    runtime: str = "copy"
+    runtime: str = "wheel"
     portable: bool = False
     shard: str = "replicated"
     num_cores: str = "all"

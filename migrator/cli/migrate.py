@@ -136,8 +136,8 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--runtime",
     type=click.Choice(["wheel", "package", "copy"]),
-    help="How programs get the runtime: wheel: vendor/*.whl, named by the requirements; package: "
-    "only the requirement; copy: the folder tpu_runtime beside them (default).",
+    help="How programs get the runtime: a wheel in vendor that the requirements name (default); "
+    "package: only the requirement; copy: the folder tpu_runtime beside them.",
 )
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."

@@ -35,10 +35,9 @@ def filter_input(asked: Arguments, config: Config) -> int:
     if not told and not says_nothing(report, asked):
         render_console(report, asked, stderr=True)
         unnamed = asked.stdin_filename is None
-        is_copied = config.runtime == "copy"
         missing = report.files[0].result.companions if unnamed else report.companions
-        if missing and is_copied and not asked.quiet:
-            said = f"The result imports {RUNTIME}, which is written beside files given as PATH."
+        if missing and not asked.quiet:
+            said = f"The result imports {RUNTIME}, which a run on files (PATH) writes."
             console(stderr=True).print(said)
     return code
 

@@ -108,6 +108,18 @@ class Report:
         return 1 if pending or (strict and self.advice) else 0
 
 
+def limited(file: FileReport, changes: Changes) -> FileReport:
+    """The diagnostics and edits of a file for lines that a change has added."""
+    from migrator.files.revisions import brought
+
+    if not file.result.diagnostics and not file.result.changed:
+        return file
+    result = brought(file.result, changes.lines(file.path, file.result.original))
+    left = [d for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN)]
+    unsafe = Counter(d.code for d in left)
+    return FileReport(file.path, result, file.unsafe & unsafe, file.result)
+
+
 def _relative(path: Path, top: Path) -> Path:
     try:
         return path.relative_to(top)

@@ -7,16 +7,13 @@ from pathlib import Path
 
 from migrator.analysis.traces import quotes
 from migrator.errors import UsageError
-from migrator.files import in_place, witness
+from migrator.files import witness
 from migrator.files.discover import Disk, bundled_target, discover, project_root
-from migrator.files.in_place import Change
-from migrator.files.lock import only_writer
 from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary
 from migrator.pipeline.normalise import foreign
 from migrator.pipeline.own_module import own_module
-from migrator.pipeline.result import Result
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME, Target, portable, targets
@@ -27,28 +24,6 @@ SET_UP = f"{RUNTIME}.setup(".encode()  # functions that a migrated program calls
 
 # A file that imports the runtime, by the folder that it is imported from.
 Uses = Mapping[Path, Path]
-
-
-def runtime_beside(path: Path, worker: Worker) -> dict[Path, bytes]:
-    """The files of the runtime that are missing, or of another version, for one migrated file.
-
-    Raises:
-        UsageError: another folder of that name is in the way, or the runtime of another target.
-    """
-    result = Result(b"", b"", companions=frozenset({RUNTIME}))
-    report = Report(worker.target.name)
-    uses = runtime_uses([FileReport(path, result)], worker, [*worker.roots, path.parent])
-    files = runtime_files(report, runtime_folders(uses), worker)
-    if report.errors:
-        raise UsageError(report.errors[0])
-    return files
-
-
-def write_beside(files: Mapping[Path, bytes], root: Path) -> None:
-    """Write files of the runtime into a project, as a run does. Raises UsageError."""
-    with only_writer([root]):
-        in_place.recover([root])
-        in_place.write({root: [Change(p, read_or_none(p), new) for p, new in files.items()]})
 
 
 def runtime_uses(
@@ -88,7 +63,7 @@ def runtime_files(report: Report, folders: Iterable[Path], worker: Worker) -> di
             continue
         other = there if there != target.label else None  # that is replaced
         if other is not None:
-            _refuse_use(at, other, report, worker)
+            refuse_use(at, other, at.parent, report, worker)
         inside = frozenset() if other else disk.list(at)
         for name, content in runtime_modules(target).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:
@@ -98,16 +73,20 @@ def runtime_files(report: Report, folders: Iterable[Path], worker: Worker) -> di
     return files
 
 
-def _refuse_use(at: Path, label: str, report: Report, worker: Worker) -> None:
-    """Refuse to replace another target's runtime that some file will still need."""
+def refuse_use(at: Path, label: str, top: Path, report: Report, worker: Worker) -> None:
+    """Refuse to replace another target's runtime that some file below `top` will still need.
+
+    Raises:
+        UsageError: there is such a file.
+    """
     results = {resolved(file.path): file.result.source for file in report.files}
     owner = targets().get(label.partition(" ")[0])
-    for path in discover([at.parent], worker.config.excluded).files:
+    for path in discover([top], worker.config.excluded).files:
         source = results.get(resolved(path)) or Disk().read(path) or b""
         if owner is None or foreign(source, worker.target) or _names_device(source, owner):
             raise UsageError(
                 f"{at} is {label}'s runtime, which {path} would still need; migrate all of "
-                f"{at.parent}, or the GPU original, for {worker.target.label}"
+                f"{top}, or the GPU original, for {worker.target.label}"
             )
 
 

@@ -1,12 +1,14 @@
 """The runtime of a target as a wheel, which is the same bytes on every machine.
 
-Its version ends with a hash of its contents: pip installs a changed runtime again, and takes it
-from nowhere else, since no index accepts such a version.
+There is one distribution for all targets: an environment has one runtime. Its version names the
+target, and ends with a hash of its contents: pip installs a changed runtime again, and takes it
+from nowhere else, since no public index accepts such a version.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ from .target import Target, own_runtime
 from .words import RUNTIME
 
 VERSION = "0.1.0"
-_PREFIX = "tpu-runtime-"
+NAME = "tpu-runtime"  # of the distribution
+STEM = "tpu_runtime-"  # begins the names of its wheels
 _METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -42,17 +45,19 @@ _BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can have
 class RuntimeWheel:
     """A wheel of some files of the package ``tpu_runtime``, by their paths in it."""
 
-    name: str  # of the distribution
-    target: str
+    target: str  # the label: "torch_xla", "torch_xla --portable"
     files: Mapping[str, bytes]
     license: bytes = b""
+
+    name = NAME
 
     @cached_property
     def version(self) -> str:
         digest = sha256()
         for path, content in sorted(self.files.items()):
             digest.update(b"%s\0%d\0%s" % (path.encode(), len(content), content))
-        return f"{VERSION}+{digest.hexdigest()[:8]}"
+        # With a letter first: "00123456" would be the number 123456.
+        return f"{VERSION}+{version_label(self.target)}.h{digest.hexdigest()[:7]}"
 
     @property
     def requirement(self) -> str:
@@ -64,7 +69,7 @@ class RuntimeWheel:
 
     @property
     def _stem(self) -> str:
-        return f"{self.name.replace('-', '_')}-{self.version}"
+        return f"{STEM}{self.version}"
 
     @cached_property
     def content(self) -> bytes:
@@ -96,24 +101,33 @@ def _hash(content: bytes) -> str:
     return f"sha256={urlsafe_b64encode(sha256(content).digest()).rstrip(b'=').decode()}"
 
 
-def is_runtime(name: str) -> bool:
-    """Whether a distribution, by its normal name, is a runtime."""
-    return name.startswith(_PREFIX)
+def is_wheel(file_name: str) -> bool:
+    """Whether a file is a wheel of the runtime, of any version."""
+    return file_name.startswith(STEM) and file_name.endswith(".whl")
+
+
+def label_in(file_name: str) -> str:
+    """What the name of a wheel says of its target, as `version_label` writes it."""
+    return file_name.partition("+")[2].rpartition(".h")[0]
+
+
+def version_label(target: str) -> str:
+    """A target, as a version can name it: "torch.xla.portable"."""
+    return ".".join(re.findall(r"[a-z0-9]+", target))
 
 
 def runtime_wheel(target: Target) -> RuntimeWheel:
     """The wheel of a target; that of a portable program has the runtime that chooses, too."""
-    return _wheel(target.name, target.runtime, target.asks_runtime)
+    return _wheel(target.label, target.runtime, target.asks_runtime)
 
 
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
-    name = f"{_PREFIX}{target.replace('_', '-')}{'-portable' * chooses}"
     files = {**_modules(runtime, chooses), "py.typed": b""}
     license = b""
     if runtime is not None and (runtime / "LICENSE").is_file():
         license = (runtime / "LICENSE").read_bytes()
-    return RuntimeWheel(name, target, files, license)
+    return RuntimeWheel(target, files, license)
 
 
 def runtime_modules(target: Target) -> Mapping[str, bytes]:

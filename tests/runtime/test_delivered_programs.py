@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import COPY
 from target import TARGET
 
 from migrator import migrate_paths
@@ -24,7 +25,7 @@ def test_a_module_of_a_folder_that_is_no_package_starts(tmp_path: Path) -> None:
         "import torch\nfrom .model import net\n\n"
         "if __name__ == '__main__':\n    print(net()(torch.zeros(1, 2).cuda()).shape)\n"
     )
-    migrate_paths([tmp_path / "gpu"], TARGET, output=tmp_path / "tpu")
+    migrate_paths([tmp_path / "gpu"], TARGET, config=COPY, output=tmp_path / "tpu")
     done = subprocess.run(
         [sys.executable, "-m", "team.train"], cwd=tmp_path / "tpu", capture_output=True, text=True,
         timeout=600,
