@@ -35,7 +35,7 @@ FOLDER = "vendor"  # at the top of a project
 
 def deliver(
     report: Report,
-    uses: Uses,
+    uses: Uses | None,
     worker: Worker,
     copied: Path | None = None,
     *,
@@ -43,10 +43,12 @@ def deliver(
 ) -> Collection[Path]:
     """Let the programs of a run have the runtime. Returns the folders that it lies in.
 
-    A copy that is there stays a copy. What is there of another version is renewed, but not by a
-    hook that migrates nothing, nor where only changes are looked at. `copied` is the folder of
-    which a copy is written: the runtime lies inside.
+    `uses` is None where only the report knows them. A copy that is there stays a copy. What is
+    there of another version is renewed, but not by a hook that migrates nothing, nor where only
+    changes are looked at. `copied` is the folder of which a copy is written: the runtime lies
+    inside.
     """
+    uses = runtime_uses(report.files, worker) if uses is None else uses
     renews = report.changes is None and (not from_hook or bool(report.changed))
     is_copy = worker.config.runtime == "copy"
     copies = {root: file for root, file in uses.items()

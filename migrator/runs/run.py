@@ -41,7 +41,6 @@ from migrator.runs.named_files import programs_of, settle
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
-from migrator.runs.runtime_copies import runtime_uses
 from migrator.runs.saving import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
@@ -110,10 +109,8 @@ def migrate_paths(
         settle(report, programs, worker, only_named=only_named, from_hook=from_hook)
         around = files_of_projects(roots, config) if from_hook else every
         _judge_together(report, () if from_hook else roots, around, worker)
-        is_part = programs.others or report.changes is not None
-        uses = runtime_uses(report.files, worker) if is_part else migrated.uses
-        top = _folder(roots[0]) if output is not None else None
-        folders = deliver(report, uses, worker, top, from_hook=from_hook)
+        uses = migrated.uses if is_whole and not programs.others else None
+        folders = deliver(report, uses, worker, _copied(roots, output), from_hook=from_hook)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
     _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
@@ -274,8 +271,11 @@ def _chosen(
     return files if part[1] == 1 else part_of(files, worker, *part)
 
 
-def _folder(path: Path) -> Path:
-    return resolved(path) if path.is_dir() else resolved(path).parent
+def _copied(roots: Sequence[Path], output: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of which a copy is to be written."""
+    if output is None:
+        return None
+    return resolved(roots[0]) if roots[0].is_dir() else resolved(roots[0]).parent
 
 
 def _judge_together(

@@ -113,19 +113,21 @@ LAYOUTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize("runtime", ["wheel", "copy"])
+def test_a_diff_can_be_applied(tmp_path: Path, target: str, runtime: str) -> None:
     root = committed(tmp_path / "p", dict(LAYOUTS))
     before = read_tree(root, runtime=True)
-    diff = cli(".", "--target", target, "--diff", "--with-runtime", *AS_COPY, cwd=root)
+    diff = cli(".", "--target", target, "--diff", "--with-runtime", "--runtime", runtime, cwd=root)
     assert diff.returncode == 1
     assert b"\x1b" not in diff.stdout  # plain in a pipe
     assert read_tree(root, runtime=True) == before  # nothing was written
-    cli(".", "--target", target, "-o", "../expected", *AS_COPY, cwd=root)
+    cli(".", "--target", target, "-o", "../expected", "--runtime", runtime, cwd=root)
     git(root, "apply", "--whitespace=nowarn", "-", stdin=diff.stdout)
     expected = read_tree(tmp_path / "expected", runtime=True)
     assert read_tree(root, runtime=True) == expected
-    assert "tpu_runtime/__init__.py" in expected  # companions were new files in the diff
-    again = cli(".", "--target", target, "--diff", cwd=root)
+    # companions were new files in the diff
+    assert {"wheel": wheel_for(target), "copy": "tpu_runtime/__init__.py"}[runtime] in expected
+    again = cli(".", "--target", target, "--diff", "--runtime", runtime, cwd=root)
     assert (again.returncode, again.stdout) == (0, b"")
 
 
