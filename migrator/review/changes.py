@@ -24,7 +24,8 @@ from migrator.review.compare import Change, Kind, compare
 from migrator.runs.run_targets import chosen, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Delivered, Target, portable, targets
-from migrator.targets.wheel import is_wheel, runtime_modules, runtime_wheel
+from migrator.targets.copies import runtime_copy
+from migrator.targets.wheel import is_wheel, runtime_wheel
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"
@@ -332,7 +333,7 @@ class _Reviewer:
 
     def _runtime_reviews(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
-        files = runtime_modules(self.with_runtime)
+        files = runtime_copy(self.with_runtime)
         named = {n for e in self.entries for n in (e.old, e.new) if n}
         for folder in self.runtimes:
             below = [n for n in named if folder in (self.root / n).parents]

@@ -54,10 +54,10 @@ def deliver(
     copies = {root: file for root, file in uses.items()
               if is_copy or bundled_target(root / RUNTIME) is not None}  # fmt: skip
     folders = runtime_folders(copies, copied)
-    files = runtime_files(report, folders, worker)
-    report.companions |= files if renews else _without_updates(files)
+    report.companions |= runtime_files(report, folders, worker, renews)
     others = {root: file for root, file in uses.items() if root not in copies}
-    return [*folders, *_deliver_package(report, others, worker, copied, renews)]
+    tops = _tops(others, worker, copied)
+    return [*folders, *deliver_package(report, tops, worker, copied, renews)]
 
 
 def deliver_to(path: Path, worker: Worker) -> Report:
@@ -84,25 +84,23 @@ def write_delivered(report: Report, root: Path) -> None:
         in_place.write({root: changes})
 
 
-def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """Ignore updates of an existing copy to another version."""
-    return {
-        path: content
-        for path, content in companions.items()
-        if not any(bundled_target(folder) for folder in path.parents)
-    }
-
-
 # ---- as a package --------------------------------------------------------------------------------
 
 
-def _deliver_package(
-    report: Report, uses: Uses, worker: Worker, copied: Path | None, renews: bool
+def deliver_package(
+    report: Report,
+    tops: Mapping[Path, Sequence[Path]],
+    worker: Worker,
+    copied: Path | None,
+    renews: bool,
 ) -> Collection[Path]:
-    """Let each project that uses the runtime name it where it lists packages, and have its wheel
-    if no index has it. Returns the folders of wheels."""
+    """Let projects name the runtime where they list packages, and have its wheel if no index has
+    it. Returns the folders of wheels.
+
+    `tops` are the folders that get `vendor`, with the projects that each is for.
+    """
     target = portable(worker.target) if worker.config.portable else worker.target
-    wheel, tops = runtime_wheel(target), _tops(uses, worker, copied)
+    wheel = runtime_wheel(target)
     is_written = worker.config.runtime == "wheel"
     older = {top: [*_older(top, wheel)] if is_written else [] for top in tops}
     tops = {top: roots for top, roots in tops.items() if renews or not older[top]}

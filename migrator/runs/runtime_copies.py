@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from migrator.analysis.traces import quotes
@@ -17,7 +17,7 @@ from migrator.pipeline.own_module import own_module
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME, Target, portable, targets
-from migrator.targets.wheel import runtime_modules
+from migrator.targets.copies import SUMS, runtime_copy, sums_in
 
 SET_UP = f"{RUNTIME}.setup(".encode()  # functions that a migrated program calls
 
@@ -48,13 +48,20 @@ def runtime_folders(uses: Uses, copied: Path | None = None) -> list[Path]:
     return [*folders]
 
 
-def runtime_files(report: Report, folders: Iterable[Path], worker: Worker) -> dict[Path, bytes]:
-    """The runtime's files that are missing there, or of another version."""
+def runtime_files(
+    report: Report, folders: Iterable[Path], worker: Worker, renews: bool = True
+) -> dict[Path, bytes]:
+    """The runtime's files that are missing there, or of another version.
+
+    Without `renews`, a copy that is there stays as it is.
+    """
     target = portable(worker.target) if worker.config.portable else worker.target
     disk = Disk()
     files: dict[Path, bytes] = {}
     for at in folders:
         there = bundled_target(at)
+        if there is not None and not renews:
+            continue
         if there is None and not _is_free(at):
             report.errors.append(f"{at}: the runtime needs this name")
             continue
@@ -65,11 +72,10 @@ def runtime_files(report: Report, folders: Iterable[Path], worker: Worker) -> di
         if other is not None:
             refuse_use(at, other, at.parent, report, worker)
         inside = frozenset() if other else disk.list(at)
-        for name, content in runtime_modules(target).items():
+        for name, content in runtime_copy(target).items():
             if name.partition("/")[0] not in inside or disk.read(at / name) != content:
                 files[at / name] = content
-        if other is not None:
-            report.obsolete |= _replaced(at, files)
+        report.obsolete |= _replaced(at, runtime_copy(target), is_other=other is not None)
     return files
 
 
@@ -94,9 +100,12 @@ def _names_device(source: bytes, target: Target) -> bool:
     return not target.words.device_names and quotes(target.words.device, source)
 
 
-def _replaced(at: Path, files: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """The modules of a runtime that another runtime lacks."""
-    found = {path: read_or_none(path) for path in sorted(at.rglob("*.py")) if path not in files}
+def _replaced(at: Path, files: Container[str], is_other: bool) -> dict[Path, bytes]:
+    """The files of a copy that its new version lacks, or another target's runtime."""
+    names = set(sums_in(read_or_none(at / SUMS) or b""))
+    if is_other:
+        names |= {path.relative_to(at).as_posix() for path in at.rglob("*.py")}
+    found = {at / name: read_or_none(at / name) for name in sorted(names) if name not in files}
     return {path: content for path, content in found.items() if content is not None}
 
 

@@ -41,12 +41,12 @@ Tag: py3-none-any
 _BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can have
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RuntimeWheel:
-    """A wheel of some files of the package ``tpu_runtime``, by their paths in it."""
+    """A wheel of some modules of the package ``tpu_runtime``, by their paths in it."""
 
     target: str  # the label: "torch_xla", "torch_xla --portable"
-    files: Mapping[str, bytes]
+    modules: Mapping[str, bytes]
     license: bytes = b""
 
     name = NAME
@@ -54,7 +54,7 @@ class RuntimeWheel:
     @cached_property
     def version(self) -> str:
         digest = sha256()
-        for path, content in sorted(self.files.items()):
+        for path, content in sorted(self.modules.items()):
             digest.update(b"%s\0%d\0%s" % (path.encode(), len(content), content))
         # With a letter first: "00123456" would be the number 123456.
         return f"{VERSION}+{version_label(self.target)}.h{digest.hexdigest()[:7]}"
@@ -79,14 +79,15 @@ class RuntimeWheel:
         metadata = _METADATA.format(
             name=self.name, version=self.version, target=self.target, licensed=licensed
         )
-        files = {f"{RUNTIME}/{path}": content for path, content in sorted(self.files.items())}
+        inside = {**self.modules, "py.typed": b""}
+        files = {f"{RUNTIME}/{path}": content for path, content in sorted(inside.items())}
         files |= {
             f"{about}/METADATA": metadata.encode(),
             f"{about}/WHEEL": _WHEEL.encode(),
         }
         if self.license:
             files[f"{about}/licenses/LICENSE"] = self.license
-        record = "".join(f"{path},{_hash(each)},{len(each)}\n" for path, each in files.items())
+        record = "".join(f"{path},{hash_of(each)},{len(each)}\n" for path, each in files.items())
         files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
@@ -97,7 +98,8 @@ class RuntimeWheel:
         return made.getvalue()
 
 
-def _hash(content: bytes) -> str:
+def hash_of(content: bytes) -> str:
+    """A hash, as the list in a wheel says it."""
     return f"sha256={urlsafe_b64encode(sha256(content).digest()).rstrip(b'=').decode()}"
 
 
@@ -123,23 +125,17 @@ def runtime_wheel(target: Target) -> RuntimeWheel:
 
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
-    files = {**_modules(runtime, chooses), "py.typed": b""}
     license = b""
     if runtime is not None and (runtime / "LICENSE").is_file():
         license = (runtime / "LICENSE").read_bytes()
-    return RuntimeWheel(target, files, license)
+    return RuntimeWheel(target, _modules(runtime, chooses), license)
 
 
-def runtime_modules(target: Target) -> Mapping[str, bytes]:
+def _modules(runtime: Path | None, chooses: bool) -> Mapping[str, bytes]:
     """The modules of a target's runtime, by their paths in the package.
 
     For a portable program, those of the runtime that chooses its device, with the target's inside.
     """
-    return _modules(target.runtime, target.asks_runtime)
-
-
-@cache
-def _modules(runtime: Path | None, chooses: bool) -> Mapping[str, bytes]:
     files = _files(runtime) if runtime is not None else {}
     if chooses:
         choice = _files(own_runtime("portable"))

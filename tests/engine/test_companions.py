@@ -12,7 +12,7 @@ from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.runs.run_report import Report
 from migrator.targets import targets
-from migrator.targets.wheel import runtime_modules
+from migrator.targets.copies import runtime_copy
 from tests.engine.projects import HELPER, LIBRARY, PROJECT, Files, migrate, results
 
 
@@ -158,7 +158,7 @@ def test_a_copy_is_all_of_the_runtime(tmp_path: Path, target: str) -> None:
     write_tree(tmp_path, {"main.py": "import torch\n\ntorch.cuda.seed()\n"})
     migrate_paths([tmp_path], target, config=COPY, write=True, allow_dirty=True)
     there = {path.name: path.read_bytes() for path in (tmp_path / "tpu_runtime").iterdir()}
-    assert there == runtime_modules(targets()[target])
+    assert there == runtime_copy(targets()[target])
 
 
 def test_a_new_run_updates_the_runtime(tmp_path: Path) -> None:
