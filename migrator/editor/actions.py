@@ -182,7 +182,10 @@ class Actions:
         except UsageError as error:
             self._server.tell(str(error), types.MessageType.Error)
             return
-        said = [f"wrote {report.runtime}, which {path.name} imports", *report.notes]
+        said = [
+            f"wrote {report.runtime}, which {path.name} imports",
+            *(delivery.said() for delivery in report.deliveries),
+        ]
         self._server.tell("; ".join(said), types.MessageType.Info)
 
 

@@ -111,10 +111,12 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
             console.print(row, soft_wrap=True)
     for folder, (files, lines) in runtimes(report).items():
         if folder.suffix == WHEEL:
-            continue  # a note says it
+            continue  # a delivery
         text = f"  runtime of the migrated code: {counted(files, 'file')}, {counted(lines, 'line')}"
         text += " (--with-runtime shows them)" if hidden else ""
         console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
+    for delivery in report.deliveries:
+        console.print(line(delivery.said()), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:

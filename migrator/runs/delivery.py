@@ -17,7 +17,7 @@ from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
 from migrator.pipeline.result import Result
-from migrator.runs.run_report import FileReport, Report, limited
+from migrator.runs.run_report import Delivery, FileReport, Report, limited
 from migrator.runs.run_targets import target_of_wheel
 from migrator.runs.runtime_copies import (
     Uses,
@@ -117,7 +117,8 @@ def deliver_package(
     for top in tops if is_written else ():
         _copy_into_images(report, top, {resolved(path) for path in named})
     if report.companions or report.changed:
-        report.notes += [_way(top, wheel, is_written, named) for top in tops]
+        what = (_at(top, wheel) if is_written else wheel.requirement for top in tops)
+        report.deliveries += [Delivery(each, tuple(named)) for each in dict.fromkeys(what)]
     return [top / FOLDER for top in tops if is_written]
 
 
@@ -237,13 +238,3 @@ def _copy_into_images(report: Report, top: Path, named: Container[Path]) -> None
             new = before + line + end + source[found.end() :]
             report.files[number] = replace(file, result=replace(file.result, source=new))
             break
-
-
-def _way(top: Path, wheel: RuntimeWheel, is_written: bool, named: Sequence[Path]) -> str:
-    """What the runtime is, and how programs get it, in one line."""
-    what = _at(top, wheel).as_posix() if is_written else wheel.requirement
-    said = f"{what} is the runtime of the migrated code"
-    lists = ", ".join(map(str, named))
-    said += f"; {lists} {'name' if len(named) > 1 else 'names'} it" if named else ""
-    read = next((path for path in named if path.suffix == ".txt"), None)
-    return f"{said}: pip install {what if read is None else f'-r {read.as_posix()}'}"

@@ -122,8 +122,7 @@ def test_a_run_for_both(loom: None, tmp_path: Path) -> None:
     assert said == [
         (4, "MOV001", "rewritten"), (5, "LOM002", "rewritten"), (6, "LOM002", "reported"),
     ]  # fmt: skip
-    [runtime] = report.notes
-    assert "is the runtime of" in runtime and report.target == "torchax, loom_tpu"
+    assert not report.notes and report.target == "torchax, loom_tpu"
 
 
 def test_a_framework_without_a_target_stays_and_is_named_once(loom: None, tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_a_framework_without_a_target_stays_and_is_named_once(loom: None, tmp_pa
     report = migrate_paths([root], "torchax")
     made = {file.path.name: file.result.source.decode() for file in report.files}
     assert made["a.py"] == LOOM and "loom.gpu.synchronize()" in made["c.py"]
-    _, note = report.notes
+    (note,) = report.notes
     assert "loom: 2 files" in note and "--target loom_tpu" in note
     (note,) = migrate_paths([root], "loom_tpu").notes
     assert "torch: 2 files" in note and "--target torch_tpu or torch_xla or torchax" in note
@@ -251,6 +250,6 @@ def test_scripts_of_tensorflow_are_not_passed_over_in_silence(
     notes = [
         n
         for n in migrate_paths([tmp_path], target="torchax", write=False).notes
-        if n.startswith("tensorflow")
+        if "tensorflow" in n
     ]
     assert (said in notes[0] and "choose --target keras_jax" in notes[0]) if said else not notes

@@ -141,7 +141,7 @@ def test_a_hook_that_migrates_nothing_renews_nothing(tmp_path: Path) -> None:
     committed(tmp_path, {})
     before = read_tree(tmp_path, runtime=True)
     report = migrate_paths([tmp_path / "train.py"], write=True, from_hook=True)
-    assert not report.companions and not report.changed and not report.notes
+    assert not report.companions and not report.changed and not report.deliveries
     assert read_tree(tmp_path, runtime=True) == before and f"vendor/{old}" in before
 
 
@@ -213,16 +213,16 @@ def test_a_script_alone_gets_the_wheel_and_the_command(tmp_path: Path) -> None:
     project(tmp_path, {"requirements.txt": "torch\n"}, "src/train.py")
     report = migrate_paths([tmp_path / "src" / "train.py"], write=True)
     assert [*report.companions] == [tmp_path / "vendor" / FILE]
-    [note] = report.notes
+    [delivery] = report.deliveries
     wheel = (tmp_path / "vendor" / FILE).as_posix()
-    assert note == f"{wheel} is the runtime of the migrated code: pip install {wheel}"
+    assert delivery.said() == f"{wheel} is the runtime of the migrated code: pip install {wheel}"
 
 
 def test_it_is_said_which_lists_name_it(tmp_path: Path) -> None:
     project(tmp_path, {"requirements.txt": "torch\n"})
-    [note] = migrate_paths([tmp_path], write=True).notes
+    [delivery] = migrate_paths([tmp_path], write=True).deliveries
     named = tmp_path / "requirements.txt"
-    assert note.endswith(f"; {named} names it: pip install -r {named.as_posix()}")
+    assert delivery.said().endswith(f"; {named} names it: pip install -r {named.as_posix()}")
 
 
 def test_one_wheel_for_all_folders_of_a_project(tmp_path: Path) -> None:
