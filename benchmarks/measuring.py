@@ -34,7 +34,7 @@ def migrated(app: str, shard: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "app"
         command = [sys.executable, "-m", "migrator", str(ROOT / "reference_apps" / app)]
-        how = ["--target", "torchax", "--shard", shard, "-o", str(copy), "-q"]
+        how = ["--target", "torchax", "--shard", shard, "-o", str(copy), "--runtime", "copy", "-q"]
         subprocess.run([*command, *how], check=True, cwd=ROOT)
         yield copy
 

@@ -69,7 +69,7 @@ DEVICE = {"cpu": "cpu", "torchax": "jax", "torch_xla": "xla"}
 
 def migrate(target: str, to: Path, *options: str, source: Path = APP) -> Path:
     command = [sys.executable, "-m", "migrator", str(source), "--target", target, "-o", str(to)]
-    subprocess.run([*command, "-q", *options], check=True, cwd=ROOT)
+    subprocess.run([*command, "--runtime", "copy", "-q", *options], check=True, cwd=ROOT)
     return to
 
 

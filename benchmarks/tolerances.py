@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from migrator import migrate_paths
+from migrator.config import Config
 from migrator.targets import find_target
 from migrator.verify.findings import Finding
 from migrator.verify.recordings import Settings
@@ -188,7 +189,7 @@ def verified(target: str, python: Path, depths: list[int], fault: bool) -> Scrip
 
 def migrate(fault: bool, source: Path, target: str, to: Path) -> list[str]:
     """The migration; with ``fault``, a wrong one."""
-    report = migrate_paths([source], target=target, output=to)
+    report = migrate_paths([source], target=target, config=Config(runtime="copy"), output=to)
     path = to / "train.py"
     text = path.read_text("utf-8")
     path.write_text(text.replace("FAULT = False", f"FAULT = {fault}", 1), "utf-8")

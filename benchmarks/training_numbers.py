@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from migrator.config import Config
 from migrator.runs.run import migrate_paths
 
 HERE = Path(__file__).resolve().parent
@@ -228,7 +229,9 @@ def main() -> None:
         results["original"] = run(some, top / "original", args.only, both)
         for target, python in pythons.items():
             print(target)
-            report_of = migrate_paths([top / "original"], target, output=top / target)
+            report_of = migrate_paths(
+                [top / "original"], target, config=Config(runtime="copy"), output=top / target
+            )
             if report_of.exit_code:
                 sys.exit("\n".join(map(str, report_of.failures)))
             shutil.rmtree(top / target / "results")

@@ -33,7 +33,7 @@ class Config:
     extend_exclude: tuple[str, ...] = ()
     unsafe: bool = False
     precision: str | None = None
-    runtime: str = "bundled"
+    runtime: str = "wheel"
     portable: bool = False
     shard: str = "replicated"
     num_cores: str = "all"
@@ -78,10 +78,11 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 _CHOICES = {
     "precision": ("high", "default"),
-    "runtime": ("bundled", "copy", "wheel", "package"),
+    "runtime": ("wheel", "package", "copy"),
     "shard": ("replicated", "fsdp", "tp", "tp-row"),
     "num_cores": ("1", "all"),
 }
+_RENAMED = {"bundled": "copy", "whole": "copy", "installed": "package"}  # values of `runtime`
 
 
 def load(start: Path) -> Config:
@@ -177,7 +178,9 @@ def _checked(table: Any, file: Path) -> Config:
         elif expected.startswith("str") and not isinstance(value, str):
             raise UsageError(f"{where} {key} must be a string")
         if name in _CHOICES and value not in _CHOICES[name]:
-            raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}")
+            now = _RENAMED.get(value) if name == "runtime" else None
+            said = f"; {value!r} is {now!r} now" if now else ""
+            raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}{said}")
         values[name] = value
     return Config().with_overrides(**values)
 

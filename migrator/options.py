@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from migrator.diagnostics import Range
 
-COPIED = ("bundled", "copy")  # ways to get the runtime: beside a program, as a folder
-
 
 @dataclass(frozen=True)
 class Options:
@@ -18,7 +16,7 @@ class Options:
     ignore: tuple[str, ...] = ()
     unsafe: bool = False
     precision: str | None = None  # "high" or "default" instead of what the script asks for
-    runtime: str = "bundled"  # what a program needs; or "copy", "wheel", "package"
+    runtime: str = "wheel"  # how programs get the runtime; or "package", "copy"
     portable: bool = False  # the program still runs on a GPU and on a CPU
     shard: str = "replicated"  # or "fsdp" (of data-parallel programs), "tp", "tp-row"
     num_cores: str = "all"  # or "1": how many devices a data-parallel program uses

@@ -18,7 +18,7 @@ from migrator.requirements import (
     tested,
 )
 from migrator.rule import Context, Decision, Keep, Report
-from migrator.targets.wheel import is_runtime
+from migrator.targets.wheel import NAME as RUNTIME_PACKAGE
 
 from .requirement_lists import (
     all_needed,
@@ -48,7 +48,7 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         return Report(SHUT_OUT.format(missing))
     version = tested(ctx.target).get(name)
     others = packages_beside(ctx, found)
-    if version is not None and is_runtime(name):
+    if version is not None and name == RUNTIME_PACKAGE:
         return _of_runtime(ctx, found, version)
     if version is None:
         if re.search(r"cu\d{2,3}\b", text):
@@ -121,7 +121,7 @@ def source(ctx: Context, found: Construct) -> Decision:
         for key, place in (each.items() if isinstance(each, dict) else [("", each)])
         if key not in ("index", "extra", "group", "marker")
     ]
-    if is_runtime(name) and name in tested(ctx.target):
+    if name == RUNTIME_PACKAGE and name in tested(ctx.target):
         return _of_runtime(ctx, found, tested(ctx.target)[name])
     if name in tested(ctx.target) and places:
         return Report(f"comes from elsewhere; the target needs {tested(ctx.target)[name]}: "

@@ -24,12 +24,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 from migrator import start
+from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome, Severity
 from migrator.formats.python import decode
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.targets import RUNTIME, targets
+from migrator.targets import portable as portable_of
+from migrator.targets.wheel import STEM, runtime_wheel
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Of those with torch's own words, which say other things, see tests/rules/test_torch_tpu.py.
@@ -39,6 +42,7 @@ TARGETS = tuple(
 )  # fmt: skip
 # Installs a package with rules: its files, and the module that its entry point names.
 Install = Callable[[Mapping[str, str], str], None]
+COPY = Config(runtime="copy")  # programs run where nothing is installed
 DEVICE = {name: target.words.device for name, target in targets().items()}
 
 
@@ -111,6 +115,12 @@ def write_tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
     return root
 
 
+def wheel_for(name: str, portable: bool = False) -> str:
+    """Where the wheel of a target's runtime lies in a project."""
+    target = portable_of(targets()[name]) if portable else targets()[name]
+    return f"vendor/{runtime_wheel(target).file_name}"
+
+
 def read_tree(root: Path, runtime: bool = False) -> dict[str, bytes]:
     """The files below `root`, without version control and (by default) without the runtime."""
     return {
@@ -119,6 +129,7 @@ def read_tree(root: Path, runtime: bool = False) -> dict[str, bytes]:
         if path.is_file()
         and not {".git", "__pycache__"} & set(path.parts)
         and (runtime or RUNTIME not in path.relative_to(root).parts)
+        and (runtime or not path.name.startswith(STEM))
     }
 
 

@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from faults import FAULTS, Planted
 
 from migrator import migrate_paths, migrate_source
+from migrator.config import Config
 from migrator.targets import Target, find_target
 from migrator.verify.findings import Finding
 from migrator.verify.originals import record_script
@@ -81,7 +82,9 @@ class Judge:
         compiled.mkdir(exist_ok=True)
 
         def migrate(source: Path, target: str, to: Path) -> list[str]:
-            report = migrate_paths([source], target=target, output=to)
+            report = migrate_paths(
+                [source], target=target, config=Config(runtime="copy"), output=to
+            )
             (to.parent / "jax_cache").symlink_to(compiled)  # the same programs, again and again
             if planted is not None:
                 (to / name).write_text(planted.source, "utf-8")

@@ -100,7 +100,8 @@ def verified(folder: Path, command: list[str], target: str, devices: int, steps:
 def timed(folder: Path, command: list[str], target: str, _devices: int) -> str:
     """Milliseconds of a step: compiled; on torchax operator by operator, and the original's."""
     migrated = folder / "migrated"
-    asked = [sys.executable, "-m", "migrator", "programs", "--target", target, "-o", migrated]
+    asked = [sys.executable, "-m", "migrator", "programs", "--target", target, "-o", migrated,
+             "--runtime", "copy"]  # fmt: skip
     subprocess.run(
         asked, cwd=folder, check=True, capture_output=True,
         env={**environment(folder), "PYTHONPATH": str(ROOT)},

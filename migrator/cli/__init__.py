@@ -28,6 +28,7 @@ COMMANDS = {
     "migrate": "migrator.cli.migrate:migrate_command",
     "record": "migrator.verify.record_command:record_command",
     "review": "migrator.review.command:review_command",
+    "runtime": "migrator.cli.runtime:runtime_command",
     "rules": "migrator.cli.rules:rules_command",
     "verify": "migrator.verify.command:verify_command",
 }
@@ -60,7 +61,7 @@ class _Program(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # a folder may be called `rules`; nobody asks for the table of rules with a target
         named = bool(args) and args[0] in COMMANDS
-        if named and args[0] in ("rules", "explain") and "--target" in args:
+        if named and args[0] in ("rules", "explain", "runtime") and "--target" in args:
             named = not Path(args[0]).exists()
         if "--fix" in args:
             raise UsageError(f"no such option: --fix; {_OF_OTHERS['fix']}")

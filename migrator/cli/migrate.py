@@ -137,9 +137,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["bundled", "copy", "wheel", "package"]),
-    help="How programs get the runtime: a copy of the parts that they need next to them (default), "
-    "a copy of all; wheel: vendor/*.whl, named by the requirements; package: only the requirement.",
+    type=click.Choice(["wheel", "package", "copy"]),
+    help="How programs get the runtime: a wheel in vendor that the requirements name (default); "
+    "package: only the requirement; copy: the folder tpu_runtime beside them.",
 )
 @click.option(
     "--portable", is_flag=True, help="The program still runs on a GPU or a CPU, too; it chooses."

@@ -9,7 +9,6 @@ from pathlib import Path
 from migrator.cli.arguments import Arguments
 from migrator.cli.output import print_diff, render_console, says_nothing, write_reports
 from migrator.config import Config
-from migrator.options import COPIED
 from migrator.pipeline import todo
 from migrator.pipeline.result import Result
 from migrator.report import View
@@ -36,10 +35,9 @@ def filter_input(asked: Arguments, config: Config) -> int:
     if not told and not says_nothing(report, asked):
         render_console(report, asked, stderr=True)
         unnamed = asked.stdin_filename is None
-        is_copied = config.runtime in COPIED
         missing = report.files[0].result.companions if unnamed else report.companions
-        if missing and is_copied and not asked.quiet:
-            said = f"The result imports {RUNTIME}, which is written beside files given as PATH."
+        if missing and not asked.quiet:
+            said = f"The result imports {RUNTIME}, which a run on files (PATH) writes."
             console(stderr=True).print(said)
     return code
 

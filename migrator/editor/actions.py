@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from migrator.editor.server import NAME, Server, message_of, path_of
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
 from migrator.files.places import resolved
-from migrator.options import COPIED
 from migrator.registry import registry
 from migrator.report.explain import markdown
+from migrator.runs.delivery import deliver_to, write_delivered
+from migrator.runs.run_report import Report
 from migrator.runs.run_targets import chosen, label
-from migrator.runs.runtime_copies import runtime_beside, write_beside
 from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME
 
@@ -124,8 +123,8 @@ class Actions:
         rewrite: Rewrite = await self._server.ask("rewrite", analysis.moment, chosen)
         action.edit = self._workspace_edit(rewrite.edits)
         path, config = analysis.document.path, analysis.moment.config
-        if RUNTIME in rewrite.companions and self._missing(path, config):
-            title = f"Write {RUNTIME}/ beside it"
+        if RUNTIME in rewrite.companions and self._missing(path, config) is not None:
+            title = "Write the runtime into the project"
             action.command = types.Command(title, WRITE_RUNTIME, arguments=[data["uri"]])
         return action
 
@@ -160,30 +159,34 @@ class Actions:
         said = [f"**{message_of(f)}**\n\n{markdown(rules[code])}" for code, f in pages.items()]
         return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, "\n---\n\n".join(said)))
 
-    def _missing(self, path: Path, config: Config) -> dict[Path, bytes]:
-        """Files of the runtime that have to be written beside a file."""
+    def _missing(self, path: Path, config: Config) -> Report | None:
+        """What a file lacks of the runtime; None if nothing is to be written."""
         try:
-            # A program that is being edited may need any of it next.
-            whole = replace(config, runtime="copy")
-            return runtime_beside(path, Worker(self._server.roots, chosen(config.targets), whole))
+            worker = Worker(self._server.roots, chosen(config.targets), config)
+            report = deliver_to(path, worker)
         except UsageError as error:
             self._server.say(str(error), types.MessageType.Error)
-            return {}
+            return None
+        return report if report.companions else None
 
     def write_runtime(self, uri: str) -> None:
         path = path_of(uri)
         config = self._server.config(path) if path is not None else None
-        if path is None or config is None or config.runtime not in COPIED:
+        if path is None or config is None:
             return
-        files = self._missing(path, config)
+        report = self._missing(path, config)
+        if report is None:
+            return
         try:
-            write_beside(files, project_root(resolved(path), self._server.roots))
+            write_delivered(report, project_root(resolved(path), self._server.roots))
         except UsageError as error:
             self._server.tell(str(error), types.MessageType.Error)
             return
-        if files:
-            folder = next(p for p in next(iter(files)).parents if p.name == RUNTIME)
-            self._server.tell(f"wrote {folder}, which {path.name} imports", types.MessageType.Info)
+        said = [
+            f"wrote {report.runtime}, which {path.name} imports",
+            *(delivery.said() for delivery in report.deliveries),
+        ]
+        self._server.tell("; ".join(said), types.MessageType.Info)
 
 
 def _asked_for(kind: str, only: Sequence[str] | None, *, by_name: bool = False) -> bool:

@@ -157,7 +157,7 @@ def _migrate_file(
     return Result(
         content,
         text,
-        tuple(_diagnostics(holder.parts, results)),
+        tuple(_diagnostics(holder.parts, results, options)),
         frozenset().union(*(result.companions for result in results)),
         gate=results[0].gate,
         uses_device=results[0].uses_device,
@@ -178,12 +178,16 @@ def _facts_of(part: Part, project: ProjectFacts | None) -> ProjectFacts | None:
     return project.of(project.path.parent / part.written.name)
 
 
-def _diagnostics(parts: Sequence[Part], results: Sequence[Result]) -> list[Diagnostic]:
+def _diagnostics(
+    parts: Sequence[Part], results: Sequence[Result], options: Options
+) -> list[Diagnostic]:
     """The diagnostics of the parts of a file, in its order."""
     found: list[Diagnostic] = []
     for part, result in zip(parts, results, strict=True):
         found += map(part.diagnostic, result.diagnostics)
-        if result.companions and part.written is not None and "/" in part.written.name:
+        if part.written is None or "/" not in part.written.name:
+            continue
+        if result.companions and options.runtime == "copy":
             code = registry().for_written_files.code
             message = (
                 f"{part.written.name} imports {RUNTIME}: a program there needs a copy beside it"

@@ -31,7 +31,7 @@ from migrator.report.statistics import (
 )
 from migrator.report.staying import Staying, staying
 from migrator.report.terminal import line, print_code, shown
-from migrator.runs.run_report import Report
+from migrator.runs.run_report import WHEEL, Report
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,11 +109,13 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
                 row.append(shown(f"  ({said})"), "dim")
             console.print(row, soft_wrap=True)
     for folder, (files, lines) in runtimes(report).items():
-        text, name = "  runtime of the migrated code", f"{folder}/" if lines else str(folder)
-        if lines:
-            text += f": {counted(files, 'file')}, {counted(lines, 'line')}"
-            text += " (--with-runtime shows them)" if hidden else ""
-        console.print(line((name, "bold"), text), soft_wrap=True)
+        if folder.suffix == WHEEL:
+            continue  # a delivery
+        text = f"  runtime of the migrated code: {counted(files, 'file')}, {counted(lines, 'line')}"
+        text += " (--with-runtime shows them)" if hidden else ""
+        console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
+    for delivery in report.deliveries:
+        console.print(line(delivery.said()), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:

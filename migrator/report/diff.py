@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
+import zlib
+from base64 import b85encode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -30,10 +33,9 @@ def unified(report: Report, root: Path | None = None, *, codes: bool = False) ->
         lines = _file(_name(file.path, base), text.content, text.told)
         yield from _with_codes(lines, text) if codes else lines
     for path, content in report.companions.items():
-        if path.suffix == WHEEL:
-            continue  # no text
         before = path.read_bytes() if path.exists() else None
-        yield from _file(_name(path, base), before, content)
+        write = _binary if path.suffix == WHEEL else _file
+        yield from write(_name(path, base), before, content)
 
 
 def _base(report: Report) -> Path:
@@ -61,6 +63,30 @@ def _file(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:
     old, new = _lines(before or b""), _lines(after)
     for line in difflib.diff_bytes(difflib.unified_diff, old, new, here, there):
         yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+
+
+def _binary(name: bytes, before: bytes | None, after: bytes) -> Iterator[bytes]:
+    """What is no text, as git writes it."""
+    yield b"diff --git %b %b\n" % (_quoted(b"a/" + name), _quoted(b"b/" + name))
+    if before is None:
+        yield b"new file mode 100644\n"
+    yield b"index %b..%b%b\n" % (_blob(before), _blob(after), b"" if before is None else b" 100644")
+    yield b"GIT binary patch\n"
+    for content in (after, before or b""):
+        packed = zlib.compress(content)
+        yield b"literal %d\n" % len(content)
+        for start in range(0, len(packed), 52):
+            part = packed[start : start + 52]
+            letter = chr(len(part) + (64 if len(part) <= 26 else 70))  # A to Z, a to z
+            yield letter.encode() + b85encode(part, pad=True) + b"\n"
+        yield b"\n"
+
+
+def _blob(content: bytes | None) -> bytes:
+    """Git's name for a content."""
+    if content is None:
+        return b"0" * 40
+    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest().encode()
 
 
 def _with_codes(lines: Iterable[bytes], text: Text) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from migrator.formats import kinds, notebook
 from migrator.pipeline.decide import SUPPRESSED
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, made, parts, together
-from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_report import Delivery, FileReport, Report
 
 _STDIN = Path("<stdin>")
 _NUMBER = re.compile(r"\bline \d+")
@@ -222,7 +222,14 @@ def as_written(report: Report, *, edits: bool = True) -> Report:
         path = report.written_to(file.path)
         files.append(replace(file, path=path, result=replace(file.result, diagnostics=now)))
     companions = {report.written_to(path): text for path, text in report.companions.items()}
-    return replace(report, files=files, companions=companions)
+    deliveries = [
+        Delivery(
+            each.what if isinstance(each.what, str) else report.written_to(each.what),
+            tuple(map(report.written_to, each.named)),
+        )
+        for each in report.deliveries
+    ]
+    return replace(report, files=files, companions=companions, deliveries=deliveries)
 
 
 def findings(report: Report, *, written: bool = False) -> list[Finding]:

@@ -33,6 +33,7 @@ def render(report: Report, view: View) -> str:
         "staying": [_staying(program) for program in staying(report)[0]],
         "errors": report.errors,
         "notes": report.notes,
+        "runtime": [delivery.said() for delivery in report.deliveries],
         "summary": {
             "scanned": len(report.files),
             "changed": len(report.changed),

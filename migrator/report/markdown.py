@@ -107,7 +107,8 @@ def _table(report: Report, view: View) -> list[str]:
     if work.outcomes[Outcome.REWRITTEN]:
         but = f", but those marked **{Safety.UNSAFE.words}**" if unsafe else ""
         notes.append(f"All rewrites are safe ({Safety.SAFE.words}){but}.")
-    if report.runtime is not None:
+    notes += [prose(delivery.said()) for delivery in report.deliveries]
+    if report.runtime is not None and not report.deliveries:
         place = relative(report.runtime, folder) + "/" * (report.runtime.suffix != WHEEL)
         verb = "was" if view.written else "would be"
         notes.append(f"{code(place)}, the runtime of the migrated code, {verb} written.")

@@ -18,14 +18,14 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
-from migrator.options import COPIED
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.compare import Change, Kind, compare
-from migrator.runs.bundle import NOTHING, bundle
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
-from migrator.targets import RUNTIME, Target, portable, targets
+from migrator.targets import RUNTIME, Delivered, Target, portable, targets
+from migrator.targets.copies import runtime_copy
+from migrator.targets.wheel import is_wheel, runtime_wheel
 
 _REGULAR = ("100644", "100755")
 _NONE = "000000"
@@ -192,16 +192,20 @@ class _Reviewer:
             for folder in self._runtime_folders()
             if (label := bundled_target(folder, after.content)) is not None
         }
+        self.wheels = [path for path in self._names() if is_wheel(path.name)]
+        self.labels = [*self.runtimes.values(), *filter(None, map(target_of_wheel, self.wheels))]
         names = config.targets or (self._spoken(),)
         plain = tuple(name.removesuffix(" --portable") for name in names)
-        if names != plain or {f"{n} --portable" for n in plain} & {*self.runtimes.values()}:
+        if names != plain or {f"{n} --portable" for n in plain} & {*self.labels}:
             config = replace(config, portable=True)
         self.config = replace(config, targets=plain)
         self.targets = chosen(plain)
+        delivered = self._delivered
+        self.targets = [replace(target, delivered=delivered) for target in self.targets]
         self.facts = AsGpuCode(before, self.targets[0])
         self.cache = ProjectCache(self.facts)
         self.missing: dict[Path, None] = {}  # runtimes that the new text needs
-        self.migrated = bool(self.runtimes)  # whether the change migrates something
+        self.migrated = bool(self.labels)  # whether the change migrates something
 
     @property
     def with_runtime(self) -> Target:
@@ -209,12 +213,21 @@ class _Reviewer:
         found = next((t for t in self.targets if t.runtime is not None), self.targets[0])
         return portable(found) if self.config.portable else found
 
+    @property
+    def _delivered(self) -> Delivered | None:
+        """The runtime, if requirements have to name it."""
+        at = next(iter(self.wheels), None)
+        if at is None and self.config.runtime != "package":
+            return None
+        wheel = runtime_wheel(self.with_runtime)
+        return Delivered(wheel.name, wheel.requirement, at)
+
     def review(self, old: str, new: str) -> Review:
         others = [target.label for target in self.targets[1:]]
         result = Review(old, new, ", ".join([self.with_runtime.label, *others]))
         for entry in sorted(self.entries, key=lambda e: _is_no_code(Path(e.old))):
             path = self.root / (entry.new or entry.old)
-            if any(folder in self.runtimes for folder in path.parents):
+            if any(folder in self.runtimes for folder in path.parents) or is_wheel(path.name):
                 continue
             if not entry.is_text or not is_source(path, self.root, self.config.excluded):
                 result.others.append(entry.new or entry.old)
@@ -231,20 +244,23 @@ class _Reviewer:
 
     # ---- the target -----------------------------------------------------------------------
 
+    def _names(self) -> Iterable[Path]:
+        """All files of the new side."""
+        if isinstance(self.after, Commit):
+            return self.after.files
+        listed = git.names(
+            self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"
+        )
+        return (self.root / name for name in listed)
+
     def _runtime_folders(self) -> Iterator[Path]:
         """Folders of the new side that may be a runtime: of any file that it has."""
-        if isinstance(self.after, Commit):
-            names: Iterable[Path] = self.after.files
-        else:
-            listed = git.names(
-                self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"
-            )
-            names = (self.root / name for name in listed)
-        return (p for p in dict.fromkeys(name.parent for name in names) if p.name == RUNTIME)
+        folders = dict.fromkeys(name.parent for name in self._names())
+        return (folder for folder in folders if folder.name == RUNTIME)
 
     def _spoken(self) -> str:
         """The target that the new text speaks of."""
-        labels = Counter(self.runtimes.values())
+        labels = Counter(self.labels)
         if labels:
             return labels.most_common(1)[0][0]
         spoken: Counter[str] = Counter()
@@ -317,32 +333,40 @@ class _Reviewer:
 
     def _runtime_reviews(self) -> Iterator[FileReview]:
         """Each runtime that is part of the change, and each that should be."""
-        whole = bundle(self.with_runtime)
+        files = runtime_copy(self.with_runtime)
         named = {n for e in self.entries for n in (e.old, e.new) if n}
         for folder in self.runtimes:
             below = [n for n in named if folder in (self.root / n).parents]
             if not below:
                 continue
             changes = []
-            there = {inside: self._or_nothing(folder / inside) for inside in whole.files}
-            copied = [inside for inside, content in there.items() if content]
-            for inside, content in whole.of(NOTHING, copied).items():
-                if there[inside] != content:
-                    kind = Kind.DIFFERENT if there[inside] else Kind.MISSING
+            for inside, content in files.items():
+                there = self._or_nothing(folder / inside)
+                if there != content:
+                    kind = Kind.MISSING if there is None else Kind.DIFFERENT
                     changes.append(Change(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
             if not changes:
                 changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
             yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
-        for folder in self.missing:
-            if folder not in self.runtimes and self.config.runtime in COPIED:
+        wheel = runtime_wheel(self.with_runtime)
+        for path in self.wheels:
+            name = path.relative_to(self.root).as_posix()
+            if name in named:
+                is_made = (path.name, self._or_nothing(path)) == (wheel.file_name, wheel.content)
+                kind = Kind.MADE if is_made else Kind.DIFFERENT
+                change = Change(kind, 0, 1, (), (), (), label="runtime")
+                yield FileReview(name, [change], note="the runtime of the migrated code")
+        is_there = self.config.runtime == "package" or bool(self.wheels)
+        for folder in () if is_there else self.missing:
+            if folder not in self.runtimes:
                 change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
                 yield FileReview(self._name(folder), [change], note="the runtime is not there")
 
-    def _or_nothing(self, path: Path) -> bytes:
+    def _or_nothing(self, path: Path) -> bytes | None:
         try:
             return self.after.content(path)
         except OSError:
-            return b""
+            return None
 
     def _name(self, folder: Path) -> str:
         return f"{PurePosixPath(folder.relative_to(self.root))}/"

@@ -1,60 +1,134 @@
-"""The runtime as a package: a wheel in the project, and requirements that name it."""
+"""How programs get the runtime: from a wheel in the project, an index, or a copy beside them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 
-from migrator.files.discover import Disk
+from migrator.errors import UsageError
+from migrator.files import in_place
+from migrator.files.discover import Disk, bundled_target, discover
+from migrator.files.in_place import Change
+from migrator.files.lock import only_writer
 from migrator.files.places import resolved
+from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
-from migrator.runs.run_report import FileReport, Report
-from migrator.runs.runtime_copies import Uses
+from migrator.pipeline.result import Result
+from migrator.runs.run_report import Delivery, FileReport, Report, limited
+from migrator.runs.run_targets import target_of_wheel
+from migrator.runs.runtime_copies import (
+    Uses,
+    refuse_use,
+    runtime_files,
+    runtime_folders,
+    runtime_uses,
+)
 from migrator.runs.worker import Worker
-from migrator.targets import Delivered, portable
-from migrator.targets.wheel import RuntimeWheel, runtime_wheel
+from migrator.targets import RUNTIME, Delivered, portable
+from migrator.targets.wheel import STEM, RuntimeWheel, is_wheel, runtime_wheel
 
 FOLDER = "vendor"  # at the top of a project
 
 
 def deliver(
-    report: Report, uses: Uses, worker: Worker, copied: Path | None = None
+    report: Report,
+    uses: Uses | None,
+    worker: Worker,
+    copied: Path | None = None,
+    *,
+    from_hook: bool = False,
 ) -> Collection[Path]:
-    """Let each project that uses the runtime have its wheel, and name it where it lists packages.
+    """Let the programs of a run have the runtime. Returns the folders that it lies in.
 
-    `copied` is the folder of which a copy is written: the wheel lies at its top. Returns the
-    folders of wheels.
+    `uses` is None where only the report knows them. A copy that is there stays a copy. What is
+    there of another version is renewed, but not by a hook that migrates nothing, nor where only
+    changes are looked at. `copied` is the folder of which a copy is written: the runtime lies
+    inside.
     """
-    if not uses:
-        return ()
+    uses = runtime_uses(report.files, worker) if uses is None else uses
+    renews = report.changes is None and (not from_hook or bool(report.changed))
+    is_copy = worker.config.runtime == "copy"
+    copies = {root: file for root, file in uses.items()
+              if is_copy or bundled_target(root / RUNTIME) is not None}  # fmt: skip
+    folders = runtime_folders(copies, copied)
+    report.companions |= runtime_files(report, folders, worker, renews)
+    others = {root: file for root, file in uses.items() if root not in copies}
+    tops = _tops(others, worker, copied)
+    return [*folders, *deliver_package(report, tops, worker, copied, renews)]
+
+
+def deliver_to(path: Path, worker: Worker) -> Report:
+    """What one migrated file lacks of the runtime.
+
+    Raises:
+        UsageError: another folder of that name is in the way, or the runtime of another target.
+    """
+    result = Result(b"", b"", companions=frozenset({RUNTIME}))
+    report = Report(worker.target.name)
+    uses = runtime_uses([FileReport(path, result)], worker, [*worker.roots, path.parent])
+    deliver(report, uses, worker)
+    if report.errors:
+        raise UsageError(report.errors[0])
+    return report
+
+
+def write_delivered(report: Report, root: Path) -> None:
+    """Write the runtime into a project, as a run does. Raises UsageError."""
+    with only_writer([root]):
+        in_place.recover([root])
+        changes = [Change(p, read_or_none(p), new) for p, new in report.companions.items()]
+        changes += [Change(p, old, None) for p, old in report.obsolete.items()]
+        in_place.write({root: changes})
+
+
+# ---- as a package --------------------------------------------------------------------------------
+
+
+def deliver_package(
+    report: Report,
+    tops: Mapping[Path, Sequence[Path]],
+    worker: Worker,
+    copied: Path | None,
+    renews: bool,
+) -> Collection[Path]:
+    """Let projects name the runtime where they list packages, and have its wheel if no index has
+    it. Returns the folders of wheels.
+
+    `tops` are the folders that get `vendor`, with the projects that each is for.
+    """
     target = portable(worker.target) if worker.config.portable else worker.target
-    wheel, tops = runtime_wheel(target), _tops(uses, worker, copied)
+    wheel = runtime_wheel(target)
     is_written = worker.config.runtime == "wheel"
+    older = {top: [*_older(top, wheel)] if is_written else [] for top in tops}
+    tops = {top: roots for top, roots in tops.items() if renews or not older[top]}
     for top in tops if is_written else ():
-        _write(wheel, top, report)
+        _write(wheel, top, older[top], report, worker)
     worker.delivered = {
         root: Delivered(wheel.name, wheel.requirement, _at(top, wheel) if is_written else None)
         for top, roots in tops.items()
         for root in roots
     }
+    for top in (top for top in tops if older[top]):
+        report.files += _lists_elsewhere(report, top, copied, worker)
     named = _renew_lists(report, worker, wheel)
     for top in tops if is_written else ():
         _copy_into_images(report, top, {resolved(path) for path in named})
-    if report.companions or (report.changed and not is_written):
-        report.notes += [_way(top, wheel, is_written, named) for top in tops]
+    if report.companions or report.changed:
+        what = (_at(top, wheel) if is_written else wheel.requirement for top in tops)
+        report.deliveries += [Delivery(each, tuple(named)) for each in dict.fromkeys(what)]
     return [top / FOLDER for top in tops if is_written]
 
 
 def _tops(uses: Uses, worker: Worker, copied: Path | None) -> dict[Path, list[Path]]:
     """Where wheels go, spelled as the report's paths are, with the projects that they are for."""
     tops: dict[Path, list[Path]] = {}
-    for use in uses.values():
-        root = worker.project(use.file).root
+    for file in uses.values():
+        root = worker.project(file).root
         top = copied if copied is not None and not root.is_relative_to(copied) else root
-        given = next((each for each in use.file.parents if resolved(each) == top), top)
+        given = next((each for each in file.parents if resolved(each) == top), top)
         if root not in tops.setdefault(given, []):
             tops[given].append(root)
     return tops
@@ -64,29 +138,61 @@ def _at(top: Path, wheel: RuntimeWheel) -> Path:
     return top / FOLDER / wheel.file_name
 
 
-def _write(wheel: RuntimeWheel, top: Path, report: Report) -> None:
-    """Add the wheel, in place of an older one."""
+def _older(top: Path, wheel: RuntimeWheel) -> Iterator[Path]:
+    """The wheels of the runtime that are another version's."""
+    for name in sorted(Disk().list(top / FOLDER)):
+        if is_wheel(name) and name != wheel.file_name:
+            yield top / FOLDER / name
+
+
+def _write(
+    wheel: RuntimeWheel, top: Path, older: Iterable[Path], report: Report, worker: Worker
+) -> None:
+    """Add the wheel, in place of older ones."""
     path, disk = _at(top, wheel), Disk()
     if not resolved(path).is_relative_to(resolved(top)):
         report.errors.append(f"{path}: leads out of the project; not written")
         return
+    for other in older:
+        target = target_of_wheel(other)
+        if target != wheel.target:
+            refuse_use(other, target, top, report, worker)
+        content = disk.read(other)
+        if content is not None:
+            report.obsolete[other] = content
     if disk.read(path) != wheel.content:
         report.companions[path] = wheel.content
-    stem = wheel.file_name.partition("-")[0]
-    for name in disk.list(path.parent):
-        older = path.parent / name
-        content = disk.read(older) if name.startswith(f"{stem}-") and older != path else None
-        if content is not None:
-            report.obsolete[older] = content
+
+
+def _lists_elsewhere(
+    report: Report, top: Path, copied: Path | None, worker: Worker
+) -> list[FileReport]:
+    """The lists of a project that name the runtime, and that are not among the run's files."""
+    known, found = {resolved(file.path) for file in report.files}, []
+    for path in discover([top], worker.config.excluded).files:
+        if not _may_name_runtime(path) or resolved(path) in known:
+            continue
+        inside = copied is None or resolved(path).is_relative_to(copied)
+        content = Disk().read(path) if inside else None
+        if content is not None and (b"tpu-runtime" in content or STEM.encode() in content):
+            found.append(FileReport(path, Result(content, content)))
+    return found
+
+
+def _may_name_runtime(path: Path) -> bool:
+    return kinds.lists_packages(path) or kinds.is_notebook(path)
 
 
 def _renew_lists(report: Report, worker: Worker, wheel: RuntimeWheel) -> list[Path]:
     """Let the lists of requirements name the runtime; those that do."""
     named = []
     for number, file in enumerate(report.files):
-        if not (kinds.lists_packages(file.path) or kinds.is_notebook(file.path)):
+        if not worker.delivered or not _may_name_runtime(file.path):
             continue
-        file = report.files[number] = _with_source(worker(file.path), worker, wheel)
+        file = _with_source(worker(file.path), worker, wheel)
+        if report.changes is not None:
+            file = limited(file, report.changes)
+        report.files[number] = file
         if wheel.version.encode() in file.result.source:
             named.append(file.path)
     return named
@@ -132,11 +238,3 @@ def _copy_into_images(report: Report, top: Path, named: Container[Path]) -> None
             new = before + line + end + source[found.end() :]
             report.files[number] = replace(file, result=replace(file.result, source=new))
             break
-
-
-def _way(top: Path, wheel: RuntimeWheel, is_written: bool, named: Iterable[Path]) -> str:
-    """How programs get the runtime, in one line."""
-    what = _at(top, wheel).as_posix() if is_written else f"'{wheel.requirement}'"
-    said = f"to install the runtime of the migrated code: pip install {what}"
-    lists = [str(path) for path in named]
-    return f"{said} (named by {', '.join(lists)})" if lists else said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from migrator.files import witness
 from migrator.files.places import resolved
 from migrator.files.witness import Witness
 from migrator.runs.run_report import FileReport
-from migrator.runs.runtime_copies import Use, runtime_uses
+from migrator.runs.runtime_copies import Uses, runtime_uses
 from migrator.runs.worker import Worker
 from migrator.targets import find_target
 
@@ -23,7 +23,7 @@ class Migrated:
     """The results of a group."""
 
     files: Sequence[FileReport]
-    uses: Mapping[Path, Use]  # of the runtime
+    uses: Uses  # of the runtime
     seen: Witness | None = None  # everything it was made from, if that is recorded
 
 

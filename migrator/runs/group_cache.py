@@ -15,17 +15,15 @@ from migrator.decision import Obstacle, Report
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.reading import read
 from migrator.pipeline.result import Result
-from migrator.runs.bundle import Needs
 from migrator.runs.group import Migrated
 from migrator.runs.run_report import FileReport
-from migrator.runs.runtime_copies import Use
 from migrator.runs.worker import Worker
 
 _CLASSES = {
     (each.__module__, each.__qualname__): each
     for each in (
-        Counter, Diagnostic, Effort, FileReport, Migrated, Needs, Obstacle, Outcome, Range, Report,
-        Result, Safety, Severity, Use, type(Path()),
+        Counter, Diagnostic, Effort, FileReport, Migrated, Obstacle, Outcome, Range, Report,
+        Result, Safety, Severity, type(Path()),
     )
 }  # fmt: skip
 

@@ -28,7 +28,6 @@ from migrator.runs.group import (
 )
 from migrator.runs.groups import Group, divide, work
 from migrator.runs.run_report import FileReport
-from migrator.runs.runtime_copies import joined
 from migrator.runs.worker import MAX_BYTES, Worker
 
 _POOL_BYTES = 600_000  # below this, starting processes costs more than it saves
@@ -132,8 +131,11 @@ def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
     place = {path: number for number, path in enumerate(files)}
     found = sorted(parts, key=lambda part: place[part.files[0].path])  # in order
     by_path = {file.path: file for part in found for file in part.files}
-    uses = sorted(joined(p.uses for p in found).items(), key=lambda item: place[item[1].file])
-    return Migrated([by_path[path] for path in files], dict(uses))
+    uses: dict[Path, Path] = {}
+    every = (item for part in found for item in part.uses.items())
+    for root, file in sorted(every, key=lambda item: place[item[1]]):
+        uses.setdefault(root, file)
+    return Migrated([by_path[path] for path in files], uses)
 
 
 # ---- processes of our own ------------------------------------------------------------------------
@@ -229,7 +231,7 @@ def _elsewhere(
     for future in as_completed(futures):
         found = future.result()
         files = [replace(file, path=given[file.path]) for file in found.files]
-        uses = {root: replace(use, file=given[use.file]) for root, use in found.uses.items()}
+        uses = {root: given[file] for root, file in found.uses.items()}
         count(len(files))
         yield Migrated(files, uses)
 

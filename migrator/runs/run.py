@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING
 from migrator.analysis.import_verdicts import imports_of
 from migrator.codes import UNREADABLE
 from migrator.config import Config
-from migrator.diagnostics import Outcome, shortened
+from migrator.diagnostics import shortened
 from migrator.errors import UsageError
 from migrator.files import copying, in_place
-from migrator.files.discover import bundled_target, discover, is_passed_over
+from migrator.files.discover import discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import untracked
 from migrator.files.places import resolved
 from migrator.files.reading import read
-from migrator.options import COPIED
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
@@ -41,20 +39,14 @@ from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
 from migrator.runs.named_files import programs_of, settle
 from migrator.runs.pool import migrate_all
-from migrator.runs.run_report import FileReport, Report
+from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
-from migrator.runs.runtime_copies import (
-    Uses,
-    runtime_files,
-    runtime_folders,
-    runtime_uses,
-)
 from migrator.runs.saving import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
 
 if TYPE_CHECKING:
-    from migrator.files.revisions import Changes
+    pass
 
 
 def migrate_source(source: str, target: str = DEFAULT, config: Config | None = None) -> Result:
@@ -117,8 +109,8 @@ def migrate_paths(
         settle(report, programs, worker, only_named=only_named, from_hook=from_hook)
         around = files_of_projects(roots, config) if from_hook else every
         _judge_together(report, () if from_hook else roots, around, worker)
-        uses = runtime_uses(report.files, worker) if programs.others else migrated.uses
-        folders = _add_runtime(report, uses, worker, roots, output is not None)
+        uses = migrated.uses if is_whole and not programs.others else None
+        folders = deliver(report, uses, worker, _copied(roots, output), from_hook=from_hook)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
     _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
     report.seconds = time.perf_counter() - started
@@ -167,8 +159,7 @@ def migrate_content(
         if file.result.original != content:  # could not be processed
             file = replace(file, result=replace(file.result, original=content, source=content))
         report.files = [file]
-        if config.runtime in COPIED:
-            report.companions = runtime_files(report, runtime_folders(migrated.uses), worker)
+        deliver(report, migrated.uses, worker)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -262,22 +253,6 @@ def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:
         raise UsageError("--part only shows, since programs share their runtime: add --check")
 
 
-def _add_runtime(
-    report: Report, uses: Uses, worker: Worker, roots: Sequence[Path], copied: bool
-) -> Collection[Path]:
-    """Add what is missing of the runtime; the folders that it is in."""
-    if report.changes is not None:
-        uses = runtime_uses(report.files, worker)
-    top = _folder(roots[0]) if copied else None
-    if worker.config.runtime not in COPIED:
-        return deliver(report, uses, worker, top)
-    folders = runtime_folders(uses, top)
-    report.companions = runtime_files(report, folders, worker)
-    if report.changes is not None:
-        report.companions = _without_updates(report.companions)
-    return folders
-
-
 def _tell_changes_alone(report: Report, diff_base: str | None) -> None:
     if diff_base is None:
         return
@@ -296,8 +271,11 @@ def _chosen(
     return files if part[1] == 1 else part_of(files, worker, *part)
 
 
-def _folder(path: Path) -> Path:
-    return resolved(path) if path.is_dir() else resolved(path).parent
+def _copied(roots: Sequence[Path], output: str | os.PathLike[str] | None) -> Path | None:
+    """The folder of which a copy is to be written."""
+    if output is None:
+        return None
+    return resolved(roots[0]) if roots[0].is_dir() else resolved(roots[0]).parent
 
 
 def _judge_together(
@@ -307,28 +285,7 @@ def _judge_together(
     keep_requirements_of_other_code(report, named, others, worker)
     keep_settings_of_programs_that_stay(report, others, worker)
     if report.changes is not None:
-        report.files = [_brought(file, report.changes) for file in report.files]
-
-
-def _without_updates(companions: Mapping[Path, bytes]) -> dict[Path, bytes]:
-    """Ignore updates of an existing runtime to another version: no change has caused them."""
-    return {
-        path: content
-        for path, content in companions.items()
-        if not any(bundled_target(folder) for folder in path.parents)
-    }
-
-
-def _brought(file: FileReport, changes: Changes) -> FileReport:
-    """The diagnostics and edits of a file for lines that a change has added."""
-    from migrator.files.revisions import brought
-
-    if not file.result.diagnostics and not file.result.changed:
-        return file
-    result = brought(file.result, changes.lines(file.path, file.result.original))
-    left = [d for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN)]
-    unsafe = Counter(d.code for d in left)
-    return FileReport(file.path, result, file.unsafe & unsafe, file.result)
+        report.files = [limited(file, report.changes) for file in report.files]
 
 
 def undo(paths: Sequence[str | os.PathLike[str]], *, look: bool = False) -> TakenBack:

@@ -27,6 +27,23 @@ class FileReport:
     whole: Result | None = None  # also outside of the change that the run is limited to
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """A runtime that programs have to install."""
+
+    what: Path | str  # a wheel, or a requirement
+    named: tuple[Path, ...] = ()  # the lists of requirements that have it
+
+    def said(self) -> str:
+        """What it is, and how programs get it, in one line."""
+        what = self.what if isinstance(self.what, str) else self.what.as_posix()
+        said = f"{what} is the runtime of the migrated code"
+        if self.named:
+            said += f"; {', '.join(map(str, self.named))} name{'s' * (len(self.named) == 1)} it"
+        read = next((path for path in self.named if path.suffix == ".txt"), None)
+        return f"{said}: pip install {what if read is None else f'-r {read.as_posix()}'}"
+
+
 @dataclass
 class Report:
     """The summary of a run, and its exit code."""
@@ -34,6 +51,7 @@ class Report:
     target: str
     files: list[FileReport] = field(default_factory=list)
     companions: dict[Path, bytes] = field(default_factory=dict)  # new or changed files
+    deliveries: list[Delivery] = field(default_factory=list)  # of runs that change something
     obsolete: dict[Path, bytes] = field(default_factory=dict)  # files of a runtime that is replaced
     errors: list[str] = field(default_factory=list)  # not about a single source file
     notes: list[str] = field(default_factory=list)  # other notes
@@ -106,6 +124,18 @@ class Report:
             return self.exit_code
         pending = self.changed or self.companions or self.count(Outcome.REPORTED)
         return 1 if pending or (strict and self.advice) else 0
+
+
+def limited(file: FileReport, changes: Changes) -> FileReport:
+    """The diagnostics and edits of a file for lines that a change has added."""
+    from migrator.files.revisions import brought
+
+    if not file.result.diagnostics and not file.result.changed:
+        return file
+    result = brought(file.result, changes.lines(file.path, file.result.original))
+    left = [d for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN)]
+    unsafe = Counter(d.code for d in left)
+    return FileReport(file.path, result, file.unsafe & unsafe, file.result)
 
 
 def _relative(path: Path, top: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from migrator.errors import UsageError
 from migrator.frameworks import find_framework, frameworks
@@ -10,6 +11,7 @@ from migrator.frameworks.framework import Framework
 from migrator.pipeline.analyse import may_be_of
 from migrator.runs.run_report import FileReport
 from migrator.targets import RUNTIME, Target, find_target, targets
+from migrator.targets.wheel import label_in, version_label
 
 
 def chosen(names: str | Sequence[str]) -> list[Target]:
@@ -67,3 +69,10 @@ def _is_left(source: bytes, framework: Framework, served: set[str]) -> bool:
         return False
     borrowed = any(find_framework(name).is_imported_in(source) for name in served)
     return not borrowed or may_be_of(framework, source)
+
+
+def target_of_wheel(wheel: Path) -> str:
+    """The target that the name of a runtime's wheel says, installed here or not."""
+    labels = [label for name in targets() for label in (name, f"{name} --portable")]
+    said = label_in(wheel.name)
+    return next((label for label in labels if version_label(label) == said), said)

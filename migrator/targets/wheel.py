@@ -1,12 +1,14 @@
 """The runtime of a target as a wheel, which is the same bytes on every machine.
 
-Its version ends with a hash of its contents: pip installs a changed runtime again, and takes it
-from nowhere else, since no index accepts such a version.
+There is one distribution for all targets: an environment has one runtime. Its version names the
+target, and ends with a hash of its contents: pip installs a changed runtime again, and takes it
+from nowhere else, since no public index accepts such a version.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ from .target import Target, own_runtime
 from .words import RUNTIME
 
 VERSION = "0.1.0"
-_PREFIX = "tpu-runtime-"
+NAME = "tpu-runtime"  # of the distribution
+STEM = "tpu_runtime-"  # begins the names of its wheels
 _METADATA = """\
 Metadata-Version: 2.4
 Name: {name}
@@ -38,21 +41,23 @@ Tag: py3-none-any
 _BEGIN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip file can have
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RuntimeWheel:
-    """A wheel of some files of the package ``tpu_runtime``, by their paths in it."""
+    """A wheel of some modules of the package ``tpu_runtime``, by their paths in it."""
 
-    name: str  # of the distribution
-    target: str
-    files: Mapping[str, bytes]
+    target: str  # the label: "torch_xla", "torch_xla --portable"
+    modules: Mapping[str, bytes]
     license: bytes = b""
+
+    name = NAME
 
     @cached_property
     def version(self) -> str:
         digest = sha256()
-        for path, content in sorted(self.files.items()):
+        for path, content in sorted(self.modules.items()):
             digest.update(b"%s\0%d\0%s" % (path.encode(), len(content), content))
-        return f"{VERSION}+{digest.hexdigest()[:8]}"
+        # With a letter first: "00123456" would be the number 123456.
+        return f"{VERSION}+{version_label(self.target)}.h{digest.hexdigest()[:7]}"
 
     @property
     def requirement(self) -> str:
@@ -64,7 +69,7 @@ class RuntimeWheel:
 
     @property
     def _stem(self) -> str:
-        return f"{self.name.replace('-', '_')}-{self.version}"
+        return f"{STEM}{self.version}"
 
     @cached_property
     def content(self) -> bytes:
@@ -74,14 +79,15 @@ class RuntimeWheel:
         metadata = _METADATA.format(
             name=self.name, version=self.version, target=self.target, licensed=licensed
         )
-        files = {f"{RUNTIME}/{path}": content for path, content in sorted(self.files.items())}
+        inside = {**self.modules, "py.typed": b""}
+        files = {f"{RUNTIME}/{path}": content for path, content in sorted(inside.items())}
         files |= {
             f"{about}/METADATA": metadata.encode(),
             f"{about}/WHEEL": _WHEEL.encode(),
         }
         if self.license:
             files[f"{about}/licenses/LICENSE"] = self.license
-        record = "".join(f"{path},{_hash(each)},{len(each)}\n" for path, each in files.items())
+        record = "".join(f"{path},{hash_of(each)},{len(each)}\n" for path, each in files.items())
         files[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
@@ -92,43 +98,52 @@ class RuntimeWheel:
         return made.getvalue()
 
 
-def _hash(content: bytes) -> str:
+def hash_of(content: bytes) -> str:
+    """A hash, as the list in a wheel says it."""
     return f"sha256={urlsafe_b64encode(sha256(content).digest()).rstrip(b'=').decode()}"
 
 
-def is_runtime(name: str) -> bool:
-    """Whether a distribution, by its normal name, is a runtime."""
-    return name.startswith(_PREFIX)
+def is_wheel(file_name: str) -> bool:
+    """Whether a file is a wheel of the runtime, of any version."""
+    return file_name.startswith(STEM) and file_name.endswith(".whl")
+
+
+def label_in(file_name: str) -> str:
+    """What the name of a wheel says of its target, as `version_label` writes it."""
+    return file_name.partition("+")[2].rpartition(".h")[0]
+
+
+def version_label(target: str) -> str:
+    """A target, as a version can name it: "torch.xla.portable"."""
+    return ".".join(re.findall(r"[a-z0-9]+", target))
 
 
 def runtime_wheel(target: Target) -> RuntimeWheel:
     """The wheel of a target; that of a portable program has the runtime that chooses, too."""
-    return _wheel(target.name, target.runtime, target.asks_runtime)
+    return _wheel(target.label, target.runtime, target.asks_runtime)
 
 
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
-    name = f"{_PREFIX}{target.replace('_', '-')}{'-portable' * chooses}"
-    files = runtime_files(runtime, chooses) | {"py.typed": b""}
     license = b""
     if runtime is not None and (runtime / "LICENSE").is_file():
         license = (runtime / "LICENSE").read_bytes()
-    return RuntimeWheel(name, target, files, license)
+    return RuntimeWheel(target, _modules(runtime, chooses), license)
 
 
-def runtime_files(runtime: Path | None, chooses: bool) -> dict[str, bytes]:
-    """The modules of a runtime's package, by their paths in it.
+def _modules(runtime: Path | None, chooses: bool) -> Mapping[str, bytes]:
+    """The modules of a target's runtime, by their paths in the package.
 
-    With `chooses`, those of the runtime that chooses its device, with the target's inside of it.
+    For a portable program, those of the runtime that chooses its device, with the target's inside.
     """
-    files = _modules(runtime) if runtime is not None else {}
+    files = _files(runtime) if runtime is not None else {}
     if chooses:
-        choice = _modules(own_runtime("portable"))
+        choice = _files(own_runtime("portable"))
         files = choice | {f"tpu/{path}": content for path, content in files.items()}
     return files
 
 
-def _modules(runtime: Path) -> dict[str, bytes]:
+def _files(runtime: Path) -> dict[str, bytes]:
     folder = runtime / RUNTIME
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()

@@ -25,13 +25,14 @@ def write_migrated_copy(
     script: str | None,
     kept: bool,
 ) -> list[str]:
-    """Write a migrated copy; returns errors, one a line.
+    """Write a migrated copy that runs where nothing is installed; returns errors, one a line.
 
     With ``script``, problems in other files of the folder are only shown. ``console`` shows the
     migration; with ``diff`` all edits. A copy that is not ``kept`` is not named: places are those
     of the source.
     """
     try:
+        config = replace(config, runtime="copy")
         report = migrate_paths([source], target=target, config=config, output=destination)
     except UsageError as error:
         return [str(error)]

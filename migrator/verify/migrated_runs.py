@@ -222,7 +222,7 @@ class MigratedRuns:
             if errors:
                 raise VerifyError("\n".join(errors))
             return
-        config = self.options.config
+        config = replace(self.options.config, runtime="copy")  # nothing has to be installed
         with progress(self.console, "migrating"):
             report = migrate_paths([source], target=self.target.name, config=config, output=to)
         self.report = report = _of_folder(report, source)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, cli, committed, git, one_line, read_tree, write_tree
+from helpers import REPOSITORY, cli, committed, git, one_line, read_tree, wheel_for, write_tree
 
 from migrator import migrate_paths
 
@@ -105,14 +105,14 @@ def test_a_commit_is_fixed_and_then_passes(project: Project) -> None:
     first = project.commit()
     assert first.returncode == 1, first.stdout
     assert "src/train.py  MOV001, SET001" in first.stdout
-    assert "git add src/tpu_runtime" in first.stdout
+    assert "git add vendor" in first.stdout
     assert "files were modified by this hook" in first.stdout
     expected = migrate_paths([root / "src"])
     assert not expected.changed and not expected.companions  # as the checkout would have it
     git(root, "add", "-u")
     second = project.commit()  # a clone of it would miss the runtime
-    assert second.returncode == 1 and "git add src/tpu_runtime" in second.stdout
-    git(root, "add", "src/tpu_runtime")
+    assert second.returncode == 1 and "git add vendor" in second.stdout
+    git(root, "add", "vendor")
     third = project.commit()
     assert third.returncode == 0, third.stdout
     assert git(root, "status", "--short") == ""
@@ -138,8 +138,7 @@ def test_the_check_shows_the_diff_and_writes_nothing(project: Project) -> None:
     run = project.run("run", "--hook-stage", "manual", "tpu-migrate-check")
     assert run.returncode == 1
     assert '+    print(torch.ones(2).to("jax"))' in run.stdout
-    assert "tpu_runtime/  runtime of the migrated code: " in run.stdout
-    assert "+++ b/tpu_runtime" not in run.stdout
+    assert f"{wheel_for('torchax')} is the runtime of the migrated code: pip install" in run.stdout
     assert read_tree(root, runtime=True) == before
 
 
@@ -190,7 +189,7 @@ def test_files_of_one_commit_are_read_in_their_project(tmp_path: Path) -> None:
     of_one_commit = committed(tmp_path / "one", files)
     cli(*HOOK, *files, cwd=of_one_commit)
     assert read_tree(of_one_commit, runtime=True) == read_tree(whole, runtime=True)
-    assert (whole / "tpu_runtime").is_dir()
+    assert (whole / wheel_for("torchax")).is_file()
     in_part = committed(tmp_path / "part", files)
     for name in ("pkg/helper.py", "pkg/use.py", "main.py"):
         run = cli(*HOOK, name, cwd=in_part)
@@ -220,7 +219,7 @@ def test_a_hook_for_all_files_takes_what_is_code(tmp_path: Path) -> None:
 
 def test_the_bundled_runtime_is_not_processed(tmp_path: Path) -> None:
     root = committed(tmp_path, {"main.py": SCRIPT})
-    cli(*HOOK, "main.py", cwd=root)
+    cli(*HOOK, "--runtime", "copy", "main.py", cwd=root)
     git(root, "add", "-A")
     runtime = sorted(str(p.relative_to(root)) for p in (root / "tpu_runtime").rglob("*.py"))
     for arguments in (HOOK, ("--target", "torchax", "--check")):

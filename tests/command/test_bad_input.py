@@ -43,6 +43,7 @@ def test_configuration_is_used_and_the_command_line_wins(tmp_path: Path) -> None
         ("jobs = true", ("jobs", "whole number")),
         ("jobs = -1", ("jobs",)),
         ('precision = "low"', ("precision", "one of")),
+        ('runtime = "bundled"', ("runtime", "wheel, package, copy", "'bundled' is 'copy' now")),
         ("x = [", ("not valid TOML", "pyproject.toml")),
     ],
 )

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, cli, committed, git, one_line, read_tree, write_tree
+from helpers import TARGETS, cli, committed, git, one_line, read_tree, wheel_for, write_tree
 
 from tests.command.scripts import ADVICE, GPU, SCRIPT, STREAM, TO, TPU, out
+
+AS_COPY = ("--runtime", "copy")
 
 # ---- in place ------------------------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ def test_output_folder(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert read_tree(root, runtime=True) == before
     copied = read_tree(tmp_path / "q", runtime=True)
-    assert before.keys() <= copied.keys() and "tpu_runtime/__init__.py" in copied
+    assert before.keys() <= copied.keys() and wheel_for("torchax") in copied
     assert b"torch.cuda" not in copied["main.py"] and copied["data.bin"] == b"\0"
     assert not (tmp_path / "q" / ".git").exists()
 
@@ -111,19 +113,21 @@ LAYOUTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_diff_can_be_applied(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize("runtime", ["wheel", "copy"])
+def test_a_diff_can_be_applied(tmp_path: Path, target: str, runtime: str) -> None:
     root = committed(tmp_path / "p", dict(LAYOUTS))
     before = read_tree(root, runtime=True)
-    diff = cli(".", "--target", target, "--diff", "--with-runtime", cwd=root)
+    diff = cli(".", "--target", target, "--diff", "--with-runtime", "--runtime", runtime, cwd=root)
     assert diff.returncode == 1
     assert b"\x1b" not in diff.stdout  # plain in a pipe
     assert read_tree(root, runtime=True) == before  # nothing was written
-    cli(".", "--target", target, "-o", "../expected", cwd=root)
+    cli(".", "--target", target, "-o", "../expected", "--runtime", runtime, cwd=root)
     git(root, "apply", "--whitespace=nowarn", "-", stdin=diff.stdout)
     expected = read_tree(tmp_path / "expected", runtime=True)
     assert read_tree(root, runtime=True) == expected
-    assert "tpu_runtime/__init__.py" in expected  # companions were new files in the diff
-    again = cli(".", "--target", target, "--diff", cwd=root)
+    # companions were new files in the diff
+    assert {"wheel": wheel_for(target), "copy": "tpu_runtime/__init__.py"}[runtime] in expected
+    again = cli(".", "--target", target, "--diff", "--runtime", runtime, cwd=root)
     assert (again.returncode, again.stdout) == (0, b"")
 
 
@@ -143,7 +147,7 @@ def test_names_in_a_diff_are_quoted_as_git_does(tmp_path: Path) -> None:
 
 def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path) -> None:
     root = committed(tmp_path, {"sub/main.py": SCRIPT})
-    diff = cli("sub", *TO, "--diff", "--with-runtime", cwd=root)
+    diff = cli("sub", *TO, "--diff", "--with-runtime", *AS_COPY, cwd=root)
     git(root, "apply", "-", stdin=diff.stdout)
     assert "tpu_runtime.setup()" in (root / "sub" / "main.py").read_text()
     assert (root / "sub" / "tpu_runtime" / "__init__.py").is_file()
@@ -151,7 +155,7 @@ def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path)
 
 def test_a_diff_updates_companions(tmp_path: Path) -> None:
     root = committed(tmp_path, {"main.py": SCRIPT})
-    cli(".", *TO, cwd=root)
+    cli(".", *TO, *AS_COPY, cwd=root)
     module = root / "tpu_runtime" / "seeds.py"
     current = module.read_bytes()
     module.write_bytes(b"# other\n" + current)
@@ -171,9 +175,9 @@ def test_what_is_said_beside_a_diff_goes_to_standard_error(tmp_path: Path) -> No
 
 def test_a_diff_leaves_the_runtime_out_and_says_so(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": SCRIPT})
-    run = cli(".", *TO, "--diff", cwd=root)
+    run = cli(".", *TO, "--diff", *AS_COPY, cwd=root)
     assert run.stdout.startswith(b"--- a/a.py\n") and b"tpu_runtime/" not in run.stdout
-    whole = cli(".", *TO, "--diff", "--with-runtime", cwd=root).stdout
+    whole = cli(".", *TO, "--diff", "--with-runtime", *AS_COPY, cwd=root).stdout
     assert whole.startswith(run.stdout)
     rest = whole.removeprefix(run.stdout)
     files, lines = rest.count(b"\n+++ b/tpu_runtime/"), rest.count(b"\n+") - rest.count(b"\n+++ ")

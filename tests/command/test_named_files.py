@@ -121,7 +121,7 @@ def test_a_copy_has_the_whole_program(
 ) -> None:
     out = tmp_path_factory.mktemp("copies") / "out"
     migrate_paths(["train.py"], "torchax", output=out)
-    assert {path.name for path in out.iterdir()} == {"train.py", "helper.py", "tpu_runtime"}
+    assert {path.name for path in out.iterdir()} == {"train.py", "helper.py", "vendor"}
 
 
 def test_a_copy_of_a_program_that_lies_elsewhere_is_refused(

@@ -76,7 +76,7 @@ def test_the_runtime_is_named_and_not_written(tmp_path: Path) -> None:
     diff = cli("-", *TO, "--stdin-filename", "main.py", "--diff", cwd=root, stdin=SCRIPT.encode())
     assert diff.stdout.count(b"\n+++ ") + diff.stdout.startswith(b"+++ ") == 1
     write_tree(root, {"main.py": SCRIPT})
-    cli("main.py", *TO, "--allow-dirty", cwd=root)
+    cli("main.py", *TO, "--allow-dirty", "--runtime", "copy", cwd=root)
     again = (root / "main.py").read_bytes()
     run = cli("-", *TO, "--stdin-filename", "main.py", cwd=root, stdin=again)
     assert run.stdout == again and b"tpu_runtime" not in run.stderr  # it is there

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import TARGETS, cli, one_line, write_tree
+from helpers import TARGETS, cli, one_line, wheel_for, write_tree
 from lsp_client import Editor, session
 from lsprotocol import types
 
@@ -32,18 +32,21 @@ def test_one_rewrite_after_the_other_ends_where_the_migration_does(root: Path, t
             actions = await editor.actions(uri, hints[-1].range, "quickfix")
             await editor.choose(by_title(actions, "Rewrite for"))
         assert editor.text(uri) == whole.source.decode()
-        assert (root / RUNTIME / "__init__.py").exists()
-        assert [m.message.split(",")[0] for m in editor.messages] == [
-            f"tpu-migrate: wrote {root / RUNTIME}"
-        ]
+        wheel = root / wheel_for(target)
+        assert wheel.exists()
+        (message,) = [m.message for m in editor.messages]
+        assert message.startswith(f"tpu-migrate: wrote {wheel}, which a.py imports; ")
+        assert message.endswith(f": pip install {wheel.as_posix()}")
 
     session(run)
 
 
 def test_all_at_once_with_the_runtime_beside_it(root: Path) -> None:
     async def run(editor: Editor) -> None:
+        table = '[tool.tpu-migrate]\nruntime = "copy"\n'
+        write_tree(root, {"pyproject.toml": table, "pkg/a.py": SCRIPT})
         await editor.start(root, TO, versioned=False)
-        uri = editor.open(write_tree(root, {"pkg/a.py": SCRIPT}) / "pkg/a.py")
+        uri = editor.open(root / "pkg/a.py")
         (action,) = await editor.actions(uri, (0, 0), FIX_ALL)
         done = await editor.choose(action)
         assert done.edit and done.edit.changes and not done.edit.document_changes
@@ -223,7 +226,7 @@ def test_a_notebook_changes_as_a_whole(root: Path) -> None:
         await editor.choose(action)
         assert "tpu_runtime.setup()" in editor.text(first)
         assert "cuda" not in editor.text(first) + editor.text(second)
-        assert (root / RUNTIME / "__init__.py").exists()
+        assert (root / wheel_for("torchax")).exists()
 
     async def removal(editor: Editor) -> None:
         """A cell that is taken out takes its diagnostics along."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, write_tree
+from helpers import COPY, TARGETS, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.runs.run_report import Report
+from migrator.targets import targets
+from migrator.targets.copies import runtime_copy
 from tests.engine.projects import HELPER, LIBRARY, PROJECT, Files, migrate, results
 
 
@@ -22,7 +24,7 @@ def folders(report: Report, root: Path) -> list[str]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_runtime_is_placed_once_per_import_root(tmp_path: Path, target: str) -> None:
     write_tree(tmp_path, PROJECT)
-    report = migrate_paths([tmp_path], target)
+    report = migrate_paths([tmp_path], target, config=COPY)
     assert folders(report, tmp_path) == [""]
 
 
@@ -37,7 +39,7 @@ def test_a_program_that_asks_for_torch_xla_gets_the_runtime_it_imports(
         "trainer.train()\n"
     )
     write_tree(tmp_path, {"train.py": script})
-    report = migrate_paths([tmp_path], target)
+    report = migrate_paths([tmp_path], target, config=COPY)
     assert "import tpu_runtime" in results(report, tmp_path)["train.py"]
     assert folders(report, tmp_path) == [""]
 
@@ -56,7 +58,7 @@ def test_a_folder_that_a_script_adds_to_sys_path_is_searched(tmp_path: Path, add
         "from helper import get_device\nassert get_device() == 'cuda'\nlib.run(1)\n",
     }
     write_tree(tmp_path, files)
-    report = migrate_paths([tmp_path])
+    report = migrate_paths([tmp_path], config=COPY)
     assert folders(report, tmp_path) == [""]
     assert "assert get_device() == 'jax'" in results(report, tmp_path)["main.py"]
 
@@ -85,7 +87,7 @@ def test_the_runtime_lies_where_the_script_finds_it(
     }
     write_tree(tmp_path, files)
     (tmp_path / ".git").mkdir()
-    assert folders(migrate_paths([tmp_path]), tmp_path) == places
+    assert folders(migrate_paths([tmp_path], config=COPY), tmp_path) == places
 
 
 ROOT = "rootutils.setup_root(__file__, indicator='.git', pythonpath=True)\n"
@@ -111,7 +113,7 @@ def test_a_library_that_adds_the_projects_root_to_the_path(
     }
     write_tree(tmp_path, files)
     (tmp_path / ".git").mkdir()
-    assert folders(migrate_paths([tmp_path]), tmp_path) == places
+    assert folders(migrate_paths([tmp_path], config=COPY), tmp_path) == places
 
 
 def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:
@@ -120,8 +122,8 @@ def test_two_programs_get_a_runtime_each(tmp_path: Path) -> None:
     for app in ("a", "b"):
         write_tree(tmp_path / app, {"main.py": script, "lib.py": library})
     (tmp_path / ".git").mkdir()
-    assert folders(migrate_paths([tmp_path]), tmp_path) == ["a/", "b/"]
-    assert folders(migrate_paths([tmp_path / "a" / "lib.py"]), tmp_path) == ["a/"]
+    assert folders(migrate_paths([tmp_path], config=COPY), tmp_path) == ["a/", "b/"]
+    assert folders(migrate_paths([tmp_path / "a" / "lib.py"], config=COPY), tmp_path) == ["a/"]
 
 
 def test_an_import_from_a_folder_above_is_the_root(tmp_path: Path) -> None:
@@ -137,24 +139,35 @@ def test_an_import_from_a_folder_above_is_the_root(tmp_path: Path) -> None:
         },
     )
     (tmp_path / ".git").mkdir()
-    assert folders(migrate_paths([tmp_path]), tmp_path) == [""]
-    assert folders(migrate_paths([tmp_path / "lib" / "sub" / "ops.py"]), tmp_path) == [""]
+    assert folders(migrate_paths([tmp_path], config=COPY), tmp_path) == [""]
+    assert folders(migrate_paths([tmp_path / "lib" / "sub" / "ops.py"], config=COPY), tmp_path) == [
+        ""
+    ]
 
 
 def test_the_runtime_is_no_source_of_the_project(tmp_path: Path) -> None:
     write_tree(tmp_path, PROJECT)
-    before = len(migrate_paths([tmp_path], write=True, allow_dirty=True).files)
+    before = len(migrate_paths([tmp_path], config=COPY, write=True, allow_dirty=True).files)
     assert (tmp_path / "tpu_runtime" / "__init__.py").is_file()
     assert len(migrate_paths([tmp_path]).files) == before
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_copy_is_all_of_the_runtime(tmp_path: Path, target: str) -> None:
+    """Whatever the program needs of it now: it may grow."""
+    write_tree(tmp_path, {"main.py": "import torch\n\ntorch.cuda.seed()\n"})
+    migrate_paths([tmp_path], target, config=COPY, write=True, allow_dirty=True)
+    there = {path.name: path.read_bytes() for path in (tmp_path / "tpu_runtime").iterdir()}
+    assert there == runtime_copy(targets()[target])
+
+
 def test_a_new_run_updates_the_runtime(tmp_path: Path) -> None:
     write_tree(tmp_path, PROJECT)
-    migrate_paths([tmp_path], write=True, allow_dirty=True)
+    migrate_paths([tmp_path], config=COPY, write=True, allow_dirty=True)
     module = tmp_path / "tpu_runtime" / "__init__.py"
     current = module.read_bytes()
     module.write_bytes(current + b"# another version\n")
-    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    report = migrate_paths([tmp_path], config=COPY, write=True, allow_dirty=True)
     assert list(report.companions) == [module]
     assert module.read_bytes() == current
 
@@ -162,7 +175,7 @@ def test_a_new_run_updates_the_runtime(tmp_path: Path) -> None:
 def test_another_package_of_that_name_is_not_overwritten(tmp_path: Path) -> None:
     files: Files = {"main.py": "import torch\ntorch.cuda.seed()\n", "tpu_runtime": "mine\n"}
     write_tree(tmp_path, files)
-    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    report = migrate_paths([tmp_path], config=COPY, write=True, allow_dirty=True)
     assert report.exit_code == 2
     assert (tmp_path / "tpu_runtime").read_text() == "mine\n"
 
@@ -173,7 +186,7 @@ def test_a_package_of_the_user_with_the_runtimes_name_is_not_overwritten(tmp_pat
         tmp_path,
         {"main.py": "import torch\ntorch.cuda.seed()\n", "tpu_runtime/__init__.py": mine},
     )
-    report = migrate_paths([tmp_path], write=True, allow_dirty=True)
+    report = migrate_paths([tmp_path], config=COPY, write=True, allow_dirty=True)
     assert not report.changed and not report.companions
     assert (tmp_path / "tpu_runtime" / "__init__.py").read_text() == mine
 
@@ -334,6 +347,6 @@ def test_a_module_of_a_folder_that_is_no_package(
     files = {name: str(text).replace("MODULE", module) for name, text in _NAMESPACE.items()}
     write_tree(tmp_path, {**files, "README.md": readme})
     (tmp_path / ".git").mkdir()
-    assert folders(migrate_paths([tmp_path]), tmp_path) == [place]
+    assert folders(migrate_paths([tmp_path], config=COPY), tmp_path) == [place]
     for name in files:
-        assert folders(migrate_paths([tmp_path / name]), tmp_path) == [place]
+        assert folders(migrate_paths([tmp_path / name], config=COPY), tmp_path) == [place]

@@ -14,7 +14,7 @@ from migrator.pipeline.normalise import foreign
 from migrator.runs.run import undo
 from migrator.runs.run_report import Report
 from migrator.targets import RUNTIME, targets
-from tests.helpers import REPOSITORY, migrated, read_tree, reported, run, write_tree
+from tests.helpers import COPY, REPOSITORY, migrated, read_tree, reported, run, write_tree
 
 WAYS = [
     (first, then)
@@ -47,7 +47,7 @@ def left(report: Report, root: Path) -> set[tuple[str, str]]:
 def apps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference apps, migrated."""
     out = tmp_path_factory.mktemp("apps") / str(request.param)
-    migrate_paths([REPOSITORY / "reference_apps"], request.param, output=out)
+    migrate_paths([REPOSITORY / "reference_apps"], request.param, config=COPY, output=out)
     return out
 
 
@@ -56,7 +56,7 @@ def test_apps_go_on_as_far_as_their_originals(apps: Path, then: str) -> None:
     if then == apps.name:
         return
     direct = migrate_paths([REPOSITORY / "reference_apps"], then)
-    report = migrate_paths([apps], then)
+    report = migrate_paths([apps], then, config=COPY)
     assert left(report, apps) <= left(direct, REPOSITORY / "reference_apps")
     for file in report.files:
         assert not foreign(file.result.source, targets()[then]), file.path
@@ -72,14 +72,14 @@ def test_a_script_becomes_what_its_original_becomes(first: str, then: str) -> No
 @pytest.mark.parametrize(("first", "then"), WAYS)
 def test_the_runtime_is_replaced_and_comes_back(tmp_path: Path, first: str, then: str) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
-    migrate_paths([tmp_path], first, write=True, allow_dirty=True)
+    migrate_paths([tmp_path], first, config=COPY, write=True, allow_dirty=True)
     before = read_tree(tmp_path, runtime=True)
-    migrate_paths([tmp_path], then, write=True, allow_dirty=True)
+    migrate_paths([tmp_path], then, config=COPY, write=True, allow_dirty=True)
     runtime = tmp_path / RUNTIME
     assert bundled_target(runtime) == then
     fresh = tmp_path.parent / f"{tmp_path.name}_{then}"
     write_tree(fresh, {"train.py": SCRIPT})
-    migrate_paths([fresh], then, write=True, allow_dirty=True)
+    migrate_paths([fresh], then, config=COPY, write=True, allow_dirty=True)
     assert read_tree(tmp_path, runtime=True) == read_tree(fresh, runtime=True)
     undo([tmp_path])
     assert read_tree(tmp_path, runtime=True) == before
@@ -87,9 +87,9 @@ def test_the_runtime_is_replaced_and_comes_back(tmp_path: Path, first: str, then
 
 def test_a_copy_has_no_part_of_the_old_runtime(tmp_path: Path) -> None:
     write_tree(tmp_path / "a", {"train.py": SCRIPT})
-    migrate_paths([tmp_path / "a"], "torchax", output=tmp_path / "b")
-    migrate_paths([tmp_path / "b"], "torch_tpu", output=tmp_path / "c")
-    migrate_paths([tmp_path / "a"], "torch_tpu", output=tmp_path / "d")
+    migrate_paths([tmp_path / "a"], "torchax", config=COPY, output=tmp_path / "b")
+    migrate_paths([tmp_path / "b"], "torch_tpu", config=COPY, output=tmp_path / "c")
+    migrate_paths([tmp_path / "a"], "torch_tpu", config=COPY, output=tmp_path / "d")
     assert read_tree(tmp_path / "c", runtime=True) == read_tree(tmp_path / "d", runtime=True)
 
 
@@ -102,32 +102,34 @@ def test_a_copy_has_no_part_of_the_old_runtime(tmp_path: Path) -> None:
 )
 def test_a_runtime_that_is_needed_stays(tmp_path: Path, name: str, line: str) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
-    migrate_paths([tmp_path], "torchax", write=True, allow_dirty=True)
+    migrate_paths([tmp_path], "torchax", config=COPY, write=True, allow_dirty=True)
     with (tmp_path / name).open("a") as file:
         file.write(f"{line}\n")
     before = read_tree(tmp_path, runtime=True)
     with pytest.raises(UsageError, match=f"is torchax's runtime, which .*{name} would still"):
-        migrate_paths([tmp_path], "torch_tpu", write=True, allow_dirty=True)
+        migrate_paths([tmp_path], "torch_tpu", config=COPY, write=True, allow_dirty=True)
     assert read_tree(tmp_path, runtime=True) == before
 
 
 @pytest.mark.parametrize("name", ["shard", "TokenBuffer"])
 def test_a_program_with_what_has_no_counterpart_stays(tmp_path: Path, name: str) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
-    migrate_paths([tmp_path], "torchax", write=True, allow_dirty=True)
+    migrate_paths([tmp_path], "torchax", config=COPY, write=True, allow_dirty=True)
     with (tmp_path / "train.py").open("a") as file:
         file.write(f"tpu_runtime.{name}(model)\n")
     before = read_tree(tmp_path, runtime=True)
-    report = migrate_paths([tmp_path], "torch_tpu", write=True, allow_dirty=True)
+    report = migrate_paths([tmp_path], "torch_tpu", config=COPY, write=True, allow_dirty=True)
     assert read_tree(tmp_path, runtime=True) == before
     assert ("train.py", "MIG001") in left(report, tmp_path)
 
 
 def test_a_part_of_a_project_does_not_lose_its_runtime(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT, "other.py": SCRIPT})
-    migrate_paths([tmp_path], "torchax", write=True, allow_dirty=True)
+    migrate_paths([tmp_path], "torchax", config=COPY, write=True, allow_dirty=True)
     with pytest.raises(UsageError, match=r"other\.py would still need; migrate all of"):
-        migrate_paths([tmp_path / "train.py"], "torch_tpu", write=True, allow_dirty=True)
+        migrate_paths(
+            [tmp_path / "train.py"], "torch_tpu", config=COPY, write=True, allow_dirty=True
+        )
 
 
 def test_names_of_runtimes_without_a_counterpart_are_reported() -> None:

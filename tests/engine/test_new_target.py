@@ -23,6 +23,7 @@ from helpers import (
     installed_by,
     one_line,
     page_blocks,
+    wheel_for,
     write_tree,
 )
 
@@ -131,16 +132,19 @@ def test_what_a_project_installs(plain: Installed, tmp_path: Path) -> None:
     assert not (out / "tpu_runtime").exists()
 
 
-def test_the_runtime_is_written_beside_it(whole: Installed, tmp_path: Path) -> None:
+def test_its_runtime_is_delivered(whole: Installed, tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": "import torch\nx = torch.ones(2).cuda()\n"})
     for _ in range(2):  # the second run finds its own
         done = whole.command("tpu-migrate . --target fpu --allow-dirty", cwd=tmp_path)
         assert done.returncode == 0, done.stderr.decode()
-    assert (tmp_path / "tpu_runtime/__init__.py").is_file()
+    wheels = [path.name for path in (tmp_path / "vendor").iterdir()]
+    assert len(wheels) == 1 and "+fpu.h" in wheels[0]
     other = whole.command("tpu-migrate . --target torchax --allow-dirty", cwd=tmp_path)
     assert other.returncode == 0, other.stderr.decode()
     assert '.to("jax")' in (tmp_path / "train.py").read_text()
-    assert "by torchax" in (tmp_path / "tpu_runtime/__init__.py").read_text()
+    assert [path.name for path in (tmp_path / "vendor").iterdir()] == [
+        Path(wheel_for("torchax")).name
+    ]
 
 
 def test_doctor_and_verify_ask_it(plain: Installed, whole: Installed) -> None:

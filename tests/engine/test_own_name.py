@@ -57,7 +57,7 @@ OWN = {
 def test_a_module_of_its_own(kind: str, target: str, tmp_path: Path) -> None:
     committed(tmp_path / "p", OWN[kind])
     before = read_tree(tmp_path / "p", runtime=True)
-    done = cli("p", "--target", target, cwd=tmp_path)
+    done = cli("p", "--target", target, "--runtime", "copy", cwd=tmp_path)
     assert read_tree(tmp_path / "p", runtime=True) == before
     told = done.stdout.decode() + done.stderr.decode()
     assert "tpu_runtime" in told and "rename" in told
@@ -66,8 +66,8 @@ def test_a_module_of_its_own(kind: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_runtime_itself_is_no_module_of_the_project(target: str, tmp_path: Path) -> None:
     committed(tmp_path / "p", {"main.py": SCRIPT})
-    cli("p", "--target", target, cwd=tmp_path)
+    cli("p", "--target", target, "--runtime", "copy", cwd=tmp_path)
     before = read_tree(tmp_path / "p", runtime=True)
     assert "tpu_runtime/__init__.py" in before
-    assert cli("p", "--target", target, cwd=tmp_path).returncode == 0
+    assert cli("p", "--target", target, "--runtime", "copy", cwd=tmp_path).returncode == 0
     assert read_tree(tmp_path / "p", runtime=True) == before

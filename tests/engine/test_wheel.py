@@ -13,16 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, committed, write_tree
+from helpers import TARGETS, committed, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
+from migrator.errors import UsageError
 from migrator.runs.run import undo
 from migrator.targets import find_target
 from migrator.targets.wheel import RuntimeWheel, runtime_wheel
 
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\ntorch.cuda.manual_seed(0)\nprint(x)\n"
-WHEEL = Config(runtime="wheel")
 MADE = runtime_wheel(find_target("torchax"))
 NAME, VERSION, FILE = MADE.name, MADE.version, MADE.file_name
 PINS = "torch==2.9.0\ntorchax==0.0.13\njax==0.10.2\njaxlib==0.10.2\nlibtpu==0.0.52\n"
@@ -61,8 +61,8 @@ def test_a_wheel_is_what_an_installer_expects(target: str) -> None:
 
 def test_a_wheel_is_the_same_bytes_each_time_and_another_version_with_other_contents() -> None:
     files = {"__init__.py": b"x = 1\n"}
-    one, same = (RuntimeWheel("tpu-runtime-a", "a", dict(files)) for _ in range(2))
-    other = RuntimeWheel("tpu-runtime-a", "a", {"__init__.py": b"x = 2\n"})
+    one, same = (RuntimeWheel("a", dict(files)) for _ in range(2))
+    other = RuntimeWheel("a", {"__init__.py": b"x = 2\n"})
     assert one.content == same.content and one.version == same.version
     assert one.version != other.version and one.file_name != other.file_name
 
@@ -104,7 +104,7 @@ def test_a_list_of_packages_names_the_wheel(tmp_path: Path, name: str) -> None:
     assert run(tmp_path) == sorted([name, "train.py", f"vendor/{FILE}"])
     assert (tmp_path / name).read_text() == after
     assert (tmp_path / "vendor" / FILE).read_bytes() == MADE.content
-    assert migrate_paths([tmp_path], config=WHEEL).check_code() == 0  # nothing is left to do
+    assert migrate_paths([tmp_path]).check_code() == 0  # nothing is left to do
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -112,7 +112,7 @@ def test_another_version_takes_the_place_of_the_old_one(tmp_path: Path, name: st
     before, after = LISTS[name]
     project(tmp_path, {name: before})
     run(tmp_path)
-    old = "0.0.1+00000000"
+    old = "0.0.1+torchax.h0000000"
     (tmp_path / name).write_text(after.replace(VERSION, old))
     wheel = tmp_path / "vendor" / FILE
     wheel.rename(wheel.with_name(FILE.replace(VERSION, old)))
@@ -120,6 +120,78 @@ def test_another_version_takes_the_place_of_the_old_one(tmp_path: Path, name: st
     assert run(tmp_path) == sorted([name, f"vendor/{FILE}"])
     assert (tmp_path / name).read_text() == after
     assert [path.name for path in (tmp_path / "vendor").iterdir()] == [FILE]
+
+
+def of_another_version(root: Path) -> str:
+    """Let a migrated project have another version of the runtime; the name of its wheel."""
+    old = VERSION[:-7] + "0000000"
+    named = root / "requirements.txt"
+    named.write_text(named.read_text().replace(VERSION, old))
+    wheel = root / "vendor" / FILE
+    wheel.rename(wheel.with_name(FILE.replace(VERSION, old)))
+    committed(root, {})
+    return FILE.replace(VERSION, old)
+
+
+def test_a_hook_that_migrates_nothing_renews_nothing(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path)
+    old = of_another_version(tmp_path)
+    (tmp_path / "train.py").write_text((tmp_path / "train.py").read_text() + "# a comment\n")
+    committed(tmp_path, {})
+    before = read_tree(tmp_path, runtime=True)
+    report = migrate_paths([tmp_path / "train.py"], write=True, from_hook=True)
+    assert not report.companions and not report.changed and not report.deliveries
+    assert read_tree(tmp_path, runtime=True) == before and f"vendor/{old}" in before
+
+
+def test_what_is_renewed_is_named_by_lists_that_are_not_in_the_run(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path)
+    of_another_version(tmp_path)
+    committed(tmp_path, {"more.py": SCRIPT})
+    migrate_paths([tmp_path / "more.py"], write=True, from_hook=True)
+    assert [path.name for path in (tmp_path / "vendor").iterdir()] == [FILE]
+    assert (tmp_path / "requirements.txt").read_text() == LISTS["requirements.txt"][1][5:]
+
+
+def test_where_only_a_change_is_looked_at_nothing_is_renewed(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path)
+    of_another_version(tmp_path)
+    named = tmp_path / "requirements.txt"
+    named.write_text(f"{named.read_text()}tqdm\n")
+    report = migrate_paths([tmp_path], diff_base="HEAD")
+    assert report.check_code() == 0 and not report.companions
+
+
+def test_a_copy_that_is_there_stays_a_copy(tmp_path: Path) -> None:
+    """It would be imported in place of an installed wheel."""
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path, runtime="copy")
+    (tmp_path / "tpu_runtime" / "seeds.py").write_text("# older\n")
+    committed(tmp_path, {})
+    assert run(tmp_path) == ["tpu_runtime/seeds.py"]
+    assert NAME not in (tmp_path / "requirements.txt").read_text()
+
+
+def test_a_wheel_of_another_target_is_replaced(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path)
+    committed(tmp_path, {})
+    run(tmp_path, "torch_xla")
+    other = runtime_wheel(find_target("torch_xla"))
+    assert [path.name for path in (tmp_path / "vendor").iterdir()] == [other.file_name]
+    text = (tmp_path / "requirements.txt").read_text()
+    assert other.requirement in text and MADE.requirement not in text
+
+
+def test_a_wheel_that_other_files_need_stays(tmp_path: Path) -> None:
+    project(tmp_path, {"other.py": SCRIPT})
+    run(tmp_path)
+    committed(tmp_path, {})
+    with pytest.raises(UsageError, match=r"is torchax's runtime, which .*other\.py would still"):
+        migrate_paths([tmp_path / "train.py"], "torch_xla", write=True)
 
 
 def test_pip_installs_it_from_any_folder(tmp_path: Path) -> None:
@@ -132,17 +204,25 @@ def test_pip_installs_it_from_any_folder(tmp_path: Path) -> None:
     subprocess.run(
         [python, "-m", "pip", "install", "-q", "--no-index", "-r", needed], check=True, cwd=tmp_path
     )
-    code = "from importlib.metadata import version, files; print(version('tpu-runtime-torchax'))"
+    code = "from importlib.metadata import version, files; print(version('tpu-runtime'))"
     said = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.strip() == VERSION
 
 
 def test_a_script_alone_gets_the_wheel_and_the_command(tmp_path: Path) -> None:
     project(tmp_path, {"requirements.txt": "torch\n"}, "src/train.py")
-    report = migrate_paths([tmp_path / "src" / "train.py"], config=WHEEL, write=True)
+    report = migrate_paths([tmp_path / "src" / "train.py"], write=True)
     assert [*report.companions] == [tmp_path / "vendor" / FILE]
-    [note] = report.notes
-    assert note.endswith(f"pip install {(tmp_path / 'vendor' / FILE).as_posix()}")
+    [delivery] = report.deliveries
+    wheel = (tmp_path / "vendor" / FILE).as_posix()
+    assert delivery.said() == f"{wheel} is the runtime of the migrated code: pip install {wheel}"
+
+
+def test_it_is_said_which_lists_name_it(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    [delivery] = migrate_paths([tmp_path], write=True).deliveries
+    named = tmp_path / "requirements.txt"
+    assert delivery.said().endswith(f"; {named} names it: pip install -r {named.as_posix()}")
 
 
 def test_one_wheel_for_all_folders_of_a_project(tmp_path: Path) -> None:
@@ -182,12 +262,12 @@ def test_an_image_gets_the_wheel_beside_the_list(tmp_path: Path, line: str, adde
     project(tmp_path, {"requirements.txt": "torch\n", "Dockerfile": before})
     run(tmp_path)
     assert (tmp_path / "Dockerfile").read_text() == before.replace(line, f"{line}\n{added}")
-    assert migrate_paths([tmp_path], config=WHEEL).check_code() == 0
+    assert migrate_paths([tmp_path]).check_code() == 0
 
 
 def test_a_copy_has_the_wheel_at_its_top(tmp_path: Path) -> None:
     project(tmp_path / "a", {"requirements.txt": "torch\n"})
-    migrate_paths([tmp_path / "a"], config=WHEEL, output=tmp_path / "b")
+    migrate_paths([tmp_path / "a"], output=tmp_path / "b")
     assert (tmp_path / "b" / "vendor" / FILE).is_file()
     assert "--find-links vendor\n" in (tmp_path / "b" / "requirements.txt").read_text()
     assert not (tmp_path / "a" / "vendor").exists()
@@ -207,14 +287,14 @@ def test_a_folder_that_leads_out_of_the_project_is_not_written(tmp_path: Path) -
     project(tmp_path / "a", {})
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "vendor").symlink_to(tmp_path / "b")
-    report = migrate_paths([tmp_path / "a"], config=WHEEL, write=True)
+    report = migrate_paths([tmp_path / "a"], write=True)
     assert report.exit_code == 2 and "leads out of the project" in report.errors[0]
     assert not [*(tmp_path / "b").iterdir()]
 
 
 def test_a_run_that_only_looks_writes_no_wheel(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": SCRIPT})
-    report = migrate_paths([tmp_path], config=WHEEL)
+    report = migrate_paths([tmp_path])
     assert [path.name for path in report.companions] == [FILE] and not (
         tmp_path / "vendor"
     ).exists()

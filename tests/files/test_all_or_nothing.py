@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import cli, committed, git, one_line, read_tree, write_tree
+from helpers import COPY, cli, committed, git, one_line, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -41,7 +41,7 @@ def test_a_disk_that_is_full_leaves_everything_as_it_was(tmp_path: Path) -> None
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1 and "File too large; nothing was written" in run.stderr
     assert read_tree(root, runtime=True) == before
-    assert not (root / "tpu_runtime").exists()
+    assert not (root / "vendor").exists()
 
 
 @pytest.mark.parametrize("number", [1, 10, 20])
@@ -59,7 +59,7 @@ def test_a_disk_that_fills_up_leaves_everything_as_it_was(
 
     monkeypatch.setattr(in_place, "stage", full)
     with pytest.raises(UsageError, match="No space left on device; nothing was written"):
-        migrate_paths([root], write=True)
+        migrate_paths([root], config=COPY, write=True)
     assert read_tree(root, runtime=True) == before
 
 
@@ -71,7 +71,7 @@ def test_what_was_replaced_is_put_back(
     before = read_tree(root, runtime=True)
     _at_replacement(monkeypatch, number, lambda: OSError(errno.EIO, "Input/output error", "b.py"))
     with pytest.raises(UsageError, match="nothing was written"):
-        migrate_paths([root], write=True)
+        migrate_paths([root], config=COPY, write=True)
     monkeypatch.undo()
     assert read_tree(root, runtime=True) == before
 
@@ -112,7 +112,7 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(
     with pytest.raises(UsageError, match=r"b\.py has changed in the meantime; nothing was written"):
         migrate_paths([root], write=True)
     assert (root / "a.py").read_text() == FILES["a.py"]
-    assert not (root / "tpu_runtime").exists()
+    assert not (root / "vendor").exists()
     if what == "edited":
         assert (root / "b.py").read_text() == GPU + "# mine\n"
     if what == "a link":
@@ -147,13 +147,14 @@ def _killed(root: Path, number: int, target: str = "torchax") -> None:
         import os, signal
         from pathlib import Path
         from migrator import migrate_paths
+        from migrator.config import Config
         really, count = Path.replace, iter(range(10**6))
         def replace(self, to):
             if next(count) == {number}:
                 os.kill(os.getpid(), signal.SIGKILL)
             return really(self, to)
         Path.replace = replace
-        migrate_paths([{str(root)!r}], {target!r}, write=True)
+        migrate_paths([{str(root)!r}], {target!r}, config=Config(runtime="copy"), write=True)
     """
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)])
     assert run.returncode == -signal.SIGKILL
@@ -166,7 +167,7 @@ def test_a_run_that_was_killed_is_taken_back_by_the_next(tmp_path: Path, number:
     if number > 1:
         assert not (root / "tpu_runtime").exists() or any((root / "tpu_runtime").iterdir())
     # For another target: what the first has written would be in its way.
-    report = migrate_paths([root], "torch_xla", write=True)
+    report = migrate_paths([root], "torch_xla", config=COPY, write=True)
     assert report.exit_code == 0
     assert len(report.notes) == (number > 0)  # before, there was nothing to take back
     assert b"torch_xla" in (root / "tpu_runtime" / "__init__.py").read_bytes()
@@ -177,7 +178,7 @@ def test_a_run_that_was_killed_is_taken_back_by_the_next(tmp_path: Path, number:
 def test_an_edit_since_a_killed_run_is_not_lost(tmp_path: Path) -> None:
     """What was edited imports the runtime: without it, nothing else is taken back, either."""
     root = committed(tmp_path, FILES)
-    runtime = migrate_paths([root]).companions
+    runtime = migrate_paths([root], config=COPY).companions
     _killed(root, 1 + len(runtime) + 1)  # the journal, the runtime, one source
     changed = [name for name in FILES if (root / name).read_text() != FILES[name]]
     assert changed, "the run was to be killed between sources"
@@ -194,7 +195,7 @@ def test_an_edit_since_a_killed_run_is_not_lost(tmp_path: Path) -> None:
 
 def test_an_edit_of_what_a_killed_run_had_not_come_to_stays(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
-    runtime = migrate_paths([root]).companions
+    runtime = migrate_paths([root], config=COPY).companions
     _killed(root, 1 + len(runtime) + 1)
     [mine, *_] = [root / name for name in FILES if (root / name).read_text() == FILES[name]]
     mine.write_text(f"{mine.read_text()}# mine\n")
@@ -269,7 +270,7 @@ def test_a_runtime_of_which_nothing_was_written_is_no_obstacle(tmp_path: Path) -
     root = committed(tmp_path, FILES)
     (root / "tpu_runtime").mkdir()
     (root / "tpu_runtime" / ".tpu-migrate-0123456789abcdef.tmp").write_text("half")
-    assert migrate_paths([root], write=True).exit_code == 0
+    assert migrate_paths([root], config=COPY, write=True).exit_code == 0
     assert (root / "tpu_runtime" / "__init__.py").is_file()
 
 
@@ -351,14 +352,15 @@ def test_a_runtime_that_leads_out_of_the_project_is_not_written(
     if there == "an empty folder":
         elsewhere.mkdir(parents=True)
     if there == "a runtime":
-        migrate_paths([write_tree(tmp_path / "elsewhere", FILES)], write=True, allow_dirty=True)
+        there_too = write_tree(tmp_path / "elsewhere", FILES)
+        migrate_paths([there_too], config=COPY, write=True, allow_dirty=True)
         (elsewhere / "seeds.py").write_text("# mine\n")
     before = read_tree(tmp_path / "elsewhere", runtime=True) if elsewhere.exists() else {}
     (root / "tpu_runtime").symlink_to(elsewhere)
     if copied:
-        report = migrate_paths([root], output=tmp_path / "out")
+        report = migrate_paths([root], config=COPY, output=tmp_path / "out")
     else:
-        report = migrate_paths([root], write=True, allow_dirty=True)
+        report = migrate_paths([root], config=COPY, write=True, allow_dirty=True)
     assert report.exit_code == 2 and "tpu_runtime" in report.errors[0]
     after = read_tree(tmp_path / "elsewhere", runtime=True) if elsewhere.exists() else {}
     assert after == before

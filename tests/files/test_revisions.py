@@ -158,7 +158,7 @@ def test_a_runtime_that_is_missing_counts_with_its_script(tmp_path: Path) -> Non
     commit(root)
     append(root / "main.py", "# really\n")
     assert since(root).check_code() == 0
-    shutil.rmtree(root / "tpu_runtime")
+    shutil.rmtree(root / "vendor")
     assert since(root).companions and since(root).check_code() == 1
 
 

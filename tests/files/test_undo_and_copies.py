@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import cli, committed, git, one_line, read_tree, write_tree
+from helpers import COPY, cli, committed, git, one_line, read_tree, wheel_for, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -29,7 +29,7 @@ def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
     (root / "mixed.py").write_bytes(b"import torch  # \xc3\xa4\r\nx.cuda()\n\r\n")
     before = read_tree(root, runtime=True)
-    migrate_paths([root], write=True, allow_dirty=True)
+    migrate_paths([root], config=COPY, write=True, allow_dirty=True)
     assert read_tree(root, runtime=True) != before
     done = undo([root / "deep"])  # any path of the project
     assert len(done.restored) == 4 and len(done.removed) > 10 and not done.changed
@@ -48,7 +48,7 @@ def test_the_last_run_is_taken_back_byte_for_byte(tmp_path: Path) -> None:
 def test_all_of_a_run_is_undone_or_nothing(tmp_path: Path, edited: str, gone: bool) -> None:
     """Else a script that was edited imports a runtime that is no longer there."""
     root = committed(tmp_path, FILES)
-    migrate_paths([root], write=True)
+    migrate_paths([root], config=COPY, write=True)
     file = root / edited
     if gone:
         file.unlink()
@@ -80,7 +80,7 @@ def test_of_several_projects_all_are_undone_or_none(tmp_path: Path) -> None:
         undo([*roots, never])
     assert read_tree(roots[0], runtime=True) == before[0]
     undo(roots)
-    assert not any((root / "tpu_runtime").exists() for root in roots)
+    assert not any((root / "vendor").exists() for root in roots)
 
 
 def test_check_says_what_would_be_undone_and_writes_nothing(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_where_nothing_is_to_undo_that_is_said(tmp_path: Path, how: list[str]) -
     root = committed(tmp_path, FILES)
     migrate_paths([root], write=True)
     git(root, "checkout", "-q", ".")
-    shutil.rmtree(root / "tpu_runtime")
+    shutil.rmtree(root / "vendor")
     found = cli("--undo", ".", *how, cwd=root)
     assert found.returncode == 0
     assert found.stdout.decode().startswith("nothing to undo: ")
@@ -244,8 +244,8 @@ def test_a_copy_of_one_file(tmp_path: Path) -> None:
     write_tree(tmp_path, {"a.py": "import torch\ntorch.cuda.seed()\n", "b.py": GPU})
     migrate_paths([tmp_path / "a.py"], output=tmp_path / "out")
     assert sorted(read_tree(tmp_path / "out")) == ["a.py"]
-    assert (tmp_path / "out" / "tpu_runtime" / "__init__.py").is_file()
-    assert not (tmp_path / "tpu_runtime").exists()
+    assert (tmp_path / "out" / wheel_for("torchax")).is_file()
+    assert not (tmp_path / "vendor").exists()
 
 
 @pytest.mark.parametrize("place", [".", "inner", "deep/er", "full", "file", ".."])

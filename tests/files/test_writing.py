@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from helpers import committed, git, read_tree, write_tree
+from helpers import COPY, committed, git, read_tree, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -139,7 +139,7 @@ def test_programs_that_the_configuration_of_git_names_are_not_run(tmp_path: Path
 
 def test_companions_that_the_user_edited_are_refused(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": "import torch\ntorch.cuda.seed()\n"})
-    migrate_paths([root], write=True)
+    migrate_paths([root], config=COPY, write=True)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "migrated")
     module = root / "tpu_runtime" / "seeds.py"

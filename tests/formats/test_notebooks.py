@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import wheel_for
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -240,7 +241,7 @@ def test_notebooks_of_a_project_know_its_modules_and_get_the_runtime(tmp_path: P
     assert {f.path.name for f in report.changed} == {"helper.py", "a.ipynb"}
     cells = json.loads((tmp_path.parent / f"{tmp_path.name}_out" / "a.ipynb").read_text())["cells"]
     assert "'jax'" in "".join(cells[1]["source"])
-    assert (tmp_path.parent / f"{tmp_path.name}_out" / "tpu_runtime" / "__init__.py").exists()
+    assert (tmp_path.parent / f"{tmp_path.name}_out" / wheel_for("torchax")).exists()
 
 
 def test_the_module_of_a_notebook_can_be_split_again() -> None:
@@ -325,7 +326,7 @@ def test_a_portable_project_has_one_runtime_that_all_import(tmp_path: Path) -> N
     )
     (project / "train.py").write_text(main)
     (project / "a.ipynb").write_text(json.dumps(book("from pkg.util import f", "x.cuda()")))
-    report = migrate_paths([project], output=out, config=Config(portable=True))
+    report = migrate_paths([project], output=out, config=Config(portable=True, runtime="copy"))
     assert report.exit_code == 0
     assert [p.relative_to(out).as_posix() for p in out.rglob("tpu_runtime")] == ["tpu_runtime"]
     for name in ("pkg/util.py", "train.py", "a.ipynb"):

@@ -9,6 +9,7 @@ import pytest
 
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome, Severity
+from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from tests.formats.books import BOOK, MODEL, TORCHAX, book, run, sources
 
@@ -57,9 +58,12 @@ def test_a_notebook_is_set_up_for_the_module_that_it_writes(tmp_path: Path) -> N
     assert report.exit_code == 0
 
 
-def test_a_file_in_another_folder_needs_the_runtime_there() -> None:
-    result = run("import torch", "%%writefile demo/app.py\nimport torch\n"
-                 "if __name__ == '__main__':\n    torch.ones(2).cuda()\n")  # fmt: skip
+def test_a_file_in_another_folder_needs_a_copy_of_the_runtime_there() -> None:
+    cells = ["import torch", "%%writefile demo/app.py\nimport torch\n"
+             "if __name__ == '__main__':\n    torch.ones(2).cuda()\n"]  # fmt: skip
+    assert not [d for d in run(*cells).diagnostics if d.severity is Severity.ADVICE]  # a wheel
+    content = json.dumps(book(*cells)).encode()
+    result = migrate_file(BOOK, content, TORCHAX, Options(runtime="copy"))
     (advice,) = [d.message for d in result.diagnostics if d.severity is Severity.ADVICE]
     assert advice.startswith("demo/app.py imports tpu_runtime")
 

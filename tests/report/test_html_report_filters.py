@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from helpers import cli, write_tree
+from helpers import cli, wheel_for, write_tree
 
 from tests.report.pages import TO, count, focused, part, sections
 
@@ -88,7 +88,7 @@ def test_the_overview_says_what_the_target_and_the_runtime_are(tmp_path: Path, o
     overview = opened(tmp_path / "r.html").locator(".overview")
     text = overview.inner_text()
     assert "torchax: PyTorch on JAX" in text and "effort: rewrite" in text
-    assert "tpu_runtime/ is written beside the code" in text
+    assert f"{wheel_for('torchax')} is written into the project" in text
     assert overview.get_by_role("link", name="torchax", exact=True).count() == 1
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, cli, committed, git, one_line
+from helpers import REPOSITORY, cli, committed, git, one_line, wheel_for
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -282,14 +282,14 @@ def test_a_review_names_the_runtime_that_it_can_not_bring(tmp_path: Path) -> Non
     review = ("--check", "--diff-base", "main", "--format", "github-review")
     document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
     match = re.search(r"`(tpu-migrate .*)`", document["body"])
-    assert match and "`tpu_runtime/`" in document["body"]
+    assert match and f"`{Path(wheel_for('torchax')).name}`" in document["body"]
     before = (root / "src/a b.py").read_text()
     expected = migrate_paths([root / "src"], config=Config()).files[0].result.source
     assert before.encode() != expected
     (root / "src/a b.py").write_bytes(expected)  # all is committed
     git(root, "add", "-A")
     assert cli(*shlex.split(match[1])[1:], cwd=root).returncode == 0
-    assert (root / "src/tpu_runtime/__init__.py").is_file()
+    assert (root / wheel_for("torchax")).is_file()
     document = json.loads(cli(".", *TO, *review, cwd=root).stdout)
     assert "tpu_runtime" not in document["body"]
 

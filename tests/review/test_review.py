@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import REPOSITORY, TARGETS, cli, committed, git, one_line, read_tree, write_tree
+from helpers import (
+    REPOSITORY,
+    TARGETS,
+    cli,
+    committed,
+    git,
+    one_line,
+    read_tree,
+    wheel_for,
+    write_tree,
+)
 from markdown_it import MarkdownIt
 
 LIBRARY = (
@@ -64,7 +74,8 @@ def test_what_the_tool_made_is_explained(
     assert found["summary"].keys() == {"different", "missing", "by hand", "made"}
     assert found["summary"]["made"] > 4
     others = set() if "--portable" in options else {"requirements.txt", "run.sh"}
-    assert {f["path"] for f in found["files"]} == {"main.py", "lib.py", "tpu_runtime/"} | others
+    wheel = wheel_for(target, portable="--portable" in options)
+    assert {f["path"] for f in found["files"]} == {"main.py", "lib.py", wheel} | others
     if "--unsafe" in options:
         [main] = [f for f in found["files"] if f["path"] == "main.py"]
         assert main["flags"] == ["--unsafe"]
@@ -132,12 +143,24 @@ def test_the_working_tree_with_what_git_does_not_have_yet(tmp_path: Path) -> Non
     found = reviewed(root, code=1)
     [more] = [f for f in found["files"] if f["path"] == "more.py"]
     assert more["status"] == "added" and found["others"] == ["notes.md"]
-    assert changes(found, "tpu_runtime/") == [("made", "runtime", [])]
-    reviewed(root, "HEAD", "main.py", "lib.py", "tpu_runtime")  # only these
+    assert changes(found, wheel_for("torchax")) == [("made", "runtime", [])]
+    reviewed(root, "HEAD", "main.py", "lib.py", "vendor")  # only these
 
 
-def test_a_runtime_that_was_changed_or_left_out(tmp_path: Path) -> None:
+def test_a_wheel_that_was_changed_or_left_out(tmp_path: Path) -> None:
+    """Nobody can read it in a pull request."""
     root = migrated(tmp_path, {"main.py": SCRIPT, "lib.py": LIBRARY})
+    wheel = root / wheel_for("torchax")
+    wheel.write_bytes(wheel.read_bytes().replace(b"import", b"Import", 1))
+    found = reviewed(root, code=1)
+    assert changes(found, wheel_for("torchax")) == [("different", "runtime", [])]
+    wheel.unlink()
+    found = reviewed(root, code=1)
+    assert changes(found, "tpu_runtime/") == [("missing", "runtime", [])]
+
+
+def test_a_copy_that_was_changed_or_left_out(tmp_path: Path) -> None:
+    root = migrated(tmp_path, {"main.py": SCRIPT, "lib.py": LIBRARY}, "--runtime", "copy")
     device = root / "tpu_runtime" / "device.py"
     device.write_text(device.read_text() + "# mine\n")
     found = reviewed(root, code=1)

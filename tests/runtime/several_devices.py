@@ -29,7 +29,9 @@ def migrated(source: str | Path, folder: Path, **options: Any) -> Path:
         (folder / "source" / "script.py").write_text(source)
         source = folder / "source"
     output = folder / f"migrated{len(options)}"
-    report = migrate_paths([source], TARGET, config=Config(**options), output=output)
+    report = migrate_paths(
+        [source], TARGET, config=Config(runtime="copy", **options), output=output
+    )
     assert not report.diagnostics(Outcome.REPORTED)
     return next(p for p in output.glob("*.py"))
 

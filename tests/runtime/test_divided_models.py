@@ -35,7 +35,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
 def migrated(folder: Path, shard: str) -> Path:
     (folder / "gpu").mkdir()
     (folder / "gpu" / "program.py").write_text((PROGRAMS / "divided_model.py").read_text())
-    config = Config(shard=shard)
+    config = Config(shard=shard, runtime="copy")
     migrate_paths([folder / "gpu"], target=TARGET, config=config, output=folder / "tpu")
     return folder / "tpu" / "program.py"
 

@@ -301,7 +301,10 @@ def test_a_program_of_all_of_them(device: str, by_hand: list[float], tmp_path: P
     """Migrated, or portable on either device, it computes what is written out by hand."""
     (tmp_path / "gpu.py").write_text(PROGRAM)
     report = migrate_paths(
-        [tmp_path / "gpu.py"], TARGET, config=Config(portable=bool(device)), output=tmp_path / "out"
+        [tmp_path / "gpu.py"],
+        TARGET,
+        config=Config(portable=bool(device), runtime="copy"),
+        output=tmp_path / "out",
     )
     text = (tmp_path / "out" / "gpu.py").read_text()
     assert report.exit_code == 0 and not re.search("flash_attn import|xops|apex|xformers", text)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import COPY
 from target import TARGET
 
 from migrator import migrate_paths
@@ -77,7 +78,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("interrupted")
     (folder / "gpu").mkdir()
     (folder / "gpu" / "train.py").write_text(SCRIPT)
-    report = migrate_paths([folder / "gpu"], TARGET, output=folder / "tpu")
+    report = migrate_paths([folder / "gpu"], TARGET, config=COPY, output=folder / "tpu")
     assert report.exit_code == 0
     return folder / "gpu" / "train.py", folder / "tpu" / "train.py"
 

@@ -28,7 +28,9 @@ RANKS = 8
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrated") / "programs"
-    report = migrate_paths([PROGRAMS], target=TARGET, config=Config(unsafe=True), output=folder)
+    report = migrate_paths(
+        [PROGRAMS], target=TARGET, config=Config(unsafe=True, runtime="copy"), output=folder
+    )
     assert not report.diagnostics(Outcome.REPORTED)
     return folder
 

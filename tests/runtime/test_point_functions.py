@@ -241,7 +241,10 @@ def test_a_program_of_points(device: str, tmp_path: Path) -> None:
     """Migrated, or portable on either device, it computes what is written out by hand."""
     (tmp_path / "gpu.py").write_text(PROGRAM)
     report = migrate_paths(
-        [tmp_path / "gpu.py"], TARGET, config=Config(portable=bool(device)), output=tmp_path / "out"
+        [tmp_path / "gpu.py"],
+        TARGET,
+        config=Config(portable=bool(device), runtime="copy"),
+        output=tmp_path / "out",
     )
     assert report.exit_code == 0
     variables = {"TPU_RUNTIME_DEVICE": device} if device else {}

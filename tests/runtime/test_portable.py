@@ -87,7 +87,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (folder / "gpu").mkdir()
     (folder / "gpu" / "train.py").write_text(SCRIPT)
     report = migrate_paths(
-        [folder / "gpu"], TARGET, config=Config(portable=True), output=folder / "any"
+        [folder / "gpu"],
+        TARGET,
+        config=Config(portable=True, runtime="copy"),
+        output=folder / "any",
     )
     assert report.exit_code == 0
     return folder / "gpu" / "train.py", folder / "any" / "train.py"

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import COPY
 from target import TARGET
 
 from migrator import migrate_paths
@@ -35,7 +36,7 @@ def test_traces_of_a_schedule_and_of_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gpu.py").write_text(PROGRAM)
-    migrate_paths([tmp_path / "gpu.py"], target=TARGET, output=tmp_path / "tpu")
+    migrate_paths([tmp_path / "gpu.py"], target=TARGET, config=COPY, output=tmp_path / "tpu")
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
     printed = execute(tmp_path / "tpu" / "gpu.py", JAX_PLATFORMS="cpu", PJRT_DEVICE="CPU")

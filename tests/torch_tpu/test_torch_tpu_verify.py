@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import COPY
 
 from migrator import migrate_paths
 from migrator.targets import find_target
@@ -126,7 +127,7 @@ def test_running_statistics_that_do_not_move_are_found(
     """As of torch_tpu 0.2.0 without the runtime."""
 
     def without_runtime(source: Path, target: str, to: Path) -> list[str]:
-        migrate_paths([source], target=target, output=to)
+        migrate_paths([source], target=target, config=COPY, output=to)
         file = to / "train.py"
         lines = file.read_text().splitlines(keepends=True)
         file.write_text("".join(line for line in lines if "tpu_runtime" not in line))
@@ -176,7 +177,7 @@ def test_a_program_that_torch_xla_started_runs_and_averages_gradients(tmp_path: 
     """In a world of one on torch_tpu, and of two processes on the CPU, by gloo."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a/train.py").write_text(OF_XLA)
-    migrate_paths([tmp_path / "a"], target="torch_tpu", output=tmp_path / "b")
+    migrate_paths([tmp_path / "a"], target="torch_tpu", config=COPY, output=tmp_path / "b")
     torch.manual_seed(0)
     expected = {}
     start, data = torch.nn.Linear(4, 2), torch.randn(24, 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import COPY
 from target import TARGET
 
 from migrator import migrate_paths
@@ -129,7 +130,7 @@ with torch.no_grad():
 def test_the_recorder_sees_the_programs_that_run_without_it(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(LOOP, encoding="utf-8")
     migrated = tmp_path / "migrated"
-    migrate_paths([tmp_path / "t.py"], target="torchax", output=migrated)
+    migrate_paths([tmp_path / "t.py"], target="torchax", config=COPY, output=migrated)
     report = tmp_path / "report.json"
     env = {**os.environ, "TPU_RUNTIME_REPORT": str(report)}
     subprocess.run([sys.executable, "t.py"], cwd=migrated, env=env, check=True, timeout=300)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import COPY
 from tiers import thorough_on
 
 from migrator import migrate_paths
@@ -53,7 +54,7 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
 
 
 def _with_draws(instead: str, source: Path, target: str, to: Path) -> list[str]:
-    report = migrate_paths([source], target=target, output=to)
+    report = migrate_paths([source], target=target, config=COPY, output=to)
     text = (to / "train.py").read_text(encoding="utf-8")
     assert "torch.rand(" in text
     text = text.replace("torch.rand(", DRAWN.format(instead))

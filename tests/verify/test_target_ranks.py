@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import COPY
 from target import TARGET
 
 from migrator import migrate_paths
@@ -156,7 +157,7 @@ def on_two(
 
 
 def migrated(script: Path, old: str, new: str, source: Path, target: str, to: Path) -> list[str]:
-    report = migrate_paths([source], target=target, output=to)
+    report = migrate_paths([source], target=target, config=COPY, output=to)
     text = (to / script).read_text(encoding="utf-8")
     assert old in text, text
     (to / script).write_text(text.replace(old, new), encoding="utf-8")

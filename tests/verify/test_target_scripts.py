@@ -6,18 +6,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import COPY
 from rich.console import Console
 from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 
 from migrator import migrate_paths
-from migrator.config import Config
 from migrator.verify.originals import record_script, trace_original
 from migrator.verify.recordings import Recording, Settings
 from migrator.verify.script import Script
@@ -117,7 +117,7 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
 
 def _with(edits: tuple[tuple[str, str], ...], source: Path, target: str, to: Path) -> list[str]:
     """The migration, with a fault in what it writes."""
-    report = migrate_paths([source], target=target, output=to)
+    report = migrate_paths([source], target=target, config=COPY, output=to)
     text = (to / "train.py").read_text(encoding="utf-8")
     for old, new in edits:
         assert old in text, text
@@ -213,7 +213,7 @@ def test_a_script_that_is_migrated_already_is_not_compared_with_itself(
     )
     Path("t.py").write_text(text, encoding="utf-8")
     for folder, is_portable in (("migrated", False), ("either", True)):
-        config = Config(portable=is_portable)
+        config = replace(COPY, portable=is_portable)
         migrate_paths([tmp_path / "t.py"], TARGET, config=config, output=tmp_path / folder)
         monkeypatch.chdir(tmp_path / folder)
         found = held(Path(), Path("t.py").read_text("utf-8"), roundings=0)

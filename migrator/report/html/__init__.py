@@ -211,7 +211,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "left": _reasons(report.files, {id(diagnostic) for _, diagnostic in others}),
         "advice": len(report.advice),
         "errors": report.errors,
-        "notes": [*report.notes, *untried(report)],
+        "notes": [*(d.said() for d in report.deliveries), *report.notes, *untried(report)],
         "lacks_program": NO_PROGRAM if report.lacks_program else "",
         "companions": [(folder, files) for folder, (files, _) in runtimes(report).items()],
         "list": _LIST,

@@ -10,8 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-NEEDED_BY = "_functional_collectives"
-
 Sizes = list[int]
 
 

@@ -28,8 +28,6 @@ from .own_processors import stay_on_cpu
 from .running_calls import Call, Target, calls
 from .static_caches import make, why_growing, writing
 
-NEEDED_BY = "transformers trl"
-
 _ON_CPU = (
     "inputs", "input_ids", "attention_mask", "position_ids", "decoder_input_ids",
     "decoder_attention_mask", "input_features", "labels",

@@ -4,8 +4,6 @@ from typing import Any
 
 from .distributed import DistributedDataParallel, join
 
-NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
-
 
 def _redirect(model: Any, module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a step with `run`: Lightning calls it through `forward`, which is compiled."""

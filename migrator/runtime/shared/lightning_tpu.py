@@ -16,8 +16,6 @@ from torch.utils import _pytree as pytree
 from .device import DEVICE_TYPE
 from .imported import when_imported
 
-NEEDED_BY = "lightning pytorch_lightning lightning_fabric"
-
 OfRanks = Callable[[Any], Any]  # a strategy -> the same with ranks
 
 # Lightning's names for import: as a separate package, and as part of `lightning`.

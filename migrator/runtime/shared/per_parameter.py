@@ -12,8 +12,6 @@ from .device import DEVICE_TYPE
 from .distributed import Averaging
 from .unsharded import cast, insist_on_the_same, lower, moved, of_tpus, say_that_memory_is_whole
 
-NEEDED_BY = "replicate"
-
 
 class ReplicatedModule(FSDPModule):
     """A module that `replicate` was called on; methods for gathering and freeing do nothing."""

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from .kernels import KEY, Kernel, replace, stock
 
-NEEDED_BY = "<unusual>"
-
 _HALVES = (torch.float16, torch.bfloat16)
 _stock_uniform: Kernel
 

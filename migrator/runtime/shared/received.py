@@ -6,8 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NEEDED_BY = "distributed init_process_group"
-
 Tensors = list[Tensor]
 
 

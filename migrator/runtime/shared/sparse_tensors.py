@@ -17,8 +17,6 @@ from torch.nn.parameter import UninitializedTensorMixin
 from .dense import warn_of
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "*sparse*"
-
 _ENTRIES = "_sparse_entries"  # of a dense tensor: indices, values, and whether they are coalesced
 
 

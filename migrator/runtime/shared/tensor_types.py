@@ -7,8 +7,6 @@ import torch
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "Tensor( set_default_tensor_type"
-
 
 class _TensorType(type):
     """A type that creates device tensors of one dtype, like torch's legacy constructors."""

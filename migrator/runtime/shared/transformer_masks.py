@@ -18,8 +18,6 @@ from torch.nn.modules import transformer
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "*Transformer*"
-
 _fast = True  # the program's setting: torchax turns off torch's own switch for itself
 
 

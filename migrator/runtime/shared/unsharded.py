@@ -23,7 +23,6 @@ from . import optimizer_states
 from .device import DEVICE_TYPE
 from .distributed import Averaging
 
-NEEDED_BY = "UnshardedDataParallel"
 optimizer_states.install()
 
 

@@ -31,7 +31,7 @@ def on_devices(count: int, script: Path, *arguments: object, **variables: str) -
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("migrated")
-    config = Config(shard="fsdp", unsafe=True)
+    config = Config(shard="fsdp", unsafe=True, runtime="copy")
     program, output = PROGRAMS / "ddp_training.py", folder / "programs"
     report = migrate_paths([program], target="torchax", config=config, output=output)
     assert not report.diagnostics(Outcome.REPORTED)

@@ -5,8 +5,6 @@ the entry script after its imports, fixes what torch_tpu 0.2 computes differentl
 a GPU or the CPU it changes nothing. The other names are those of ``torch.cuda``.
 """
 
-from typing import NoReturn
-
 import torch
 
 from . import (
@@ -86,9 +84,3 @@ def setup(precision: str = "highest") -> None:
     if is_loaded():
         kept_parameters.install()
     imported_names.renew(before)
-
-
-def __getattr__(name: str) -> NoReturn:
-    raise AttributeError(
-        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
-    )

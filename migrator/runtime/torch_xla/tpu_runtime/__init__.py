@@ -3,12 +3,7 @@
 Written beside migrated code by tpu-migrate, and independent of it. ``import tpu_runtime`` makes
 ``torch.device("xla")`` valid; ``tpu_runtime.setup()``, once in the entry script after its imports,
 makes the results match the original's. The other names are those of ``torch.cuda``.
-
-A copy only has what its program needs: a file with ``NEEDED_BY`` is for programs that use one of
-those words. If a name is missing here, run tpu-migrate again.
 """
-
-from typing import NoReturn
 
 from . import _versions
 
@@ -259,9 +254,3 @@ def setup(
     for concern in _CONCERNS:
         concern.install()
     imported_names.renew(before)
-
-
-def __getattr__(name: str) -> NoReturn:
-    raise AttributeError(
-        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
-    )

@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 from .device import DEVICE_TYPE
 from .kernels import Kernel, operator_of
 
-NEEDED_BY = "autocast"
-
 # Those with a kernel in AutocastCUDA, but none in AutocastXLA.
 _FLOAT32 = """
     acos asin cosh cosine_similarity cumprod cumsum dist erfinv exp expm1 frobenius_norm.dim

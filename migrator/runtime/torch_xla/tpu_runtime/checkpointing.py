@@ -19,8 +19,6 @@ from torch import nn
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "checkpoint checkpoint_sequential checkpoint_wrapper apply_activation_checkpointing"
-
 _theirs: Any = torch.utils.checkpoint
 
 

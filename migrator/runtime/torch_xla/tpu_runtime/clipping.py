@@ -8,11 +8,6 @@ from torch import nn
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = (
-    "clip_grad_norm_ backward grad autograd optim vjp jvp jacrev jacfwd hessian"
-    " linearize train_step"
-)
-
 
 def install() -> None:
     """Undo what importing torch_xla 2.9 does, and allow `foreach=True`, as on CUDA.

@@ -20,8 +20,6 @@ from .device import DEVICE_TYPE
 from .kernels import replace, stock
 from .strides import is_view, storage_of
 
-NEEDED_BY = "<unusual>"  # others write to nothing
-
 
 def _shallow(self: Tensor) -> Any:
     """`copy.copy`: another tensor with the same elements and the program's own attributes."""

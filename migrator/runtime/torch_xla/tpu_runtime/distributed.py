@@ -13,8 +13,6 @@ from .batches import moved
 from .device import DEVICE_TYPE, say
 from .replicated import Replicated
 
-NEEDED_BY = "DistributedDataParallel UnshardedDataParallel"
-
 
 class Averaging(averaging.Averaging):
     """Uses torch_xla's collectives."""

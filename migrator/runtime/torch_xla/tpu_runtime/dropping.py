@@ -5,8 +5,6 @@ from torch import Tensor
 
 from . import random_kernels
 
-NEEDED_BY = "<unusual>"
-
 _library = torch.library.Library("aten", "IMPL")  # its registrations live as long as it does
 
 

@@ -15,8 +15,6 @@ from torch.utils import _pytree as pytree
 from .device import DEVICE_TYPE
 from .kernels import Kernel, replace_all, stock, substitute
 
-NEEDED_BY = "<unusual>"
-
 
 def _roll(name: str) -> Kernel:
     """No elements; stock divides by zero."""

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from .kernels import Kernel, replace, stock
 
-NEEDED_BY = "<unusual>"
-
 _library = torch.library.Library("aten", "IMPL")  # its registrations live as long as it does
 
 

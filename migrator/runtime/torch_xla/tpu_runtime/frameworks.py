@@ -15,11 +15,6 @@ from .device import DEVICE_TYPE
 from .distributed import DistributedDataParallel, join
 from .imported import when_imported
 
-NEEDED_BY = (
-    "accelerate transformers trl peft diffusers safetensors lightning pytorch_lightning "
-    "lightning_fabric"
-)
-
 _RANKS = "xla ranks"  # accelerate takes "xla" for a back end that it supports
 
 

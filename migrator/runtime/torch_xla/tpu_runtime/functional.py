@@ -8,8 +8,6 @@ import torch
 from .device import DEVICE_TYPE
 from .functional_collectives import OPERATORS, WITH_GRADIENTS, give_results_at_once
 
-NEEDED_BY = "_functional_collectives"
-
 # The registrations live as long as these objects.
 _libraries: list[torch.library.Library] = []
 

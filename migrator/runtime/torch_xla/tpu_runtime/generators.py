@@ -10,8 +10,6 @@ import torch
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "Generator"
-
 _CpuGenerator = torch._C.Generator
 
 

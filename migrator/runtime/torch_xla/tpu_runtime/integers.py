@@ -14,8 +14,6 @@ from torch import Tensor
 from .device import DEVICE_TYPE
 from .kernels import Kernel, replace_all, stock, substitute
 
-NEEDED_BY = "<unusual>"
-
 _TYPES = {dtype: name for name, dtype in xb._XLA_PT_TYPE_MAP.items()}
 
 

@@ -17,8 +17,6 @@ from torch.utils import _pytree as pytree
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "jit add_graph onnx"
-
 
 def _is_there(value: Any) -> bool:
     return isinstance(value, Tensor) and value.device.type == DEVICE_TYPE

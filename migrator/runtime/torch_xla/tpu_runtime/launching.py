@@ -17,8 +17,6 @@ from torch_xla._internal import pjrt, tpu
 from . import cache, seeds
 from .device import CORES, is_started
 
-NEEDED_BY = "distributed launch spawn"
-
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
     """The function that a started process runs."""

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from .device import device_count, get_device_name, say
 
-NEEDED_BY = "spmd"
-
 DATA, MODEL = "data", "model"  # what an axis divides: batches, or weights
 
 __all__ = ["DATA", "MODEL", "gathered", "placed", "say", "start"]

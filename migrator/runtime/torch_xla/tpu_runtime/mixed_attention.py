@@ -10,8 +10,6 @@ from torch import Tensor
 from .device import DEVICE_TYPE
 from .kernels import substitute
 
-NEEDED_BY = "autocast accelerate transformers trl"
-
 
 def install() -> None:
     """Apply autocast to attention, as on CUDA.

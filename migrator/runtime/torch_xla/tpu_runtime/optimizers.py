@@ -11,11 +11,6 @@ from torch.utils import _foreach_utils
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = (
-    "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
-    " GradScaler compile"
-)
-
 
 def _drop_fused(kind: Any) -> None:
     """Let ``kind(..., fused=True)`` be the optimizer without it: the results are the same.

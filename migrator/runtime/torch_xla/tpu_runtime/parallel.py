@@ -9,8 +9,6 @@ from . import mesh
 from .batches import moved, note_batch
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "DataParallel"
-
 
 class DataParallel(nn.DataParallel[nn.Module]):
     """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` says.

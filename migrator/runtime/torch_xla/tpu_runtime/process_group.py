@@ -28,8 +28,6 @@ from .device import get_device_name, say
 from .seeds import wake
 from .some_ranks import ByHosts, SomeRanks
 
-NEEDED_BY = "distributed init_process_group"
-
 Tensors = list[torch.Tensor]
 
 _OPERATIONS = {

@@ -18,8 +18,6 @@ from .device import DEVICE_TYPE
 from .kernels import substitute
 from .scaled_dot_product import scaled_dot_product
 
-NEEDED_BY = "shard"
-
 
 def _is_divided(*values: Any) -> bool:
     """Whether these are batches of heads on devices that divide a model."""

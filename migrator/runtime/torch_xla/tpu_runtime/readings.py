@@ -20,8 +20,6 @@ from torch_xla import _XLAC  # type: ignore[attr-defined]
 from .device import DEVICE_TYPE
 from .kernels import Kernel, replace_all, stock
 
-NEEDED_BY = "<loop> <unusual>"
-
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
 

@@ -17,8 +17,6 @@ from .derivatives import once
 from .device import DEVICE_TYPE
 from .layers import layered, let_packed_tell_device
 
-NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence pack_sequence"
-
 SHORT = 2  # steps, up to which a loop isn't worth it
 # The carry of a step: the states, then the weights (hidden, and bias and projection if present).
 Carry = tuple[Tensor, ...]

@@ -10,8 +10,6 @@ from torch.nn.utils import rnn
 
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence"
-
 
 def _restore_gru() -> None:
     """Undo what importing torch_xla 2.9 does: it replaces `nn.GRU` by its own.

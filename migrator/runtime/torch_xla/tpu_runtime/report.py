@@ -15,8 +15,6 @@ from typing import Any
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
-NEEDED_BY = "<loop>"
-
 VARIABLE = "TPU_RUNTIME_REPORT"
 # Steps so far, the last one that compiled something, and the count of compilations until then.
 _steps = {"all": 0, "compiled": 0, "programs": 0}

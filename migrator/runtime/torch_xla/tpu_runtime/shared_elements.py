@@ -19,7 +19,6 @@ from .device import DEVICE_TYPE
 from .kernels import substitute
 from .layouts import is_dense
 
-NEEDED_BY = "unfold expand expand_as as_strided broadcast_to broadcast_tensors"
 _MAKERS = "unfold expand expand_as as_strided broadcast_to"
 
 

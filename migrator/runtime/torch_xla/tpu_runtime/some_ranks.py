@@ -17,8 +17,6 @@ from torch_xla.distributed import xla_backend
 from .device import DEVICE_TYPE
 from .received import Received, Tensors
 
-NEEDED_BY = "distributed init_process_group"
-
 
 def _by_hosts(name: str) -> Callable[..., Any]:
     """gloo's exchange of that name, through the CPU."""

@@ -17,8 +17,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .device import DEVICE_TYPE
 from .kernels import substitute
 
-NEEDED_BY = "<unusual>"
-
 # The memories that `x.data = y` replaced, by tensor: older views still have their strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _OLDER = 8  # at most, for each tensor

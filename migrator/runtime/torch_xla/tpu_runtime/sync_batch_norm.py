@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from .device import DEVICE_TYPE
 from .normalization import computed, follow, scaled
 
-NEEDED_BY = "SyncBatchNorm convert_sync_batchnorm"
-
 
 class _Sum(torch.autograd.Function):
     """The sum over the ranks of a group; so is its gradient."""

@@ -3,13 +3,9 @@
 Written beside migrated code by tpu-migrate, but independent of it. ``import tpu_runtime`` makes
 ``torch.device("jax")`` valid; ``tpu_runtime.setup()``, called once in the entry script after its
 imports, makes torch compute there. The other names are those of ``torch.cuda``.
-
-A copy only has what its program needs: a file with ``NEEDED_BY`` is for programs that use one of
-those words. If a name is missing here, run tpu-migrate again.
 """
 
 import threading
-from typing import NoReturn
 
 from . import _versions
 
@@ -289,9 +285,3 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     imported_names.renew(before)
     if not env.enabled:
         torchax.enable_globally()
-
-
-def __getattr__(name: str) -> NoReturn:
-    raise AttributeError(
-        f"tpu_runtime has no {name} in this copy: if the program needs it, run tpu-migrate again"
-    )

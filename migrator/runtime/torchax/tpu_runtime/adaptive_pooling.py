@@ -13,8 +13,6 @@ from .calls import register
 from .kernels import Array, kernel
 from .pooling import scatter
 
-NEEDED_BY = "<unnamed> *adaptive_max* AdaptiveMax*"
-
 
 def _pool(dims: int) -> Any:
     @kernel

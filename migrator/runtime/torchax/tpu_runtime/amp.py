@@ -22,8 +22,6 @@ from .calls import is_device_tensor, patch
 from .device import DEVICE_TYPE
 from .imported import when_imported
 
-NEEDED_BY = "autocast"
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

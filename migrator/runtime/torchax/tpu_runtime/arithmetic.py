@@ -18,8 +18,6 @@ from torchax.tensor import Environment
 from .calls import register
 from .kernels import Array
 
-NEEDED_BY = "<unusual>"
-
 
 def _is_exact(*values: Any) -> bool:
     return all(jnp.issubdtype(jnp.result_type(value), jnp.integer) for value in values)

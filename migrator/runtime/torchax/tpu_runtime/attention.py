@@ -17,8 +17,6 @@ from .calls import Function, holds_device_tensor, native, register, replaces
 from .kernels import Array
 from .scaled_dot_product import scaled_dot_product, softmax
 
-NEEDED_BY = "<unnamed> *attention* *Attention* *Transformer* vit* *pack* _safe_softmax ops"
-
 FUNCTIONS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention)
 
 

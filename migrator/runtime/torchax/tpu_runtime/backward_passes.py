@@ -21,9 +21,6 @@ from . import lazy_graph, views
 from .calls import Function, patch
 from .modes import DispatchMode, FunctionMode
 
-NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
-
-
 _DETACH = torch.ops.aten.detach.default
 
 

@@ -18,8 +18,6 @@ from .calls import Function, register
 from .convolutions import convolution
 from .kernels import Array, kernel, masked, pull_back
 
-NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
-
 
 def _register_missing(env: Environment, operator: Any, function: Function) -> None:
     """Add a function of arrays, unless this torchax already has the operator."""

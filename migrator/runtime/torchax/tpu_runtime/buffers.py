@@ -14,8 +14,6 @@ from torchax.tensor import Environment, Tensor
 from .calls import is_device_tensor, register
 from .kernels import Array, kernel, masked, pull_back
 
-NEEDED_BY = "<unusual> BatchNorm* torchvision"
-
 
 def _per_channel(values: Array, like: Array) -> Array:
     return values.reshape([1, -1] + [1] * (like.ndim - 2)).astype(like.dtype)

@@ -13,8 +13,6 @@ from torchax.tensor import Environment
 from .calls import register
 from .kernels import Array
 
-NEEDED_BY = "<unusual>"
-
 
 def convolution(
     x: Array, weight: Array, bias: Array | None, stride: Any, padding: Any, dilation: Any,

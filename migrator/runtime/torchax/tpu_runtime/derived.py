@@ -15,8 +15,6 @@ from torchax.tensor import Environment, OperatorNotFound
 from . import fallback
 from .calls import Function, register
 
-NEEDED_BY = "<unusual>"
-
 # By the name after `_foreach_`, if it differs from the operator for one tensor.
 _SINGLE = {
     "maximum": "clamp_min",

@@ -21,8 +21,6 @@ from .process_group import ProcessGroup
 from .programs import set_gradient
 from .replicated import Replicated
 
-NEEDED_BY = "DistributedDataParallel"
-
 
 class Averaging(averaging.Averaging):
     """Uses the process group; a compiled module may reach parameters without a gradient."""

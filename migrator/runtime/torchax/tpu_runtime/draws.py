@@ -20,8 +20,6 @@ from torchax.tensor import Environment
 from .calls import Function, is_device_tensor, register, replaces
 from .kernels import Array, kernel
 
-NEEDED_BY = "<unusual>"
-
 Shape = Sequence[int]
 
 

@@ -17,8 +17,6 @@ from torchax.tensor import Environment
 from .calls import Function, register
 from .kernels import Array
 
-NEEDED_BY = "<unusual>"
-
 _WIDE = (torch.int64, torch.float64, torch.complex128)
 _PARTS = (torch.int32, torch.uint32, torch.int16, torch.uint16, torch.int8, torch.uint8, torch.bool)
 

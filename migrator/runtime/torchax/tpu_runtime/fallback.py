@@ -26,8 +26,6 @@ from .calls import (
 )
 from .gradients import to_other_device
 
-NEEDED_BY = "<unusual>"
-
 # Operators that torchax 0.0.13 gets wrong (found by benchmarks/operator_audit.py), and that this
 # package doesn't improve on the device.
 _WRONG = (

@@ -24,11 +24,6 @@ from .kernels import Array
 from .scaled_dot_product import factor_of, scaled_dot_product
 from .views import peek
 
-NEEDED_BY = (
-    "scaled_dot_product_attention MultiheadAttention multi_head_attention_forward"
-    " Transformer* vit_* VisionTransformer memory_efficient_attention flash_attn_*"
-)
-
 VARIABLE = "TPU_RUNTIME_FLASH"
 # From this size on the scores dominate time and memory: MaxDiffusion's flash_min_seq_length.
 SHORTEST = 4096

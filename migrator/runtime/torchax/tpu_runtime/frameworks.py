@@ -22,8 +22,6 @@ from .inside import inside, is_eager
 from .parts import hurried, is_outermost, of_model
 from .steady import apart, there
 
-NEEDED_BY = "accelerate transformers trl lightning pytorch_lightning lightning_fabric"
-
 
 class _Autocast(torch.autocast):
     """`torch.autocast`, which leaves float32 on the device: there the runtime's own is used."""

@@ -7,8 +7,6 @@ from .calls import register
 from .device import DEVICE_TYPE
 from .functional_collectives import OPERATORS, give_results_at_once
 
-NEEDED_BY = "_functional_collectives"
-
 
 def install(env: Environment) -> None:
     """Replace torchax's; torch's own gradients are built from them."""

@@ -17,8 +17,6 @@ from . import draws
 from .calls import Function, is_device_tensor, move, names_device, native, patch, replaces
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "<unusual>"
-
 _CpuGenerator = torch._C.Generator
 
 

@@ -16,12 +16,6 @@ from torchax.tensor import Environment, Tensor
 from .calls import register
 from .kernels import Array, kernel
 
-NEEDED_BY = (
-    "<unnamed> linalg det logdet slogdet solve inv inverse pinverse pinv lu lu_* eig* symeig cond"
-    " nuc *matrix_* tensorinv tensorsolve lstsq lobpcg *lowrank* ormqr cholesky* qr svd*"
-    " distributions *parametriz* orthogonal* ops"
-)
-
 
 @kernel
 def _factor(matrix: Array, transposed: bool) -> tuple[Array, Array]:

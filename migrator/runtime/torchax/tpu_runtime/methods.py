@@ -28,8 +28,6 @@ from .parameters import OnCpu, attributes, on_cpu
 from .tensors import Args, Kwargs, check_limits, warn_of_class
 from .views import alias, layout_of, peek
 
-NEEDED_BY = "<unusual>"
-
 # Torch's own, saved before a program replaces them.
 _OF_TORCH = [(owner, dict(vars(owner))) for owner in (torch.Tensor, torch.nn.functional, torch)]
 

@@ -17,8 +17,6 @@ from torchax.tensor import Environment, Tensor
 from .calls import Function, holds_device_tensor, is_device_tensor, register, replaces
 from .kernels import Array, kernel
 
-NEEDED_BY = "<unusual>"
-
 
 def _full_like(
     x: Array, fill_value: Any, *, dtype: torch.dtype | None = None, **rest: Any

@@ -18,8 +18,6 @@ from torchax.tensor import Environment
 from .calls import holds_device_tensor, is_device_tensor, patch
 from .device import DEVICE_TYPE
 
-NEEDED_BY = "backward grad autograd optim vjp jvp jacrev jacfwd hessian linearize train_step"
-
 
 def _follow_parameters(optimizer: Optimizer) -> None:
     """Move state to its parameter's device: it may be older (Adagrad) or loaded before the move."""

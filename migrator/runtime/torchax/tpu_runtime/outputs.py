@@ -13,8 +13,6 @@ from .calls import Function, holds_device_tensor, is_device_tensor, native, patc
 from .device import DEVICE_TYPE
 from .parameters import become
 
-NEEDED_BY = "out"
-
 
 def write_result(
     env: Environment, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -21,8 +21,6 @@ from .calls import is_device_tensor, patch
 from .device import DEVICE_TYPE, device_count
 from .group import check_ranks
 
-NEEDED_BY = "DataParallel DistributedDataParallel FullyShardedDataParallel DistributedSampler"
-
 
 class DataParallel(torch.nn.DataParallel):
     """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` says.

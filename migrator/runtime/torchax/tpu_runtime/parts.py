@@ -35,8 +35,6 @@ from .new_steps import compile_new
 from .programs import Program
 from .watch import is_library
 
-NEEDED_BY = "<loop>"
-
 _WRAPPERS = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 _told: set[tuple[type, str]] = set()
 

@@ -16,11 +16,6 @@ from torchax.tensor import Environment
 from .calls import register
 from .kernels import Array, kernel, pull_back
 
-NEEDED_BY = (
-    "<unnamed> *pool* *Pool* local_response_norm LocalResponseNorm CrossMapLRN2d interpolate"
-    " Upsample* upsample* torchvision ops"
-)
-
 
 def _each(value: Any, dims: int) -> list[int]:
     """One number for each dimension, from a number, a list of one, or a full list."""

@@ -27,8 +27,6 @@ from .group import NamedGroup, Tensors, done
 from .inside import NotCompilable
 from .received import Received
 
-NEEDED_BY = "distributed init_process_group"
-
 _OPERATIONS = {
     dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg", dist.ReduceOp.PRODUCT: "product",
     dist.ReduceOp.MIN: "min", dist.ReduceOp.MAX: "max", dist.ReduceOp.BAND: "band",

@@ -15,8 +15,6 @@ from . import amp, lazy_graph, mesh
 from .calls import Function, is_device_tensor, needs_gradient, replaces
 from .views import peek
 
-NEEDED_BY = "<loop> shard"
-
 
 def _matmul(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if len(args) != 2 or kwargs or (needs_gradient(args) and not mesh.divides(mesh.MODEL)):

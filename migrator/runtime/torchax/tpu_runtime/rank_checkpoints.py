@@ -7,8 +7,6 @@ from typing import Any
 
 from torchax.tensor import Environment
 
-NEEDED_BY = "checkpoint"
-
 
 def install(env: Environment) -> None:
     """Let the file writer copy as it does on the CPU."""

@@ -23,8 +23,6 @@ from torchax.tensor import Environment
 
 from . import device, topology
 
-NEEDED_BY = "distributed launch spawn"
-
 _COORDINATOR = "tpu_runtime/coordinator"
 _ENDED = "tpu_runtime/ended"
 

@@ -21,8 +21,6 @@ from .calls import is_device_tensor, patch
 from .derivatives import once
 from .layers import layered, let_packed_tell_device
 
-NEEDED_BY = "RNNBase RNN LSTM GRU rnn_tanh rnn_relu lstm gru pack_padded_sequence pack_sequence"
-
 Array = Any
 States = tuple[Array, ...]
 # A step gets the states, the projected input, and the weights: hidden, bias, projection or None.

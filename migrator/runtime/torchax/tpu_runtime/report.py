@@ -15,8 +15,6 @@ from typing import Any
 
 import jax
 
-NEEDED_BY = "<loop> train_step"
-
 VARIABLE = "TPU_RUNTIME_REPORT"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _figures: dict[str, Any] = {"programs": 0, "seconds": 0.0}

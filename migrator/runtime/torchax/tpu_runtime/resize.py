@@ -15,8 +15,6 @@ from torchax.tensor import Environment
 
 from .calls import native
 
-NEEDED_BY = "antialias torchvision"
-
 
 @functools.lru_cache(maxsize=64)
 def _weights(

@@ -16,8 +16,6 @@ from torchax.tensor import Environment
 from .calls import holds_device_tensor, is_device_tensor, native, patch
 from .parameters import OnCpu, on_cpu
 
-NEEDED_BY = "jit add_graph onnx"
-
 
 def _refuse(module: torch.nn.Module, args: object) -> None:
     if holds_device_tensor(args):

@@ -12,8 +12,6 @@ from torchax.tensor import Environment
 
 from .calls import is_device_tensor, patch
 
-NEEDED_BY = "SyncBatchNorm convert_sync_batchnorm"
-
 
 class _Sum(torch.autograd.Function):
     """The sum over all ranks; so is its gradient."""

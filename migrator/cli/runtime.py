@@ -1,0 +1,74 @@
+"""``tpu-migrate runtime``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from migrator.config import common, load
+from migrator.report.terminal import color_option, shown
+
+_PATHS = click.argument(
+    "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER...]"
+)
+
+
+@click.group("runtime", short_help="Look at, and renew, the runtime in a project.")
+def runtime_command() -> None:
+    """The runtime that lies in a project, as a wheel in `vendor` or as the folder `tpu_runtime`."""
+
+
+@runtime_command.command("check")
+@_PATHS
+@color_option
+def check_command(paths: tuple[Path, ...]) -> None:
+    """Say which runtimes are of another version than this tool's, and which were changed.
+
+    Exit code 0: none; 1: some; 2: an error.
+    """
+    from migrator.runs.upkeep import Found, find_runtimes
+
+    found = find_runtimes(paths or (Path(),))
+
+    def said(each: Found) -> str:
+        parts = [f"tpu-runtime {each.version or 'without a version'}, for {each.label}"]
+        if each.changed:
+            parts.append(f"changed: {', '.join(each.changed)}")
+        if each.version != each.current:
+            parts.append(f"this tpu-migrate has {each.current}")
+        end = "as it was written" if each.is_right else "tpu-migrate runtime update renews it"
+        return f"{shown(each.path)}: {'; '.join([*parts, end])}"
+
+    for each in found:
+        click.echo(said(each))
+    if not found:
+        click.echo("no runtime there: neither vendor/tpu_runtime-*.whl nor a folder tpu_runtime")
+    raise SystemExit(0 if all(each.is_right for each in found) else 1)
+
+
+@runtime_command.command("update")
+@_PATHS
+@click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
+@color_option
+def update_command(paths: tuple[Path, ...], allow_dirty: bool) -> None:
+    """Write this tool's version of the runtimes that are there, and name it in requirements."""
+    from migrator.runs.upkeep import renew
+
+    folders = paths or (Path(),)
+    report = renew(folders, load(common(folders)), allow_dirty)
+    written = [*report.companions, *(file.path for file in report.changed)]
+    for error in report.errors:
+        click.echo(shown(error), err=True)
+    for path in dict.fromkeys(_top(path) for path in written):
+        click.echo(f"{shown(path)}: renewed")
+    if not written:
+        click.echo("all are as this tpu-migrate has them")
+    raise SystemExit(2 if report.errors else 0)
+
+
+def _top(path: Path) -> Path:
+    """The folder of a copy for its files."""
+    from migrator.targets import RUNTIME
+
+    return next((parent for parent in path.parents if parent.name == RUNTIME), path)
