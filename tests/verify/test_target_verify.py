@@ -220,9 +220,7 @@ def test_attention_to_many_keys_has_no_scores_in_the_memory_of_a_tpu(
     steps = result.tpu.compiled_steps  # the largest first: of 4,096 keys, then of 64
     attended = [step for step in steps if step.flops > 1e7]
     assert steps[: len(attended)] == attended and len(attended) == 2  # the first call, the others
-    assert {tuple(step.kernels.items()) for step in attended} == {
-        (("splash_mha_fwd_no_residuals", 1),)
-    }
+    assert {tuple(step.kernels.items()) for step in attended} == {(("splash_mha_fwd_no_residuals", 1),)}
     assert len(steps) >= 4 and not any(step.kernels for step in steps[len(attended) :])
     scores = 2 * 4096**2  # of one of the two heads, in one byte each
     assert all(step.temporaries < scores for step in steps)
