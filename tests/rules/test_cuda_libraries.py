@@ -18,6 +18,7 @@ import flashinfer
 import cudf
 import horovod.torch as hvd
 import py3nvml
+from examples.pytorch.gpt.utils.parallel_gpt import ParallelGPT
 from diff_gaussian_rasterization import GaussianRasterizer
 from simple_knn._C import distCUDA2
 from sageattention import sageattn
