@@ -66,7 +66,11 @@ def constructs_if_automatic(program: Path, repository: Path, target: str) -> int
         return 0
     summary = said["summary"]
     codes = {each["code"] for file in said["files"] for each in file["diagnostics"]}
-    return 0 if summary["reported"] or SET_UP not in codes else summary["constructs"]
+    return (
+        0
+        if summary["reported"] or summary["incomplete"] or SET_UP not in codes
+        else summary["constructs"]
+    )
 
 
 def draw(checkouts: Path, target: str, seed: int) -> Iterator[tuple[str, int]]:

@@ -95,6 +95,33 @@ x = torch.ones(3).cuda()
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("importlib.import_module(sys.argv[1])", "train.py:4 computes the name of a module"),
+        ("import hydra", "train.py reads settings by Hydra"),
+    ],
+)
+def test_a_program_that_may_have_more_files_is_not_done(
+    project: Path, lines: str, said: str
+) -> None:
+    train = f"import importlib\nimport sys\nimport torch\n{lines}\nx = torch.ones(3).cuda()\n"
+    Path("train.py").write_text(train, encoding="utf-8")
+    done = run_cli("train.py", "--target", "torchax", "--allow-dirty")
+    assert done.returncode == 1
+    assert f"train.py: may import more of the project, as {said}" in done.stdout
+    assert run_cli(".", "--target", "torchax", "--allow-dirty").returncode == 0
+
+
+def test_a_name_that_nobody_knows_is_of_a_library_where_no_other_file_uses_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = "import importlib, sys\nimport torch\nimportlib.import_module(sys.argv[1])\n"
+    files = {"train.py": f"{train}x = torch.ones(3).cuda()\n", "other.py": "x = 1\n"}
+    monkeypatch.chdir(committed(tmp_path, files))
+    assert run_cli("train.py", "--target", "torchax").returncode == 0
+
+
 def test_only_named_says_what_is_left_and_is_not_done(project: Path) -> None:
     done = run_cli("train.py", "--only-named", "--target", "torchax")
     assert done.returncode == 1

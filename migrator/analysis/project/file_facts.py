@@ -14,7 +14,7 @@ from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine import MAY_ASK
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.project.import_scan import imported_modules
-from migrator.analysis.project.imports_by_name import imported_by_name
+from migrator.analysis.project.imports_by_name import ByName, imported_by_name
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
@@ -168,11 +168,11 @@ class File:
         return [module for module in found if module.partition(".")[0] != RUNTIME]
 
     @cached_property
-    def modules_by_name(self) -> Sequence[str]:
-        """The modules that it imports by a string: `pkg.mod`, `.sub`, `pkg.*` for any of them."""
-        return (
-            imported_by_name(self.tree) if _NAMES_MODULES.search(self.content) and self.tree else ()
-        )
+    def by_name(self) -> ByName:
+        """What it imports by a string."""
+        if _NAMES_MODULES.search(self.content) is None or self.tree is None:
+            return ByName()
+        return imported_by_name(self.tree)
 
     @cached_property
     def _imported(self) -> Set[bytes]:

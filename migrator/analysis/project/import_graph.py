@@ -134,7 +134,7 @@ class ImportGraph:
             known = self.cache.imports[path] = []
             if is_code:
                 file, at = self.cache.file(path), self.of(path)
-                found = [*map(at.resolve, file.modules), *at._named_by_string(file.modules_by_name)]
+                found = [*map(at.resolve, file.modules), *at._named_by_string(file.by_name.modules)]
                 known += dict.fromkeys(p for p in found if p and p != path)
         return known
 
@@ -267,6 +267,15 @@ class ImportGraph:
             if depth < _DEEPEST and (files or folder in above):
                 inner = self._folders_in(folder)
                 folders += [(each, depth + 1) for each in inner if each != own]
+
+    def modules_of_project(self) -> Iterator[Path]:
+        """All files of the project."""
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            yield from self._modules_in(folder)
+            if depth < _DEEPEST:
+                folders += [(each, depth + 1) for each in self._folders_in(folder)]
 
     def _folders_in(self, folder: Path) -> list[Path]:
         """What may be a package in a folder."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.nodes import argument, dotted
@@ -17,17 +18,27 @@ _CALLS = ("importlib.import_module", "import_module", "__import__")
 _DEEPEST = 4  # names of names
 
 
-def imported_by_name(tree: ast.Module) -> list[str]:
-    """The modules `pkg.mod`, `.sub`, and `pkg.*` for any module of a package."""
+@dataclass(frozen=True)
+class ByName:
+    """The modules `pkg.mod`, `.sub`, and `pkg.*` for any module of a package; and the first import
+    of which nobody knows what it imports."""
+
+    modules: Sequence[str] = ()
+    unknown: ast.Call | None = None
+
+
+def imported_by_name(tree: ast.Module) -> ByName:
     nodes = [*ast.walk(tree)]
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    imports = [call for call in calls if dotted(call.func) in _CALLS]
     found: dict[str, None] = {}
-    for call in imports:
-        given = argument(call, 0, "name")
-        for name in _names(given, nodes, _DEEPEST) if given is not None else ():
-            found[_absolute(name, call)] = None
-    return list(found)
+    unknown = None
+    for call in nodes:
+        if isinstance(call, ast.Call) and dotted(call.func) in _CALLS:
+            given = argument(call, 0, "name")
+            names = [*_names(given, nodes, _DEEPEST)] if given is not None else []
+            found.update((_absolute(name, call), None) for name in names)
+            if not names:
+                unknown = unknown or call
+    return ByName(list(found), unknown)
 
 
 def _absolute(name: str, call: ast.Call) -> str:
