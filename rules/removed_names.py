@@ -1,6 +1,7 @@
 """Names that PyTorch, NumPy and others no longer have in the versions that a TPU needs."""
 
 import ast
+import re
 
 from migrator.analysis.removed_names import Removed, removed
 from migrator.analysis.syntax.canonical import canonical
@@ -111,6 +112,16 @@ def without_loader(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
 
 
+@REMOVED.on("pairs", "*")
+def without_return_complex(ctx: Context, found: Construct) -> Decision:
+    """PyTorch has no default any more; for real numbers, that of PyTorch 1 was this one."""
+    assert isinstance(found.node, ast.Call)
+    if _COMPLEX.search(ctx.source.text):  # then the signal may be complex, too
+        return Report("PyTorch has to be told return_complex; False if the signal is real")
+    put = {"return_complex": "False"}
+    return Rewrite([EditCall(found.node, put=put)], note="PyTorch 2 has to be told")
+
+
 @REMOVED.on("removed import", "*")
 def imported(ctx: Context, found: Construct) -> Decision | None:
     gone, statement = removed(found.key), ctx.parent(found.node)
@@ -154,6 +165,7 @@ def _report(gone: Removed, name: str = "") -> Report:
     return Report(f"{library} no longer has it{said}; use {instead}")
 
 
+_COMPLEX = re.compile(r"(?<!return_)complex")
 _LOADED = ("scipy.signal.windows",)  # with the package that had the name
 _LIBRARIES = {
     "torch": "PyTorch", "numpy": "NumPy 2", "PIL": "Pillow", "scipy": "SciPy",

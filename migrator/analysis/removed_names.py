@@ -60,6 +60,8 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                 yield Construct("removed", qualname, node)
         case ast.Call(args=[_], keywords=[]) if names.qualified(node.func) in _WITH_LOADER:
             yield Construct("loader", "yaml.load", node)
+        case ast.Call() if names.qualified(node.func) == "torch.stft" and _gives_pairs(node):
+            yield Construct("pairs", "torch.stft", node)
         case ast.ImportFrom(level=0, names=aliases):
             for alias in aliases:
                 if removed(taken_by(node, alias)) is not None:
@@ -70,6 +72,14 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                     yield Construct("removed import", alias.name, alias)
 
 
+def _gives_pairs(call: ast.Call) -> bool:
+    """Whether a call of torch.stft doesn't say what it returns: once, real pairs."""
+    said = {keyword.arg for keyword in call.keywords}
+    starred = any(isinstance(each, ast.Starred) for each in call.args)
+    return not starred and not said & {"return_complex", None} and len(call.args) < _RETURN_COMPLEX
+
+
+_RETURN_COMPLEX = 10  # the place of this argument of torch.stft
 # Functions of PyYAML that had a default loader.
 _WITH_LOADER = ("yaml.load", "yaml.load_all")
 _LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\))*\)")
@@ -81,6 +91,8 @@ _LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\
 def may_be_in(source: bytes) -> bool:
     """Whether a file may have such a name, judging by its words: `from m import x`, `m.x`."""
     if b"yaml" in source and _LOADS.search(source) is not None:
+        return True
+    if b"stft" in source and b"torch" in source:
         return True
     words = words_of(source)
     for module in dict.fromkeys(module for word, module in _words() if word in words):
@@ -95,7 +107,7 @@ def may_be_in(source: bytes) -> bool:
 def letters() -> tuple[bytes, ...]:
     """What any file with such a name has some of."""
     modules = {module for _, module in _words()}
-    return b"yaml", *sorted({each for m in modules for each in (*m.called, m.begins)})
+    return b"yaml", b"stft", *sorted({each for m in modules for each in (*m.called, m.begins)})
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def render(report: Report, view: View) -> str:
             "unsafe": dict(sorted(report.unsafe.items())),
             "advice": len(report.advice),
             "lacks_program": report.lacks_program,
+            "incomplete": report.incomplete,
             "seconds": round(report.seconds, 3),
         },
     }

@@ -74,6 +74,8 @@ def settle(
     report: Report, programs: Programs, worker: Worker, *, only_named: bool, from_hook: bool
 ) -> None:
     """What becomes of the other files of programs: they are migrated, left behind, or keep it."""
+    if not from_hook:
+        _tell_unknown(report, programs, worker)
     if not programs.others:
         return
     if only_named:
@@ -97,6 +99,29 @@ def _tell(report: Report, programs: Programs) -> None:
                 f"{programs.shown[real]}: migrated with what it imports: {_list(others)} "
                 "(--only-named: not with it)"
             )
+
+
+def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
+    """Say which programs may need files that nobody can tell: settings name them, or code does."""
+    for real, imported in programs.imported.items():
+        project, own = worker.project(programs.shown[real]), {real, *imported}
+        with room_for_depth(), suppress(Exception):  # its errors are reported with the file
+            asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")
+            left = (path for path in project.modules_of_project() if path not in own)
+            if asked and any(map(project.cache.uses_device, left)):
+                report.incomplete = True
+                report.notes.append(
+                    f"{programs.shown[real]}: may import more of the project, as {asked}: migrate "
+                    f"all of it (tpu-migrate {os.path.relpath(project.root)}), or name those files"
+                )
+
+
+def _asks_for_modules(project: ProjectFacts, path: Path) -> str:
+    """How a file comes by modules that its code doesn't name; empty if it doesn't."""
+    file = project.cache.file(path)
+    if file.by_name.unknown is not None:
+        return f"{path.name}:{file.by_name.unknown.lineno} computes the name of a module"
+    return f"{path.name} reads settings by Hydra" if "hydra" in file.libraries else ""
 
 
 def _leave_behind(report: Report, programs: Programs, worker: Worker) -> None:

@@ -60,6 +60,68 @@ def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
     assert Path("other.py").read_text(encoding="utf-8") == HELPER
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        'importlib.import_module("parts.helper")',
+        'importlib.import_module(".helper", "parts")',
+        '__import__("parts.helper")',
+        'importlib.import_module(f"parts.{sys.argv[1]}")',
+        'importlib.import_module("parts." + sys.argv[1])',
+        'importlib.import_module("parts.%s" % sys.argv[1])',
+        'importlib.import_module("parts.{}".format(sys.argv[1]))',
+        'parser.add_argument("--model", default="parts.helper")\n'
+        "importlib.import_module(parser.parse_args().model)",
+        'name = "parts.helper"\nimportlib.import_module(name)',
+    ],
+)
+def test_what_is_imported_by_a_string_belongs_to_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    train = f"""\
+import argparse
+import importlib
+import sys
+import torch
+
+parser = argparse.ArgumentParser()
+{named}
+x = torch.ones(3).cuda()
+"""
+    files = {"train.py": train, "parts/__init__.py": "", "parts/helper.py": HELPER}
+    monkeypatch.chdir(committed(tmp_path, files | {"other.py": HELPER}))
+    assert _names(migrate_paths([Path("train.py")], "torchax", write=False)) == [
+        "helper.py", "train.py"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("importlib.import_module(sys.argv[1])", "train.py:4 computes the name of a module"),
+        ("import hydra", "train.py reads settings by Hydra"),
+    ],
+)
+def test_a_program_that_may_have_more_files_is_not_done(
+    project: Path, lines: str, said: str
+) -> None:
+    train = f"import importlib\nimport sys\nimport torch\n{lines}\nx = torch.ones(3).cuda()\n"
+    Path("train.py").write_text(train, encoding="utf-8")
+    done = run_cli("train.py", "--target", "torchax", "--allow-dirty")
+    assert done.returncode == 1
+    assert f"train.py: may import more of the project, as {said}" in done.stdout
+    assert run_cli(".", "--target", "torchax", "--allow-dirty").returncode == 0
+
+
+def test_a_name_that_nobody_knows_is_of_a_library_where_no_other_file_uses_a_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = "import importlib, sys\nimport torch\nimportlib.import_module(sys.argv[1])\n"
+    files = {"train.py": f"{train}x = torch.ones(3).cuda()\n", "other.py": "x = 1\n"}
+    monkeypatch.chdir(committed(tmp_path, files))
+    assert run_cli("train.py", "--target", "torchax").returncode == 0
+
+
 def test_only_named_says_what_is_left_and_is_not_done(project: Path) -> None:
     done = run_cli("train.py", "--only-named", "--target", "torchax")
     assert done.returncode == 1

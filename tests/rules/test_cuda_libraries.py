@@ -18,6 +18,7 @@ import flashinfer
 import cudf
 import horovod.torch as hvd
 import py3nvml
+from examples.pytorch.gpt.utils.parallel_gpt import ParallelGPT
 from diff_gaussian_rasterization import GaussianRasterizer
 from simple_knn._C import distCUDA2
 from sageattention import sageattn
@@ -69,3 +70,11 @@ def test_a_module_of_the_project_with_such_a_name_is_its_own(tmp_path: Path) -> 
     run = cli(".", "--target", "torchax", "--check", cwd=tmp_path / "project")
     assert b"100% automatic" in run.stdout + run.stderr
     assert b"LIB001" not in run.stdout + run.stderr
+
+
+def test_a_package_is_no_library_only_because_its_folder_has_the_name(tmp_path: Path) -> None:
+    kernel = "import torch\nimport triton\n\nx = torch.ones(3).cuda()\n"
+    inits = {f"{folder}/__init__.py": "" for folder in ("lib", "lib/ops", "lib/ops/triton")}
+    write_tree(tmp_path, inits | {"lib/ops/triton/kernel.py": kernel})
+    done = cli("lib", "--check", "--target", "torchax", cwd=tmp_path).stdout.decode()
+    assert "triton is for CUDA only" in done

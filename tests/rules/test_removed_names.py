@@ -105,6 +105,8 @@ def test_a_file_without_words_of_gpus_is_looked_at() -> None:
         ("from yaml import load\ny = load(f)", "y = load(f, Loader=yaml.FullLoader)"),
         ("import yaml\ny = yaml.load(f, yaml.Loader)", "y = yaml.load(f, yaml.Loader)"),
         ("import yaml\ny = yaml.load(f, Loader=L)", "y = yaml.load(f, Loader=L)"),
+        ("y = torch.stft(x, 4)", "y = torch.stft(x, 4, return_complex=False)"),
+        ("y = torch.stft(x, 4, return_complex=True)", "y = torch.stft(x, 4, return_complex=True)"),
         ("import scipy.signal as s\ny = s.hann(3)", "y = s.windows.hann(3)"),
         ("from torch._six import container_abcs\ny = container_abcs.Mapping", "y = abc.Mapping"),
         ("from collections import OrderedDict, Mapping\ny = OrderedDict, Mapping",
@@ -115,6 +117,19 @@ def test_a_file_without_words_of_gpus_is_looked_at() -> None:
 )  # fmt: skip
 def test_it_reads_as_written_by_hand(before: str, after: str) -> None:
     assert after in migrated(f"{HEAD}{before}\n")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_stft_gave_is_asked_for() -> None:
+    """PyTorch 2.9 raises without return_complex."""
+    signal = torch.randn(2, 64)
+    pairs = torch.stft(signal, 16, return_complex=False)
+    assert pairs.shape[-1] == 2
+    with pytest.raises(RuntimeError, match="return_complex"):
+        torch.stft(signal, 16)
+    doubtful = "x = torch.complex(a, b).cuda()\ny = torch.stft(x, 4)\n"
+    (found,) = [d for d in constructs(run(f"import torch\n{doubtful}")) if d.code == "LIB010"]
+    assert "return_complex" in found.message
 
 
 def test_numbers_stay() -> None:

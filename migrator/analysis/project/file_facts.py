@@ -15,6 +15,7 @@ from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.prefilter import Tokens, without_prose, words_of
 from migrator.analysis.project.import_scan import imported_modules
+from migrator.analysis.project.imports_by_name import ByName, imported_by_name
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
@@ -51,6 +52,7 @@ _SHARES = Tokens(
 )  # fmt: skip
 # not for `getLogger(__name__)` and `function.__name__`
 _MAY_GUARD = re.compile(rb"(?<![.\w])(?<!\w\()__name__|\bif\b[^\n]*__name__")
+_NAMES_MODULES = re.compile(rb"import_module|__import__")
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _OPTIONS = re.compile(rb"add_argument|option")
@@ -164,6 +166,13 @@ class File:
         found = imported_modules(self.content)
         # files written by a migration aren't part of the project
         return [module for module in found if module.partition(".")[0] != RUNTIME]
+
+    @cached_property
+    def by_name(self) -> ByName:
+        """What it imports by a string."""
+        if _NAMES_MODULES.search(self.content) is None or self.tree is None:
+            return ByName()
+        return imported_by_name(self.tree)
 
     @cached_property
     def _imported(self) -> Set[bytes]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from migrator.analysis.libraries import MODULES
 from migrator.analysis.project import search_path
+from migrator.analysis.project.imports_by_name import ANY
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
 from migrator.formats import kinds
@@ -53,9 +55,15 @@ class ImportGraph:
         parts = module.split(".")
         for base in self.bases():
             found = self._module(base, parts)
-            if found is not None and found != self.path:
+            if found is not None and found != self.path and not self._is_of_package(base, parts):
                 return found, base
         return None
+
+    def _is_of_package(self, base: Path, parts: list[str]) -> bool:
+        """Whether a library is meant, and a package's folder only has its name: `ops/triton/`."""
+        if parts[0] not in MODULES or base == self.path.parent:
+            return False
+        return "__init__.py" in self.reader.list(base)
 
     def bases(self) -> list[Path]:
         """Folders that may be on `sys.path` when this file is imported, or started."""
@@ -123,10 +131,20 @@ class ImportGraph:
         known = self.cache.imports.get(path)
         if known is None:
             is_code = path.suffix == ".py" or kinds.kind(path) is None
-            modules = self.cache.file(path).modules if is_code else ()
-            found = map(self.of(path).resolve, modules)
-            known = self.cache.imports[path] = list(dict.fromkeys(p for p in found if p))
+            known = self.cache.imports[path] = []
+            if is_code:
+                file, at = self.cache.file(path), self.of(path)
+                found = [*map(at.resolve, file.modules), *at._named_by_string(file.by_name.modules)]
+                known += dict.fromkeys(p for p in found if p and p != path)
         return known
+
+    def _named_by_string(self, modules: Iterable[str]) -> Iterator[Path | None]:
+        """The files of `pkg.mod`, and all of a package's for `pkg.*`."""
+        for module in modules:
+            package = self.resolve(module.removesuffix(ANY))
+            yield package
+            if module.endswith(ANY) and package is not None and package.name == "__init__.py":
+                yield from self._modules_in(package.parent)
 
     def reached(self, path: Path | None = None) -> Set[Path]:
         """Project files that a file (default: this one) imports, directly or not."""
@@ -249,6 +267,15 @@ class ImportGraph:
             if depth < _DEEPEST and (files or folder in above):
                 inner = self._folders_in(folder)
                 folders += [(each, depth + 1) for each in inner if each != own]
+
+    def modules_of_project(self) -> Iterator[Path]:
+        """All files of the project."""
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            yield from self._modules_in(folder)
+            if depth < _DEEPEST:
+                folders += [(each, depth + 1) for each in self._folders_in(folder)]
 
     def _folders_in(self, folder: Path) -> list[Path]:
         """What may be a package in a folder."""
