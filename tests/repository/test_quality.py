@@ -34,18 +34,28 @@ def test_mypy() -> None:
 
 
 def test_the_migrator_and_the_rules_do_not_import_what_they_migrate() -> None:
-    forbidden = ("import torch", "from torch", "import jax", "import numpy")
+    forbidden = {"torch", "jax", "numpy"}
+    looked_at = 0
     for folder in ("migrator", "rules"):
         for path in (REPOSITORY / folder).rglob("*.py"):
-            inside = path.relative_to(REPOSITORY).parts
+            inside = path.relative_to(REPOSITORY / folder).parts
             if "runtime" in inside or "verify" in inside:
                 continue
-            for line in path.read_text("utf-8").splitlines():
-                assert not line.startswith(forbidden), f"{path}: {line}"
+            looked_at += 1
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Import):
+                    assert forbidden.isdisjoint(each.name.split(".")[0] for each in node.names), (
+                        path
+                    )
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    assert (node.module or "").split(".")[0] not in forbidden, path
+    assert looked_at > 300
 
 
 def test_the_runtime_never_imports_the_migrator() -> None:
-    for path in (REPOSITORY / "migrator" / "runtime").rglob("*.py"):
+    paths = [*(REPOSITORY / "migrator" / "runtime").rglob("*.py")]
+    assert len(paths) > 100
+    for path in paths:
         text = path.read_text("utf-8")
         assert "import migrator" not in text and "from migrator" not in text, path
 

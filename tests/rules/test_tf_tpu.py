@@ -306,7 +306,9 @@ def test_counted_epochs_need_data_without_end(
 
 @pytest.mark.parametrize("rule", rules_of("KER"), ids=lambda rule: rule.code)
 def test_a_second_run_changes_nothing(rule: object) -> None:
-    for example in getattr(rule, "examples", ()):
+    examples = getattr(rule, "examples", ())
+    assert examples
+    for example in examples:
         options = Options(entry=True)
         once = migrate_file(Path("a.py"), example.before.encode(), find_target(TARGET), options)
         again = migrate_file(Path("a.py"), once.source, find_target(TARGET), options)
