@@ -17,6 +17,7 @@ from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
 from migrator.pipeline.result import Result
+from migrator.runs.all_files import is_code
 from migrator.runs.run_report import Delivery, FileReport, Report, limited
 from migrator.runs.run_targets import target_of_wheel
 from migrator.runs.runtime_copies import (
@@ -40,15 +41,18 @@ def deliver(
     copied: Path | None = None,
     *,
     from_hook: bool = False,
+    beside: Iterable[Path] = (),
 ) -> Collection[Path]:
     """Let the programs of a run have the runtime. Returns the folders that it lies in.
 
-    `uses` is None where only the report knows them. A copy that is there stays a copy. What is
+    `uses` is None where only the report knows them; then `beside` are the files of which the run
+    is a part. A copy that is there stays a copy. What is
     there of another version is renewed, but not by a hook that migrates nothing, nor where only
     changes are looked at. `copied` is the folder of which a copy is written: the runtime lies
     inside.
     """
-    uses = runtime_uses(report.files, worker) if uses is None else uses
+    if uses is None:
+        uses = _with_other_parts(runtime_uses(report.files, worker), report, beside, worker)
     renews = report.changes is None and (not from_hook or bool(report.changed))
     is_copy = worker.config.runtime == "copy"
     copies = {root: file for root, file in uses.items()
@@ -58,6 +62,26 @@ def deliver(
     others = {root: file for root, file in uses.items() if root not in copies}
     tops = _tops(others, worker, copied)
     return [*folders, *deliver_package(report, tops, worker, copied, renews)]
+
+
+def _with_other_parts(uses: Uses, report: Report, beside: Iterable[Path], worker: Worker) -> Uses:
+    """Also the projects of the lists of a part of a run whose code is in its other parts."""
+    roots = {
+        worker.project(file.path).root
+        for file in report.files
+        if kinds.lists_packages(file.path) and file.result.diagnostics
+    }
+    roots -= {worker.project(file).root for file in uses.values()}
+    found = dict(uses)
+    for path in filter(is_code, beside):
+        if not roots:
+            break
+        if (project := worker.project(path)).root in roots:
+            result = worker(path).result
+            if RUNTIME in result.companions:
+                found[project.import_root(result.source)] = path
+                roots.discard(project.root)
+    return found
 
 
 def deliver_to(path: Path, worker: Worker) -> Report:
