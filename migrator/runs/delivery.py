@@ -8,6 +8,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 
+from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import in_place
 from migrator.files.discover import Disk, bundled_target, discover
@@ -17,6 +18,7 @@ from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
 from migrator.pipeline.result import Result
+from migrator.registry import registry
 from migrator.runs.all_files import is_code
 from migrator.runs.run_report import Delivery, FileReport, Report, limited
 from migrator.runs.run_targets import target_of_wheel
@@ -138,6 +140,8 @@ def deliver_package(
     for top in (top for top in tops if older[top]):
         report.files += _lists_elsewhere(report, top, copied, worker)
     named = _renew_lists(report, worker, wheel)
+    if report.changes is None:
+        named += [path for top in tops if (path := _name_at_top(report, top, wheel, named, worker))]
     for top in tops if is_written else ():
         _copy_into_images(report, top, {resolved(path) for path in named})
     if report.companions or report.changed:
@@ -220,6 +224,34 @@ def _renew_lists(report: Report, worker: Worker, wheel: RuntimeWheel) -> list[Pa
         if wheel.version.encode() in file.result.source:
             named.append(file.path)
     return named
+
+
+def _name_at_top(
+    report: Report, top: Path, wheel: RuntimeWheel, named: Iterable[Path], worker: Worker
+) -> Path | None:
+    """Add the runtime to requirements.txt at the top of a project where no list has it, since none
+    has torch. Returns the file."""
+    real = resolved(top)
+    if any(resolved(path).is_relative_to(real) for path in named):
+        return None
+    for number, file in enumerate(report.files):
+        result = file.result
+        if resolved(file.path) != real / "requirements.txt" or result.failed:
+            continue
+        if b"--hash" in result.source:  # pip then wants one for each
+            return None
+        lines = [f"--find-links {FOLDER}"] * (worker.config.runtime == "wheel")
+        end = b"\r\n" if b"\r\n" in result.source else b"\n"
+        before = result.source + end * (result.source[-1:] not in (b"", b"\n"))
+        source = before + b"".join(each.encode() + end for each in (*lines, wheel.requirement))
+        last = result.original.count(b"\n") + 1
+        place = Range(last, 1, last, 1)
+        code = next(code for code, rule in registry().rules.items() if rule.is_requirement)
+        added = Diagnostic(place, code, Severity.INFO, "added", touched=(place,))
+        new = replace(result, source=source, diagnostics=(*result.diagnostics, added))
+        report.files[number] = replace(file, result=new)
+        return file.path
+    return None
 
 
 def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileReport:
