@@ -10,7 +10,7 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
-from migrator.files import in_place
+from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
@@ -262,7 +262,7 @@ def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileR
         return file
     if wheel.requirement.encode() not in source:
         return file
-    if b"[tool.uv" not in source and not (folder / "uv.lock").exists():
+    if b"[tool.uv" not in source and not witness.exists(folder / "uv.lock"):
         return file
     path = Path(os.path.relpath(resolved(delivered.wheel), folder)).as_posix()
     new = toml.with_uv_source(source.decode("utf-8"), wheel.name, path)
