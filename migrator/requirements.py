@@ -107,8 +107,8 @@ def ranges(target: Target) -> list[str]:
 def in_a_range(pinned: str) -> str:
     """A version with a hash is the only one there is.
 
-    >>> in_a_range("torch_xla[tpu]==2.9.0"), in_a_range("tpu-runtime-torchax==0.1.0+1a2b3c4d")
-    ('torch_xla[tpu]~=2.9.0', 'tpu-runtime-torchax==0.1.0+1a2b3c4d')
+    >>> in_a_range("torch_xla[tpu]==2.9.0"), in_a_range("tpu-runtime==0.1.0+torchax.h1a2b3c4")
+    ('torch_xla[tpu]~=2.9.0', 'tpu-runtime==0.1.0+torchax.h1a2b3c4')
     """
     return pinned if "+" in pinned else pinned.replace("==", "~=")
 

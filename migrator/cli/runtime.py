@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from migrator.config import common, load
+from migrator.errors import UsageError
 from migrator.report.terminal import color_option, shown
+from migrator.targets.choice import TargetName
 
 _PATHS = click.argument(
     "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER...]"
@@ -65,6 +67,31 @@ def update_command(paths: tuple[Path, ...], allow_dirty: bool) -> None:
     if not written:
         click.echo("all are as this tpu-migrate has them")
     raise SystemExit(2 if report.errors else 0)
+
+
+@runtime_command.command("wheel")
+@click.option("--target", required=True, type=TargetName(), help="Whose runtime.")
+@click.option("--portable", is_flag=True, help="That of programs that choose their device.")
+@click.option(
+    "-o", "--output", default=".", show_default=True, type=click.Path(path_type=Path),
+    help="The folder that the wheel is written to.",
+)  # fmt: skip
+def wheel_command(target: str, portable: bool, output: Path) -> None:
+    """Write the wheel of a runtime, to put it on an index or into an image; print its path."""
+    from migrator.targets import find_target
+    from migrator.targets import portable as chooses
+    from migrator.targets.wheel import runtime_wheel
+
+    found = chooses(find_target(target)) if portable else find_target(target)
+    if found.runtime is None:
+        raise UsageError(f"--target {target}: its programs need no runtime")
+    wheel = runtime_wheel(found)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / wheel.file_name).write_bytes(wheel.content)
+    except OSError as error:
+        raise UsageError(f"-o {output}: {error.strerror or error}") from error
+    click.echo(shown(output / wheel.file_name))
 
 
 def _top(path: Path) -> Path:

@@ -8,8 +8,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 
+from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
-from migrator.files import in_place
+from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover
 from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
@@ -17,6 +18,8 @@ from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
 from migrator.pipeline.result import Result
+from migrator.registry import registry
+from migrator.runs.all_files import is_code
 from migrator.runs.run_report import Delivery, FileReport, Report, limited
 from migrator.runs.run_targets import target_of_wheel
 from migrator.runs.runtime_copies import (
@@ -40,15 +43,18 @@ def deliver(
     copied: Path | None = None,
     *,
     from_hook: bool = False,
+    beside: Iterable[Path] = (),
 ) -> Collection[Path]:
     """Let the programs of a run have the runtime. Returns the folders that it lies in.
 
-    `uses` is None where only the report knows them. A copy that is there stays a copy. What is
+    `uses` is None where only the report knows them; then `beside` are the files of which the run
+    is a part. A copy that is there stays a copy. What is
     there of another version is renewed, but not by a hook that migrates nothing, nor where only
     changes are looked at. `copied` is the folder of which a copy is written: the runtime lies
     inside.
     """
-    uses = runtime_uses(report.files, worker) if uses is None else uses
+    if uses is None:
+        uses = _with_other_parts(runtime_uses(report.files, worker), report, beside, worker)
     renews = report.changes is None and (not from_hook or bool(report.changed))
     is_copy = worker.config.runtime == "copy"
     copies = {root: file for root, file in uses.items()
@@ -58,6 +64,26 @@ def deliver(
     others = {root: file for root, file in uses.items() if root not in copies}
     tops = _tops(others, worker, copied)
     return [*folders, *deliver_package(report, tops, worker, copied, renews)]
+
+
+def _with_other_parts(uses: Uses, report: Report, beside: Iterable[Path], worker: Worker) -> Uses:
+    """Also the projects of the lists of a part of a run whose code is in its other parts."""
+    roots = {
+        worker.project(file.path).root
+        for file in report.files
+        if kinds.lists_packages(file.path) and file.result.diagnostics
+    }
+    roots -= {worker.project(file).root for file in uses.values()}
+    found = dict(uses)
+    for path in filter(is_code, beside):
+        if not roots:
+            break
+        if (project := worker.project(path)).root in roots:
+            result = worker(path).result
+            if RUNTIME in result.companions:
+                found[project.import_root(result.source)] = path
+                roots.discard(project.root)
+    return found
 
 
 def deliver_to(path: Path, worker: Worker) -> Report:
@@ -114,6 +140,8 @@ def deliver_package(
     for top in (top for top in tops if older[top]):
         report.files += _lists_elsewhere(report, top, copied, worker)
     named = _renew_lists(report, worker, wheel)
+    if report.changes is None:
+        named += [path for top in tops if (path := _name_at_top(report, top, wheel, named, worker))]
     for top in tops if is_written else ():
         _copy_into_images(report, top, {resolved(path) for path in named})
     if report.companions or report.changed:
@@ -198,6 +226,34 @@ def _renew_lists(report: Report, worker: Worker, wheel: RuntimeWheel) -> list[Pa
     return named
 
 
+def _name_at_top(
+    report: Report, top: Path, wheel: RuntimeWheel, named: Iterable[Path], worker: Worker
+) -> Path | None:
+    """Add the runtime to requirements.txt at the top of a project where no list has it, since none
+    has torch. Returns the file."""
+    real = resolved(top)
+    if any(resolved(path).is_relative_to(real) for path in named):
+        return None
+    for number, file in enumerate(report.files):
+        result = file.result
+        if resolved(file.path) != real / "requirements.txt" or result.failed:
+            continue
+        if b"--hash" in result.source:  # pip then wants one for each
+            return None
+        lines = [f"--find-links {FOLDER}"] * (worker.config.runtime == "wheel")
+        end = b"\r\n" if b"\r\n" in result.source else b"\n"
+        before = result.source + end * (result.source[-1:] not in (b"", b"\n"))
+        source = before + b"".join(each.encode() + end for each in (*lines, wheel.requirement))
+        last = result.original.count(b"\n") + 1
+        place = Range(last, 1, last, 1)
+        code = next(code for code, rule in registry().rules.items() if rule.is_requirement)
+        added = Diagnostic(place, code, Severity.INFO, "added", touched=(place,))
+        new = replace(result, source=source, diagnostics=(*result.diagnostics, added))
+        report.files[number] = replace(file, result=new)
+        return file.path
+    return None
+
+
 def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileReport:
     """A pyproject.toml of uv also says where the wheel is."""
     delivered = worker.delivered.get(worker.project(file.path).root)
@@ -206,7 +262,7 @@ def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileR
         return file
     if wheel.requirement.encode() not in source:
         return file
-    if b"[tool.uv" not in source and not (folder / "uv.lock").exists():
+    if b"[tool.uv" not in source and not witness.exists(folder / "uv.lock"):
         return file
     path = Path(os.path.relpath(resolved(delivered.wheel), folder)).as_posix()
     new = toml.with_uv_source(source.decode("utf-8"), wheel.name, path)

@@ -110,25 +110,25 @@ def migrate_paths(
         around = files_of_projects(roots, config) if from_hook else every
         _judge_together(report, () if from_hook else roots, around, worker)
         uses = migrated.uses if is_whole and not programs.others else None
-        folders = deliver(report, uses, worker, _copied(roots, output), from_hook=from_hook)
+        to, beside = _copied(roots, output), every if part[1] > 1 else ()
+        folders = deliver(report, uses, worker, to, from_hook=from_hook, beside=beside)
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
-    _sum_up(report, folders, worker, of_folders=is_whole and not from_hook and _hold_folder(roots))
-    report.seconds = time.perf_counter() - started
-    return report
+    of_folders = is_whole and not from_hook and any(path.is_dir() for path in roots)
+    return _summed_up(report, folders, worker, started, of_folders)
 
 
-def _hold_folder(roots: Sequence[Path]) -> bool:
-    return any(path.is_dir() for path in roots)
-
-
-def _sum_up(report: Report, folders: Collection[Path], worker: Worker, *, of_folders: bool) -> None:
-    """Add what only shows when all of a run is done."""
+def _summed_up(
+    report: Report, folders: Collection[Path], worker: Worker, started: float, of_folders: bool
+) -> Report:
+    """The report, with what only shows when all of a run is done."""
     code = [file.path for file in report.files if is_code(file.path)]
     report.find_imports = lambda: imports_of(map(worker.project, code))
     report.notes += ignored_in_programs(report.files, worker)
     report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
     report.lacks_program = of_folders and lacks_program(report.files)
+    report.seconds = time.perf_counter() - started
+    return report
 
 
 def migrate_content(

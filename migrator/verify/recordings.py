@@ -12,7 +12,13 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from migrator.files.discover import project_root
+from migrator.files.places import resolved
+from migrator.files.reading import read_or_none
 from migrator.frameworks.framework import Framework
+from migrator.runs.delivery import FOLDER
+from migrator.targets import RUNTIME
+from migrator.targets.wheel import is_wheel
 
 from .errors import NothingRecorded, VerifyError
 from .in_target_python import child_environment
@@ -139,13 +145,14 @@ def record_run(
     ``modules``: a folder for the import path. Raises VerifyError if nothing is recorded.
     """
     output.mkdir(parents=True, exist_ok=True)
+    uses_runtime = not stand_in or _imports_runtime(folder / start, entry, module)
+    paths = search_path(original, folder, modules, with_runtime=uses_runtime)
     spec: dict[str, Any] = {
         **{name: getattr(settings, name) for name in _RECORDED},
-        "output": str(output), "root": str(folder),
-        "stand_in": [] if stand_in else None,
+        "output": str(output), "root": str(folder), "stand_in": [] if stand_in else None,
         "closely": closely, "rounding": rounding, "own_draws": own_draws, "focus": focus,
         "stop": stop, "stop_calls": settings.steps if settings.quick else None, "module": module,
-        "original": str(original), **_several(ranks, replicas),
+        "original": str(original), "runtime": uses_runtime, **_several(ranks, replicas),
     }  # fmt: skip
     (output / "spec.json").write_text(json.dumps(spec), "utf-8")
     with recorder(framework) as program:
@@ -154,8 +161,7 @@ def record_run(
             command = ranks.command(command)
         done = run(
             [str(python), *command], cwd=folder / start, log=output / OUTPUT, grace=_GRACE,
-            env={**search_path(original, folder, modules), **(env or {})}, timeout=settings.timeout,
-            on_progress=on_progress,
+            env={**paths, **(env or {})}, timeout=settings.timeout, on_progress=on_progress,
         )  # fmt: skip
     table, printed = _seen(output, done, settings, several=ranks is not None)
     if table is None:
@@ -211,14 +217,26 @@ def _printed(folder: Path) -> str:
         return ""
 
 
-def search_path(original: Path, folder: Path, modules: Path | None = None) -> dict[str, str]:
+def _imports_runtime(folder: Path, entry: str, module: str | None) -> bool:
+    """Whether a program sets itself up for the target, as a portable one does."""
+    file = folder / (entry if module is None else f"{module.replace('.', '/')}.py")
+    return RUNTIME.encode() in (read_or_none(file) or b"")
+
+
+def search_path(
+    original: Path, folder: Path, modules: Path | None = None, *, with_runtime: bool = False
+) -> dict[str, str]:
     """PYTHONPATH for a script in a copy, without the entry for tpu-migrate itself.
 
-    ``modules``: a folder that goes first.
+    ``modules``: a folder that goes first. ``with_runtime``: unless there is a copy, wheels of the
+    runtime in the project are found, too: they need not be installed.
     """
     entries = [Path(p).absolute() for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     found = [str(_led(p, original, folder)) for p in entries if p.resolve() != _OWN]
     found[:0] = [str(modules)] if modules is not None else []
+    if with_runtime and not any(folder.rglob(f"{RUNTIME}/__init__.py")):
+        vendor = project_root(resolved(original)) / FOLDER
+        found += [str(path) for path in sorted(vendor.glob("*.whl")) if is_wheel(path.name)]
     return {"PYTHONPATH": os.pathsep.join(found)} if found else {}
 
 

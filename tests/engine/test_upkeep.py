@@ -126,6 +126,26 @@ def test_where_there_is_none(tmp_path: Path) -> None:
     assert "no runtime there" in said(tmp_path, "check", code=0)
 
 
+# ---- runtime wheel -------------------------------------------------------------------------------
+
+
+def test_a_wheel_by_itself_is_that_of_a_run(tmp_path: Path) -> None:
+    root = migrated(tmp_path / "p")
+    path = said(tmp_path, "wheel", "--target", "torchax", "-o", "dist", code=0).strip()
+    assert (tmp_path / path).read_bytes() == (root / wheel_for("torchax")).read_bytes()
+    path = said(tmp_path, "wheel", "--target", "torch_xla", "--portable", code=0).strip()
+    assert path == Path(wheel_for("torch_xla", portable=True)).name
+
+
+def test_a_wheel_that_is_not_to_be_had(tmp_path: Path) -> None:
+    run = cli("runtime", "wheel", "--target", "keras_jax", cwd=tmp_path)
+    one_line(run.stderr, "--target keras_jax", "no runtime")
+    (tmp_path / "dist").write_text("a file")
+    run = cli("runtime", "wheel", "--target", "torchax", "-o", "dist", cwd=tmp_path)
+    assert run.returncode == 2
+    one_line(run.stderr, "-o dist")
+
+
 # ---- runtime update ------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -19,7 +20,7 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.runs.run import undo
-from migrator.targets import find_target
+from migrator.targets import find_target, portable
 from migrator.targets.wheel import RuntimeWheel, runtime_wheel
 
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\ntorch.cuda.manual_seed(0)\nprint(x)\n"
@@ -122,11 +123,50 @@ def test_another_version_takes_the_place_of_the_old_one(tmp_path: Path, name: st
     assert [path.name for path in (tmp_path / "vendor").iterdir()] == [FILE]
 
 
+@pytest.mark.parametrize(
+    ("before", "end"), [("tqdm\n", "\n"), ("tqdm", "\n"), ("a\r\ntqdm\r\n", "\r\n"), ("", "\n")]
+)
+def test_requirements_without_torch_get_it_too(tmp_path: Path, before: str, end: str) -> None:
+    """An image has torch, for example."""
+    image = "FROM x\nADD requirements.txt .\nRUN pip install -r requirements.txt\n"
+    project(
+        tmp_path,
+        {"requirements.txt": before, "Dockerfile": image, "docs/requirements.txt": "mkdocs\n"},
+    )
+    assert run(tmp_path) == ["Dockerfile", "requirements.txt", "train.py", f"vendor/{FILE}"]
+    lines = f"--find-links vendor{end}{NAME}=={VERSION}{end}"
+    named = tmp_path / "requirements.txt"
+    start = before if before.endswith("\n") or not before else before + end
+    assert named.read_bytes().decode() == f"{start}{lines}"
+    assert "COPY vendor ./vendor\n" in (tmp_path / "Dockerfile").read_text()
+    assert migrate_paths([tmp_path]).check_code() == 0
+    committed(tmp_path, {})
+    old = of_another_version(tmp_path)
+    assert run(tmp_path) == ["requirements.txt", f"vendor/{FILE}"] and old not in os.listdir(
+        tmp_path / "vendor"
+    )
+    assert named.read_bytes().decode() == f"{start}{lines}"
+
+
+def test_requirements_with_hashes_are_left_as_they_are(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": f"tqdm==4.66.1 --hash=sha256:{'0' * 64}\n"})
+    assert run(tmp_path) == ["train.py", f"vendor/{FILE}"]
+
+
+def test_a_portable_program_has_it_in_its_requirements(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    migrate_paths([tmp_path], config=Config(portable=True), write=True)
+    other = runtime_wheel(portable(find_target("torchax")))
+    text = (tmp_path / "requirements.txt").read_text()
+    assert text == f"torch\n--find-links vendor\n{other.requirement}\n"
+    assert migrate_paths([tmp_path], config=Config(portable=True)).check_code() == 0
+
+
 def of_another_version(root: Path) -> str:
     """Let a migrated project have another version of the runtime; the name of its wheel."""
     old = VERSION[:-7] + "0000000"
     named = root / "requirements.txt"
-    named.write_text(named.read_text().replace(VERSION, old))
+    named.write_bytes(named.read_bytes().replace(VERSION.encode(), old.encode()))
     wheel = root / "vendor" / FILE
     wheel.rename(wheel.with_name(FILE.replace(VERSION, old)))
     committed(root, {})

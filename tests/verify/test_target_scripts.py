@@ -212,8 +212,8 @@ def test_a_script_that_is_migrated_already_is_not_compared_with_itself(
         "import torch\nprint(torch.nn.Linear(2, 2).cuda()(torch.ones(3, 2).cuda()).mean().item())\n"
     )
     Path("t.py").write_text(text, encoding="utf-8")
-    for folder, is_portable in (("migrated", False), ("either", True)):
-        config = replace(COPY, portable=is_portable)
+    for folder, is_portable in (("migrated", False), ("either", True)):  # the wheel: not installed
+        config = replace(COPY, portable=True, runtime="wheel") if is_portable else COPY
         migrate_paths([tmp_path / "t.py"], TARGET, config=config, output=tmp_path / folder)
         monkeypatch.chdir(tmp_path / folder)
         found = held(Path(), Path("t.py").read_text("utf-8"), roundings=0)

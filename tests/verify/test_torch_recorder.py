@@ -383,3 +383,10 @@ def test_what_numba_logs_of_its_compilations_is_not_asked_for() -> None:
     text += "for name in ('numba.core', 'own'):\n    logging.getLogger(name).debug('stack 0.5')\n"
     printed = record(f"import torch\n{text}")[0].printed
     assert "own:stack 0.5\n" in printed and "numba" not in printed
+
+
+def test_an_original_does_not_get_a_runtime_that_is_installed(folder: Path) -> None:
+    """As it is where the migrated program ran: the original would no longer be torch's alone."""
+    Path("tpu_runtime.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+    recorded, _ = record("import torch\nprint(torch.ones(2).cuda().sum().item())\n")
+    assert not recorded.ended and recorded.printed == "2.0\n"

@@ -65,7 +65,7 @@ class Session:
         process.redirect(self.original, self.root)
         # It logs what it compiles, which ranks that are threads do once for all.
         logging.getLogger("numba").setLevel(logging.WARNING)
-        self.runtime = _runtime()
+        self.runtime = _runtime() if spec["runtime"] else None
         if self.runtime is None:
             _leave_uncompiled()
             self.halves.install()
