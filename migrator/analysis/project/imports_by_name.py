@@ -43,9 +43,9 @@ def imported_by_name(tree: ast.Module) -> ByName:
 
 def _absolute(name: str, call: ast.Call) -> str:
     """`.sub` of a package that is named by a string; what `__package__` says is relative."""
-    package = argument(call, 1, "package")
-    if name.startswith(".") and isinstance(package, ast.Constant):
-        return f"{package.value}{name}"
+    match argument(call, 1, "package"):
+        case ast.Constant(value=str(package)) if name.startswith("."):
+            return f"{package}{name}"
     return name
 
 
