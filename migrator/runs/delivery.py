@@ -19,7 +19,7 @@ from migrator.files.reading import read_or_none
 from migrator.formats import kinds, toml
 from migrator.pipeline.result import Result
 from migrator.registry import registry
-from migrator.runs.all_files import is_code
+from migrator.runs.cross_file import is_code
 from migrator.runs.run_report import Delivery, FileReport, Report, limited
 from migrator.runs.run_targets import target_of_wheel
 from migrator.runs.runtime_copies import (

@@ -25,6 +25,7 @@ from migrator.runs.run_report import Report
 from migrator.runs.worker import Worker
 
 _LISTED = 5  # files that a message names
+_BY_HYDRA = "reads settings by Hydra"
 _ONLY = "was not named (--only-named)"
 
 
@@ -108,7 +109,7 @@ def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")
             left = (path for path in project.modules_of_project() if path not in own)
-            if asked and any(map(project.cache.uses_device, left)):
+            if asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
                 report.incomplete = True
                 report.notes.append(
                     f"{programs.shown[real]}: may import more of the project, as {asked}: migrate "
@@ -121,7 +122,7 @@ def _asks_for_modules(project: ProjectFacts, path: Path) -> str:
     file = project.cache.file(path)
     if file.by_name.unknown is not None:
         return f"{path.name}:{file.by_name.unknown.lineno} computes the name of a module"
-    return f"{path.name} reads settings by Hydra" if "hydra" in file.libraries else ""
+    return f"{path.name} {_BY_HYDRA}" if "hydra" in file.libraries else ""
 
 
 def _leave_behind(report: Report, programs: Programs, worker: Worker) -> None:
