@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import stepping
-from .error_growth import (
-    USUAL,
-    Events,
-    Gain,
-    Gains,
-    gains_of,
-    growth_by_step,
-    norm_of_all,
-    unit_of_norm,
-)  # fmt: skip
+from .drift import USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
 from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
