@@ -22,6 +22,8 @@ from typing import Any
 
 from operator_audit import ROOT, TARGETS
 
+from migrator.targets.copies import folder_to_import
+
 CHUNK = 5_000_000
 NAMES = ("torchax", "torch_xla", "torch_tpu")
 # Standard errors: of 10^8 draws one mean in 2 million is further off; variances are compared by
@@ -237,7 +239,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     importlib.import_module("torch")
     importlib.import_module(target.package or options.target)
-    sys.path.insert(0, str(ROOT / "migrator" / "runtime" / options.target))
+    sys.path.insert(0, str(folder_to_import(options.target)))
     importlib.import_module("tpu_runtime").setup()
     device = target.start()
     import torch

@@ -18,11 +18,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from migrator.targets.copies import folder_to_import
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads make room for JAX's
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "migrator/runtime/torchax"))
+sys.path.insert(0, str(folder_to_import("torchax")))
 
 import jax
 import torch

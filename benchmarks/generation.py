@@ -31,6 +31,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from migrator.targets.copies import folder_to_import
+
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch's threads make room for the target's
 HERE = Path(__file__).resolve()
 BATCH, HEADS, KEYS, VOCABULARY, LAYERS, POSITIONS = 2, 8, 4, 8192, 2, 2048
@@ -229,7 +231,7 @@ def counter(target: str) -> Callable[[], int]:
 
 def child(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """One prompt, continued by all ways."""
-    sys.path.insert(0, str(HERE.parents[1] / "migrator" / "runtime" / arguments.target))
+    sys.path.insert(0, str(folder_to_import(arguments.target)))
     import copy
 
     import torch

@@ -24,9 +24,11 @@ from typing import Any
 
 import torch
 from audit_samples import with_stand_ins
-from random_programs import DEVICES, RUNTIMES
+from random_programs import DEVICES
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+
+from migrator.targets.copies import folder_to_import
 
 Numbers = dict[str, Tensor | None]
 # float32, relative and absolute: a gradient carries one more operator's roundings
@@ -157,7 +159,7 @@ def main(show: Callable[[str], None] = print) -> int:
         command = [sys.executable, __file__, *sys.argv[1:], "--references", str(file)]
         subprocess.run(command, check=True)
         expected = torch.load(file, weights_only=False)
-    sys.path.insert(0, str(RUNTIMES / args.target))
+    sys.path.insert(0, str(folder_to_import(args.target)))
     importlib.import_module("tpu_runtime").setup()
     counts: Counter[str] = Counter()
     for case in cases(args.samples, args.only):

@@ -39,6 +39,8 @@ import forms
 from audit_samples import operators, samples_of
 from audit_variants import AS_GIVEN, VARIANTS
 
+from migrator.targets.copies import folder_to_import
+
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = ("stock", "ours")
 Results = dict[str, dict[str, Any]]  # of each kind by name
@@ -211,7 +213,7 @@ def audit(name: str, target: str, device: Device, most: int) -> dict[str, Any]:
 def work(target: str, kind: str, names: Sequence[str], most: int, out: Any) -> None:
     """In a process of its own: one JSON line before and after each case."""
     if kind == "ours":
-        sys.path.insert(0, str(ROOT / "migrator" / "runtime" / target))
+        sys.path.insert(0, str(folder_to_import(target)))
         importlib.import_module("tpu_runtime").setup()
     device = TARGETS[target].start()
     for name in names:
@@ -391,8 +393,7 @@ def main() -> None:
             path.write_text(json.dumps(known, indent=1))
             print(kind, Counter(r["verdict"] for r in results.values()), flush=True)
     if "ours" in known or target == "cuda":
-        out = options.out or ROOT / "docs" / f"operators-{target}.md"
-        out.write_text(page(target, known))
+        (options.out or ROOT / "docs" / f"operators-{target}.md").write_text(page(target, known))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import argparse
 import importlib
 import sys
-from pathlib import Path
 
-RUNTIMES = Path(__file__).resolve().parents[1] / "migrator" / "runtime"
+from migrator.targets.copies import folder_to_import
+
 DEVICES = {"torchax": "jax", "torch_xla": "xla"}
 
 
@@ -16,6 +16,6 @@ def asked(doc: str | None, count: int) -> tuple[str, range]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=count)
     args = parser.parse_args()
-    sys.path.insert(0, str(RUNTIMES / args.target))
+    sys.path.insert(0, str(folder_to_import(args.target)))
     importlib.import_module("tpu_runtime").setup()
     return DEVICES[args.target], range(args.seed, args.seed + args.count)

@@ -11,10 +11,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "migrator/runtime/torchax"))
+from migrator.targets.copies import folder_to_import
+
+sys.path.insert(0, str(folder_to_import("torchax")))
 
 import torch
 import torch.nn.functional as F

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from migrator.targets.copies import folder_to_import
 from random_loops.comparing import Run
 from random_loops.observing import OBSERVE, observer, state_of, watched
 
@@ -33,7 +34,7 @@ def begin(kind: str) -> None:
     _folder = tempfile.TemporaryDirectory()
     if kind != "original":
         os.environ["JAX_ENABLE_X64"] = "1"
-        sys.path.insert(0, str(ROOT / "migrator" / "runtime" / "torchax"))
+        sys.path.insert(0, str(folder_to_import("torchax")))
         if kind == "eager":
             os.environ["TPU_RUNTIME_EAGER"] = "1"
     import torch

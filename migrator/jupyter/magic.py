@@ -22,6 +22,7 @@ from migrator.runs.run import check
 from migrator.runs.run_report import Report
 from migrator.runs.run_targets import chosen
 from migrator.targets import Target, names
+from migrator.targets.copies import folder_to_import
 
 _NAME = MAGIC.removeprefix("%%")
 _CALL = f"get_ipython().run_cell_magic({_NAME!r}, "
@@ -111,7 +112,7 @@ class Magic:
             return
         if self._running is not None:
             raise UsageError(f"this kernel runs {self._running}: restart it for {target.name}")
-        sys.path.insert(0, str(target.runtime))
+        sys.path.insert(0, str(folder_to_import(target.name)))
         self._running = target.name
 
     async def _run_async(self, source: str) -> None:

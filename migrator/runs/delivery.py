@@ -47,11 +47,13 @@ def deliver(
 ) -> Collection[Path]:
     """Let the programs of a run have the runtime. Returns the folders that it lies in.
 
-    `uses` is None where only the report knows them; then `beside` are the files of which the run
-    is a part. A copy that is there stays a copy. What is
-    there of another version is renewed, but not by a hook that migrates nothing, nor where only
-    changes are looked at. `copied` is the folder of which a copy is written: the runtime lies
-    inside.
+    A copy that is there stays a copy. What is there of another version is renewed, but not by a
+    hook that migrates nothing, nor where only changes are looked at.
+
+    Args:
+        uses: None where only the report knows them.
+        copied: the folder of which a copy is written: the runtime lies inside.
+        beside: the files of which those of the report are a part.
     """
     if uses is None:
         uses = _with_other_parts(runtime_uses(report.files, worker), report, beside, worker)
@@ -107,6 +109,7 @@ def write_delivered(report: Report, root: Path) -> None:
         in_place.recover([root])
         changes = [Change(p, read_or_none(p), new) for p, new in report.companions.items()]
         changes += [Change(p, old, None) for p, old in report.obsolete.items()]
+        changes += [Change(f.path, f.result.original, f.result.source) for f in report.changed]
         in_place.write({root: changes})
 
 
@@ -125,6 +128,8 @@ def deliver_package(
 
     `tops` are the folders that get `vendor`, with the projects that each is for.
     """
+    if not tops:
+        return ()
     target = portable(worker.target) if worker.config.portable else worker.target
     wheel = runtime_wheel(target)
     is_written = worker.config.runtime == "wheel"
@@ -145,8 +150,10 @@ def deliver_package(
     for top in tops if is_written else ():
         _copy_into_images(report, top, {resolved(path) for path in named})
     if report.companions or report.changed:
-        what = (_at(top, wheel) if is_written else wheel.requirement for top in tops)
-        report.deliveries += [Delivery(each, tuple(named)) for each in dict.fromkeys(what)]
+        for top in tops:
+            what = _at(top, wheel) if is_written else wheel.requirement
+            inside = [path for path in named if resolved(path).is_relative_to(resolved(top))]
+            report.deliveries.append(Delivery(what, tuple(inside)))
     return [top / FOLDER for top in tops if is_written]
 
 

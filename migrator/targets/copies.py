@@ -8,12 +8,19 @@ leave it (`ruff.toml` does for rules about such comments). `SHA256SUMS` has the 
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 
+from migrator.files.places import cache_folder
+
+from . import find_target
 from .target import Target
 from .wheel import NAME, RuntimeWheel, runtime_wheel
+from .words import RUNTIME
 
 SUMS = "SHA256SUMS"
 _MARK = """\
@@ -45,6 +52,27 @@ def _copy(wheel: RuntimeWheel) -> Mapping[str, bytes]:
         f"{sha256(content).hexdigest()}  {path}\n" for path, content in sorted(files.items())
     ).encode()
     return files
+
+
+def folder_to_import(target: str) -> Path:
+    """A folder with a target's runtime as programs get it, in the cache; without the marks.
+
+    The runtimes in this repository lack what they share: tests and benchmarks import from here.
+    """
+    wheel = runtime_wheel(find_target(target))
+    folder = cache_folder() / "runtime" / wheel.version
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=folder.parent))
+    for name, content in wheel.modules.items():
+        (made / RUNTIME / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / RUNTIME / name).write_bytes(content)
+    try:
+        made.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(made)
+    return folder
 
 
 def version_in(init: bytes) -> str:

@@ -14,7 +14,16 @@ from .signatures import Signature, signatures
 from .traces import Traces
 from .words import MIRRORED, RUNTIME, Word, Words
 
+SHARED = "shared.txt"  # in a runtime: the modules that it has from `shared`
 _RUNTIMES = Path(__file__).resolve().parents[1] / "runtime"
+
+
+def module_of(runtime: Path, name: str) -> Path:
+    """Where a module of a runtime is: in its package, or among what this tool's runtimes share."""
+    own = runtime / RUNTIME / name
+    listed = runtime / SHARED
+    is_shared = not own.exists() and listed.is_file() and name in listed.read_text().split()
+    return _RUNTIMES / "shared" / name if is_shared else own
 
 
 def own_runtime(name: str) -> Path:
@@ -84,7 +93,7 @@ class Target:
     def signatures(self, module: str) -> Mapping[str, Signature]:
         """The functions that migrated code may use of `tpu_runtime.<module>`."""
         runtime = own_runtime("portable") if self.asks_runtime else self.runtime
-        return {} if runtime is None else signatures(runtime / RUNTIME / f"{module}.py")
+        return {} if runtime is None else signatures(module_of(runtime, f"{module}.py"))
 
 
 @cache

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from .target import Target, own_runtime
+from .target import SHARED, Target, module_of, own_runtime
 from .words import RUNTIME
 
 VERSION = "0.1.0"
@@ -126,8 +126,9 @@ def runtime_wheel(target: Target) -> RuntimeWheel:
 @cache
 def _wheel(target: str, runtime: Path | None, chooses: bool) -> RuntimeWheel:
     license = b""
-    if runtime is not None and (runtime / "LICENSE").is_file():
-        license = (runtime / "LICENSE").read_bytes()
+    for folder in (runtime, runtime.parent) if runtime is not None else ():
+        if not license and (folder / "LICENSE").is_file():  # its own, or that of all of ours
+            license = (folder / "LICENSE").read_bytes()
     return RuntimeWheel(target, _modules(runtime, chooses), license)
 
 
@@ -145,8 +146,12 @@ def _modules(runtime: Path | None, chooses: bool) -> Mapping[str, bytes]:
 
 def _files(runtime: Path) -> dict[str, bytes]:
     folder = runtime / RUNTIME
-    return {
+    files = {
         file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*.py"))
+        for file in folder.rglob("*.py")
         if "__pycache__" not in file.parts
     }
+    if (runtime / SHARED).is_file():
+        shared = (runtime / SHARED).read_text().split()
+        files |= {name: module_of(runtime, name).read_bytes() for name in shared}
+    return dict(sorted(files.items()))

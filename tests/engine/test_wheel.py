@@ -19,7 +19,9 @@ from helpers import TARGETS, committed, read_tree, write_tree
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
+from migrator.runs.delivery import deliver_to, write_delivered
 from migrator.runs.run import undo
+from migrator.runs.worker import Worker
 from migrator.targets import find_target, portable
 from migrator.targets.wheel import RuntimeWheel, runtime_wheel
 
@@ -193,6 +195,25 @@ def test_what_is_renewed_is_named_by_lists_that_are_not_in_the_run(tmp_path: Pat
     migrate_paths([tmp_path / "more.py"], write=True, from_hook=True)
     assert [path.name for path in (tmp_path / "vendor").iterdir()] == [FILE]
     assert (tmp_path / "requirements.txt").read_text() == LISTS["requirements.txt"][1][5:]
+
+
+def test_an_editor_renews_it_with_what_names_it(tmp_path: Path) -> None:
+    project(tmp_path, {"requirements.txt": "torch\n"})
+    run(tmp_path)
+    right = read_tree(tmp_path, runtime=True)
+    of_another_version(tmp_path)
+    worker = Worker([tmp_path], [find_target("torchax")], Config())
+    write_delivered(deliver_to(tmp_path / "train.py", worker), tmp_path)
+    assert read_tree(tmp_path, runtime=True) == right
+
+
+def test_each_project_is_told_of_its_own_wheel(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        project(tmp_path / name, {"requirements.txt": "torch\n"})
+    report = migrate_paths([tmp_path / "a", tmp_path / "b"])
+    assert [each.named for each in report.deliveries] == [
+        (tmp_path / name / "requirements.txt",) for name in ("a", "b")
+    ]
 
 
 def test_where_only_a_change_is_looked_at_nothing_is_renewed(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_every_page_is_found_by_its_title(site: Path) -> None:
     assert {entry["location"] for entry in index["docs"]} >= {built(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("target", [path.parent.name for path in RUNTIMES.glob("*/LICENSE")])
+@pytest.mark.parametrize("target", ["torchax", "torch_xla", "torch_tpu"])
 def test_every_public_name_of_a_runtime_is_in_the_reference(site: Path, target: str) -> None:
     source = (RUNTIMES / target / "tpu_runtime" / "__init__.py").read_text("utf-8")
     (names,) = [

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, git
 
+from migrator.targets import find_target, portable
+from migrator.targets.wheel import runtime_wheel
+
 LONGEST_FILE = 400  # lines
 LONGEST_FUNCTION = 60
 PAGE = (".js", ".css", ".j2")  # of the HTML report
@@ -163,13 +166,32 @@ def test_a_long_function_is_seen(text: str, tmp_path: Path) -> None:
 
 
 def test_what_runtimes_share_is_there_once() -> None:
-    """A tool that writes through a link leaves a file of its own in its place."""
+    """And some runtime has it. No link: Windows clones have none."""
     runtimes = REPOSITORY / "migrator" / "runtime"
-    for shared in (runtimes / "shared").glob("*.py"):
-        found = list(runtimes.glob(f"*/tpu_runtime/{shared.name}"))
-        assert found, f"{name(shared)}: no runtime has it"
-        for path in found:
-            assert path.resolve() == shared, f"{path.relative_to(REPOSITORY)} is a file of its own"
+    listed = [path.read_text().split() for path in runtimes.glob("*/shared.txt")]
+    shared = {path.name for path in (runtimes / "shared").glob("*.py")}
+    assert shared == {name for names in listed for name in names}
+    assert all(names == sorted({*names}) for names in listed)
+    for path in runtimes.glob("*/tpu_runtime/*.py"):
+        assert path.name not in (runtimes / path.parts[-3] / "shared.txt").read_text().split()
+    assert not [path for path in REPOSITORY.joinpath("migrator").rglob("*") if path.is_symlink()]
+    assert (runtimes / "LICENSE").read_bytes() == (REPOSITORY / "LICENSE").read_bytes()
+
+
+@pytest.mark.parametrize("runtime", ["torchax", "torch_xla", "torch_tpu", "portable"])
+def test_a_runtime_has_all_modules_that_its_modules_import(runtime: str) -> None:
+    target = find_target("torchax" if runtime == "portable" else runtime)
+    modules = runtime_wheel(portable(target) if runtime == "portable" else target).modules
+    for name, content in modules.items():
+        folder = name.rpartition("/")[0]
+        inside = f"{folder}/" if folder else ""
+        for node in ast.walk(ast.parse(content)):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                asked = [node.module] if node.module else [alias.name for alias in node.names]
+                for module in asked:
+                    path = f"{inside}{module.replace('.', '/')}"
+                    found = {f"{path}.py", f"{path}/__init__.py"} & modules.keys()
+                    assert found, f"{name} imports {module}"
 
 
 def test_every_package_is_in_the_wheel() -> None:

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from target import TARGET
 
+from migrator.targets.copies import folder_to_import
+
 HERE = Path(__file__).resolve().parent
-RUNTIMES = HERE.parents[1] / "migrator" / "runtime"
 if not TARGET:
     collect_ignore_glob = ["*.py", "*/*.py"]
 else:
     folders = (folder.name for folder in HERE.iterdir() if folder.is_dir())
     collect_ignore_glob = [f"{name}/*" for name in folders if name != f"for_{TARGET}"]
-    sys.path[:0] = [str(RUNTIMES / TARGET), str(HERE)]
+    sys.path[:0] = [str(folder_to_import(TARGET)), str(HERE)]
 if TARGET == "torchax":
     import jax  # noqa: F401
     import torchvision  # noqa: F401

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 
-from helpers import REPOSITORY
 from target import TARGET
 
 from migrator.targets import find_target
+from migrator.targets.copies import folder_to_import
 
 if TARGET == "torch_tpu":
-    sys.path.insert(0, str(REPOSITORY / "migrator/runtime/torch_tpu"))
+    sys.path.insert(0, str(folder_to_import(TARGET)))
     stand_in = find_target(TARGET).host.stand_in
     assert stand_in is not None and str(stand_in.modules) in sys.path  # as tests/run.py has it
 else:

@@ -1,1 +1,0 @@
-../../shared/torch_scatter.py

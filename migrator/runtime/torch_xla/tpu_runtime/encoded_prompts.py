@@ -1,1 +1,0 @@
-../../shared/encoded_prompts.py

@@ -1,1 +1,0 @@
-../../shared/functional_collectives.py

@@ -1,1 +1,0 @@
-../../shared/kept_parameters.py

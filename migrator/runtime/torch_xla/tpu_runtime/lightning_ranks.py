@@ -1,1 +1,0 @@
-../../shared/lightning_ranks.py

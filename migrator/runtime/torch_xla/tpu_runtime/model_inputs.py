@@ -1,1 +1,0 @@
-../../shared/model_inputs.py

@@ -1,1 +1,0 @@
-../../shared/optimizer_states.py

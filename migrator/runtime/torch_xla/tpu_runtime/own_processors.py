@@ -1,1 +1,0 @@
-../../shared/own_processors.py

@@ -1,1 +1,0 @@
-../../shared/per_parameter.py

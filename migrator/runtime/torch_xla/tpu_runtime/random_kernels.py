@@ -1,1 +1,0 @@
-../../shared/random_kernels.py

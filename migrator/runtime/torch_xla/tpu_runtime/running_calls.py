@@ -1,1 +1,0 @@
-../../shared/running_calls.py

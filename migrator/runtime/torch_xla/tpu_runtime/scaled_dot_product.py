@@ -1,1 +1,0 @@
-../../shared/scaled_dot_product.py

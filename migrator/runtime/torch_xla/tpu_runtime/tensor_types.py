@@ -1,1 +1,0 @@
-../../shared/tensor_types.py

@@ -1,1 +1,0 @@
-../../shared/compiled_modules.py

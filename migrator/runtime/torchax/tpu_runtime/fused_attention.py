@@ -1,1 +1,0 @@
-../../shared/fused_attention.py

@@ -1,1 +1,0 @@
-../../shared/imported_names.py

@@ -1,1 +1,0 @@
-../../shared/knn_cuda.py

@@ -1,1 +1,0 @@
-../../shared/ms_deform_attn.py

@@ -1,1 +1,0 @@
-../../shared/pointnet2_utils.py

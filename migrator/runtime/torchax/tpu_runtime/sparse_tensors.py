@@ -1,1 +1,0 @@
-../../shared/sparse_tensors.py

@@ -1,1 +1,0 @@
-../../shared/static_caches.py

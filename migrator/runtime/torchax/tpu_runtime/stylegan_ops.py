@@ -1,1 +1,0 @@
-../../shared/stylegan_ops.py

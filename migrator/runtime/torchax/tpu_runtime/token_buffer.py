@@ -1,1 +1,0 @@
-../../shared/token_buffer.py

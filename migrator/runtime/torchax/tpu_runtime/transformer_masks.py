@@ -1,1 +1,0 @@
-../../shared/transformer_masks.py

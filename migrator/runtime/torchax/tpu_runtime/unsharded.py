@@ -1,1 +1,0 @@
-../../shared/unsharded.py
