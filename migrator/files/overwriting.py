@@ -92,6 +92,20 @@ def _has_untracked(folder: Path) -> bool:
         return False
 
 
+def ignored(files: Iterable[Path]) -> list[Path]:
+    """The files that git ignores, and does not track."""
+    return [file for file in files if witness.isfile(file) and _is_ignored(file)]
+
+
+def _is_ignored(file: Path) -> bool:
+    root = git.top(file)
+    how = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--")
+    try:
+        return root is not None and any(git.names(root, *how, str(resolved(file))))
+    except git.GitError:
+        return False
+
+
 # ---- our own output ------------------------------------------------------------------------------
 
 

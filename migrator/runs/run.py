@@ -20,7 +20,7 @@ from migrator.files import copying, in_place
 from migrator.files.discover import discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
-from migrator.files.overwriting import untracked
+from migrator.files.overwriting import ignored, untracked
 from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.pipeline.engine import migrate_file
@@ -126,6 +126,8 @@ def _summed_up(
     report.notes += ignored_in_programs(report.files, worker)
     report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
+    wheels = (each.what for each in report.deliveries if isinstance(each.what, Path))
+    report.notes += [f"{path} is ignored by git: git add -f {path}" for path in ignored(wheels)]
     report.lacks_program = of_folders and lacks_program(report.files)
     report.seconds = time.perf_counter() - started
     return report

@@ -15,7 +15,9 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from migrator.errors import UsageError
 from migrator.files.places import cache_folder
+from migrator.files.reading import read_or_none
 
 from . import find_target
 from .target import Target
@@ -58,20 +60,25 @@ def folder_to_import(target: str) -> Path:
     """A folder with a target's runtime as programs get it, in the cache; without the marks.
 
     The runtimes in this repository lack what they share: tests and benchmarks import from here.
+
+    Raises:
+        UsageError: it cannot be written.
     """
-    wheel = runtime_wheel(find_target(target))
-    folder = cache_folder() / "runtime" / wheel.version
-    if folder.is_dir():
+    modules = runtime_wheel(find_target(target)).modules
+    folder = cache_folder() / "runtime" / runtime_wheel(find_target(target)).version
+    if all(read_or_none(folder / RUNTIME / name) == modules[name] for name in modules):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=folder.parent))
-    for name, content in wheel.modules.items():
-        (made / RUNTIME / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / RUNTIME / name).write_bytes(content)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        for name, content in modules.items():
+            (made / RUNTIME / name).parent.mkdir(parents=True, exist_ok=True)
+            (made / RUNTIME / name).write_bytes(content)
+        shutil.rmtree(folder, ignore_errors=True)
         made.rename(folder)
-    except OSError:  # another process was faster
-        shutil.rmtree(made)
+    except OSError as error:
+        said = f"{folder}: {error.strerror or error}; set TPU_MIGRATE_CACHE to another folder"
+        raise UsageError(said) from None
     return folder
 
 

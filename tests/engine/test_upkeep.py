@@ -12,8 +12,10 @@ from helpers import COPY, TARGETS, cli, committed, git, one_line, read_tree, whe
 
 from migrator import migrate_paths
 from migrator.config import Config
+from migrator.errors import UsageError
 from migrator.runs.upkeep import find_runtimes
 from migrator.targets import targets
+from migrator.targets.copies import folder_to_import
 from migrator.targets.wheel import runtime_wheel
 
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\ntorch.cuda.manual_seed(0)\nprint(x)\n"
@@ -192,3 +194,23 @@ def test_a_run_renews_a_copy_too(tmp_path: Path) -> None:
     assert [*migrate_paths([root], config=COPY, write=True).companions] == [
         root / "tpu_runtime" / "views.py"
     ]
+
+
+# ---- for tests, benchmarks and notebooks' cells --------------------------------------------------
+
+
+def test_a_folder_to_import_is_what_a_wheel_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
+    modules = runtime_wheel(targets()["torch_xla"]).modules
+    for _ in range(2):
+        folder = folder_to_import("torch_xla") / "tpu_runtime"
+        there = {
+            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.iterdir()
+        }
+        assert there == modules
+        (folder / "seeds.py").write_text("# changed since\n")
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(folder / "seeds.py"))
+    with pytest.raises(UsageError, match="set TPU_MIGRATE_CACHE"):
+        folder_to_import("torch_xla")

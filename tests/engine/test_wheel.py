@@ -286,6 +286,14 @@ def test_it_is_said_which_lists_name_it(tmp_path: Path) -> None:
     assert delivery.said().endswith(f"; {named} names it: pip install -r {named.as_posix()}")
 
 
+def test_a_wheel_that_git_ignores_is_named(tmp_path: Path) -> None:
+    """A clone would miss it."""
+    project(tmp_path, {".gitignore": "*.whl\n"})
+    [note] = migrate_paths([tmp_path], write=True).notes
+    wheel = tmp_path / "vendor" / FILE
+    assert note == f"{wheel} is ignored by git: git add -f {wheel}"
+
+
 def test_one_wheel_for_all_folders_of_a_project(tmp_path: Path) -> None:
     cells = [{"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
               "source": ["!pip install torch\n"]},
