@@ -111,6 +111,13 @@ def test_nan_fails_and_words_with_nan_in_them_do_not() -> None:
     assert printed("finance 0.5 information", "finance 0.5 information").passed
 
 
+def test_a_share_of_nothing_is_the_same_in_both() -> None:
+    assert printed("loss 0.5, recall: nan%", "loss 0.5, recall: nan%").passed
+    assert not printed("loss 0.5, recall: nan%", "loss 0.5, recall: 25.00%").passed
+    assert not printed("loss 0.5, recall: 25.00%", "loss 0.5, recall: nan%").passed
+    assert not printed("recall 0.5, loss: nan", "recall 0.5, loss: nan").passed
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
