@@ -21,6 +21,7 @@ from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.compare import Change, Kind, compare
+from migrator.runs.delivery import named_as_in
 from migrator.runs.run_targets import chosen, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Delivered, Target, portable, targets
@@ -314,6 +315,8 @@ class _Reviewer:
             result = migrate_for_all(path, before, self.targets, options, project)
             if result.failed:
                 raise _Failed(result.diagnostics[0].message)
+            if path == self.root / "requirements.txt" and (runtime := self.targets[0].delivered):
+                result = named_as_in(after, result, runtime)
             changes = compare(path.suffix, result, after)
             if best is None or _open(changes) < _open(best[0]):
                 given = (("--unsafe", unsafe), ("--todo-comments", todo))

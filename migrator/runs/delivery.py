@@ -247,10 +247,7 @@ def _name_at_top(
             continue
         if b"--hash" in result.source:  # pip then wants one for each
             return None
-        lines = [f"--find-links {FOLDER}"] * (worker.config.runtime == "wheel")
-        end = b"\r\n" if b"\r\n" in result.source else b"\n"
-        before = result.source + end * (result.source[-1:] not in (b"", b"\n"))
-        source = before + b"".join(each.encode() + end for each in (*lines, wheel.requirement))
+        source = naming(wheel.requirement, result.source, worker.config.runtime == "wheel")
         last = result.original.count(b"\n") + 1
         place = Range(last, 1, last, 1)
         code = next(code for code, rule in registry().rules.items() if rule.is_requirement)
@@ -259,6 +256,22 @@ def _name_at_top(
         report.files[number] = replace(file, result=new)
         return file.path
     return None
+
+
+def naming(requirement: str, source: bytes, is_in_project: bool) -> bytes:
+    """A requirements.txt with the runtime at its end."""
+    lines = [*[f"--find-links {FOLDER}"] * is_in_project, requirement]
+    end = b"\r\n" if b"\r\n" in source else b"\n"
+    before = source + end * (source[-1:] not in (b"", b"\n"))
+    return before + b"".join(each.encode() + end for each in lines)
+
+
+def named_as_in(after: bytes, result: Result, delivered: Delivered) -> Result:
+    """The result for a requirements.txt, with the runtime if only what it has become names it."""
+    wanted = delivered.requirement
+    if wanted.encode() in result.source or wanted.encode() not in after:
+        return result
+    return replace(result, source=naming(wanted, result.source, delivered.wheel is not None))
 
 
 def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileReport:

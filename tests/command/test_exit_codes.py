@@ -24,6 +24,7 @@ STARTED = {
     "record": ["record", "a.py", "-o", "golden"],
     "review": ["review", "HEAD", "--target", "torchax"],
     "rules": ["rules"],
+    "runtime": ["runtime", "check"],
     "verify": ["verify", "a.py", "--target", "torchax"],
 }
 

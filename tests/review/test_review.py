@@ -73,7 +73,7 @@ def test_what_the_tool_made_is_explained(
     assert found["target"] == (f"{target} --portable" if "--portable" in options else target)
     assert found["summary"].keys() == {"different", "missing", "by hand", "made"}
     assert found["summary"]["made"] > 4
-    others = set() if "--portable" in options else {"requirements.txt", "run.sh"}
+    others = {"requirements.txt"} if "--portable" in options else {"requirements.txt", "run.sh"}
     wheel = wheel_for(target, portable="--portable" in options)
     assert {f["path"] for f in found["files"]} == {"main.py", "lib.py", wheel} | others
     if "--unsafe" in options:
