@@ -305,7 +305,8 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
             f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
-            f"{reported:,} reported: {work.automatic:.0f}% automatic"
+            f"{reported:,} reported: {work.automatic:.0f}% automatic{_part_of_the_program(report)}",
+            soft_wrap=True,
         )
     if report.lacks_program:
         console.print(line((NO_PROGRAM, "yellow")), soft_wrap=True)
@@ -318,6 +319,13 @@ def _summary(report: Report, console: Console, written: bool) -> None:
             f"{_times(sorted(report.unsafe.items()))}",
             soft_wrap=True,
         )
+
+
+def _part_of_the_program(report: Report) -> str:
+    """What the percentage does not count, if that is known."""
+    if report.failures or report.errors:
+        return ", of the files that could be read"
+    return ", of the files that were looked at" if report.incomplete else ""
 
 
 def _worst(item: tuple[Effort, int]) -> int:

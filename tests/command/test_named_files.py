@@ -110,6 +110,7 @@ def test_a_program_that_may_have_more_files_is_not_done(
     done = run_cli("train.py", "--target", "torchax", "--allow-dirty")
     assert done.returncode == 1
     assert f"train.py: may import more of the project, as {said}" in done.stdout
+    assert "100% automatic, of the files that were looked at" in done.stdout
     assert run_cli(".", "--target", "torchax", "--allow-dirty").returncode == 0
 
 
@@ -129,6 +130,13 @@ def test_only_named_says_what_is_left_and_is_not_done(project: Path) -> None:
     assert "50% automatic" in done.stdout
     assert Path("helper.py").read_text(encoding="utf-8") == HELPER
     assert ".cuda()" not in Path("train.py").read_text(encoding="utf-8")
+
+
+def test_a_file_that_cannot_be_read_is_not_counted(project: Path) -> None:
+    Path("helper.py").write_text("import torch\nx.cuda(\n", encoding="utf-8")
+    done = run_cli("train.py", "--check", "--target", "torchax")
+    assert done.returncode == 2
+    assert "% automatic, of the files that could be read" in done.stdout
 
 
 def test_only_named_is_enough_where_nothing_else_would_change(project: Path) -> None:
