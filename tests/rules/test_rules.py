@@ -32,6 +32,7 @@ from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
 from migrator.rule import Rule
 from migrator.targets import MIRRORED, RUNTIME, Word, portable, targets
+from migrator.targets.copies import folder_to_import
 
 RULES = list(registry().rules.values())
 
@@ -274,7 +275,7 @@ def test_every_name_of_torch_cuda_gets_a_ruling(name: str, target: str, form: st
 
 def _exported(target: str) -> tuple[set[str], set[str]]:
     """Names in `__all__` of a runtime, and names that its `__init__` binds, read without torch."""
-    package = Path(REPOSITORY, "migrator", "runtime", target, RUNTIME)
+    package = folder_to_import(target) / RUNTIME
     tree = ast.parse((package / "__init__.py").read_bytes())
     bound: set[str] = set()
     offered: set[str] = set()

@@ -144,7 +144,7 @@ if __name__ == "__main__":
 )
 def test_a_device_that_is_used_too_early_is_said(early: str, said: str, tmp_path: Path) -> None:
     """By the program: no part of the runtime uses it when it is set up."""
-    script = migrated(EARLY.replace("EARLY", repr(early)), tmp_path, runtime="copy")
+    script = migrated(EARLY.replace("EARLY", repr(early)), tmp_path)
     with pytest.raises(AssertionError, match=said):
         on_ranks(2, script)
 
