@@ -32,7 +32,6 @@ from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
 from migrator.rule import Rule
 from migrator.targets import MIRRORED, RUNTIME, Word, portable, targets
-from migrator.targets.copies import folder_to_import
 
 RULES = list(registry().rules.values())
 
@@ -275,14 +274,16 @@ def test_every_name_of_torch_cuda_gets_a_ruling(name: str, target: str, form: st
 
 def _exported(target: str) -> tuple[set[str], set[str]]:
     """Names in `__all__` of a runtime, and names that its `__init__` binds, read without torch."""
-    package = folder_to_import(target) / RUNTIME
+    runtime = REPOSITORY / "migrator" / "runtime"
+    package = runtime / target / RUNTIME
     tree = ast.parse((package / "__init__.py").read_bytes())
     bound: set[str] = set()
     offered: set[str] = set()
     for statement in tree.body:
         match statement:
             case ast.ImportFrom(level=1, module=str(module)):
-                inner = ast.parse((package / f"{module}.py").read_bytes())
+                places = (folder / f"{module}.py" for folder in (package, runtime / "shared"))
+                inner = ast.parse(next(path for path in places if path.exists()).read_bytes())
                 for alias in statement.names:
                     assert alias.name in _defined(inner), (
                         f"{module}.py does not define {alias.name}"
