@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -88,18 +86,3 @@ def test_a_run_tells_of_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for form in ("console", "json", "github"):
         done = cli(".", "--target", "torchax", "--check", "--format", form, cwd=root)
         assert re.findall(rb"(\d) of 4 files, about 1 s left", done.stderr) == [b"1", b"2", b"3"]
-
-
-def test_what_is_told_again_has_no_progress(tmp_path: Path) -> None:
-    root = write_tree(tmp_path, {f"m{n}.py": "import torch\n" for n in range(4)})
-    patched = (
-        "from migrator import start\nfrom migrator.cli import progress\n"
-        "progress._LINE_EVERY = 0.0\nstart.run()"
-    )
-    command = [sys.executable, "-c", patched, ".", "--target", "torchax", "--check"]
-    first, again = (
-        subprocess.run(command, cwd=root, env=os.environ, capture_output=True, check=False)
-        for _ in range(2)
-    )
-    assert b"3 of 4 files" in first.stderr and again.stderr == b""
-    assert first.stdout == again.stdout

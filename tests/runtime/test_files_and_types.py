@@ -190,6 +190,8 @@ def test_default_tensor_type(kind: object) -> None:
         tpu.set_default_tensor_type(torch.FloatTensor)
     assert torch.Tensor(2).device.type == torch.zeros(2).device.type == "cpu"
     assert torch.Tensor(2).dtype == torch.float32
+    there = on_device()
+    assert torch.as_tensor(there) is there
     with pytest.raises(TypeError):
         tpu.set_default_tensor_type(tpu.IntTensor)
 

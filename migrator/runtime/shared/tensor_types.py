@@ -158,7 +158,8 @@ def set_default_tensor_type(kind: Any) -> None:
     global _default_device
     device, dtype = _meaning(kind)
     torch.set_default_dtype(dtype)
-    torch.set_default_device(device)
+    # A default device also moves what `torch.as_tensor` is given; a type of the CPU never does.
+    torch.set_default_device(None if torch.device(device).type == "cpu" else device)
     _default_device = device
 
 
