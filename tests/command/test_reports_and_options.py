@@ -90,15 +90,6 @@ def test_many_places_with_one_reason_are_all_listed(tmp_path: Path) -> None:
     assert all(f"{line}:5" in text for line in range(2, 42))
 
 
-def test_the_version_needs_no_library() -> None:
-    """Other programs ask for it again and again."""
-    asked = [sys.executable, "-X", "importtime", "-m", "migrator", "--version"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert done.stdout == f"tpu-migrate, version {__version__}\n"
-    assert "migrator.start" in done.stderr
-    assert "click" not in done.stderr and "migrator.cli" not in done.stderr
-
-
 def test_version_and_help(tmp_path: Path) -> None:
     assert out(cli("--version", cwd=tmp_path)).strip().endswith(__version__)
     text = out(cli("--help", cwd=tmp_path))

@@ -9,7 +9,7 @@ import pytest
 from helpers import constructs, run
 
 from migrator import migrate_paths
-from migrator.analysis.libraries import LIBRARIES, MENTIONED, of_package
+from migrator.analysis.libraries import LIBRARIES, mentioned, of_package
 from migrator.diagnostics import Outcome
 from tests.formats.manifests import PIPFILE, PIXI, POETRY, migrated, reported
 
@@ -272,5 +272,5 @@ def test_every_package_of_the_table_is_looked_for() -> None:
     for library in LIBRARIES:
         for name in library.packages:
             plain = re.sub(r"\(\?:[^)]*\)\?", "", name).replace(".*", "x")
-            assert MENTIONED.search(plain), name
+            assert mentioned().search(plain), name
     assert of_package("tritonclient") is None  # a client of a server
