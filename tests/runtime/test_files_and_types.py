@@ -192,6 +192,7 @@ def test_default_tensor_type(kind: object) -> None:
     assert torch.Tensor(2).dtype == torch.float32
     there = on_device()
     assert torch.as_tensor(there) is there
+    assert torch.get_default_device() == torch.device("cpu")
     with pytest.raises(TypeError):
         tpu.set_default_tensor_type(tpu.IntTensor)
 

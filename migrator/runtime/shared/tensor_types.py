@@ -158,9 +158,20 @@ def set_default_tensor_type(kind: Any) -> None:
     global _default_device
     device, dtype = _meaning(kind)
     torch.set_default_dtype(dtype)
-    # A default device also moves what `torch.as_tensor` is given; a type of the CPU never does.
-    torch.set_default_device(None if torch.device(device).type == "cpu" else device)
+    if torch.device(device).type == "cpu":
+        _reset_default_device()
+    else:
+        torch.set_default_device(device)
     _default_device = device
+
+
+def _reset_default_device() -> None:
+    """A default device of "cpu" would also move what `torch.as_tensor` is given.
+
+    torch 2.9: after `set_default_device(None)`, `get_default_device()` raises an AttributeError.
+    """
+    torch.set_default_device(None)
+    del torch._GLOBAL_DEVICE_CONTEXT.device_context
 
 
 def install(env: object = None) -> None:
