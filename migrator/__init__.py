@@ -5,10 +5,9 @@ from migrator import migrate_paths, migrate_source
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # that of typing, which takes as long to import as Python to start
-if TYPE_CHECKING:
-    from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
     from migrator.runs.run import migrate_paths, migrate_source
 
 __version__ = "0.1.0"

@@ -106,16 +106,6 @@ class Vocabulary:
             for library, words in self._of_libraries.items()
         )
 
-    @property
-    def letters(self) -> tuple[bytes, ...]:
-        """What any file that can hold one of them has some of."""
-        of_libraries = {
-            max(library, word, key=len)
-            for library, words in self._of_libraries.items()
-            for word in words.words
-        }
-        return *sorted(self._anywhere | of_libraries), *map(str.encode, self.packages)
-
     @cached_property
     def _anywhere(self) -> Set[bytes]:
         """What a file has some of that has names of the project, variables or whole libraries."""

@@ -37,11 +37,6 @@ class Tokens:
         found = [_part(each) for each in patterns if each in needed or each not in plain]
         self._parts = sorted(found, key=lambda part: part[1] is not None)
 
-    @property
-    def letters(self) -> tuple[bytes, ...]:
-        """What any text with one of them has some of."""
-        return tuple(letters.strip(b"\n") for letters, _ in self._parts)
-
     def are_in(self, source: bytes, words: bytes | None = None) -> bool:
         """Whether a text has one; `words`: its words, if they are known."""
         words = words_of(source) if words is None else words

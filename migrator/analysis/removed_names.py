@@ -103,13 +103,6 @@ def may_be_in(source: bytes) -> bool:
     return False
 
 
-@cache
-def letters() -> tuple[bytes, ...]:
-    """What any file with such a name has some of."""
-    modules = {module for _, module in _words()}
-    return b"yaml", b"stft", *sorted({each for m in modules for each in (*m.called, m.begins)})
-
-
 @dataclass(frozen=True)
 class _Module:
     """A module that had some names, as programs write it."""

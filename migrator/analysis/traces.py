@@ -14,15 +14,6 @@ DEVICES = frozenset(
 MIGRATED = re.compile(
     "|".join([*sorted(MODULES), rf"[\"'](?:{'|'.join(sorted(DEVICES)) or '(?!)'})[\"']"]).encode()
 )
-# What any file has some of that a migration left, or that was written for a target.
-LETTERS = tuple(
-    text.encode()
-    for text in (
-        *sorted(MODULES),
-        *(f"{quote}{name}" for name in sorted(DEVICES) for quote in "\"'"),
-        *(each.library for each in _TRACES if each.library),
-    )
-)
 # What people write programs for a target with, not for a GPU.
 LIBRARIES = tuple(each.library for each in _TRACES if each.library)
 LIBRARY_DEVICE = next(each.devices[0] for each in _TRACES if each.library)  # there is one library

@@ -14,11 +14,9 @@ from migrator.cache.tool import as_it_is
 from migrator.files.states import QUESTIONS, State, state_of
 from migrator.files.witness import Witness
 
+GROUPS = "groups"  # the kind of its entries
 # A packed result, and the parts of what it depends on.
 _Entry = tuple[bytes, dict[str, State], list[tuple[str, str, object]], bytes]
-
-
-GROUPS = "groups"  # the kind of its entries
 
 
 class KnownGroups:

@@ -47,8 +47,6 @@ class Framework:
     uses_device: Callable[[Construct], bool]  # whether a construct shows that its file does
     # Whether a line of a file that is no Python may hold a construct, by its function and text.
     says: Callable[[str, str], bool] = lambda *_: True
-    # What any file has some of where `has_tokens` is True; (): not known.
-    letters: tuple[bytes, ...] = ()
     # Libraries for its GPUs alone: where their import may fail, nothing is lost without them.
     libraries: tuple[str, ...] = ()
     # Names, methods and arguments of rules that `constructs` finds by more than their name.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from migrator.analysis import traces
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.module_facts import module_facts
 from migrator.construct import Construct
@@ -41,14 +40,6 @@ def analyse(
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
     """A cheap test: False means that the file contains no construct."""
     return may_be_of(find_framework(target.framework), source, options.replace)
-
-
-def letters_of_constructs(target: Target, options: Options) -> tuple[bytes, ...]:
-    """Strings, one of which is in every file for which `may_hold_constructs` is True, or that has
-    code for another target."""
-    framework = find_framework(target.framework)
-    named = vocabulary(framework.name, options.replace).letters
-    return *framework.letters, *named, *traces.LETTERS
 
 
 def may_be_of(

@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from migrator.analysis.import_verdicts import imports_of
 from migrator.codes import UNREADABLE
@@ -44,9 +43,6 @@ from migrator.runs.run_targets import chosen, label, without_target
 from migrator.runs.saving import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
-
-if TYPE_CHECKING:
-    pass
 
 
 def migrate_source(source: str, target: str = DEFAULT, config: Config | None = None) -> Result:

@@ -64,8 +64,8 @@ def folder_to_import(target: str) -> Path:
     Raises:
         UsageError: it cannot be written.
     """
-    modules = runtime_wheel(find_target(target)).modules
-    folder = cache_folder() / "runtime" / runtime_wheel(find_target(target)).version
+    wheel = runtime_wheel(find_target(target))
+    modules, folder = wheel.modules, cache_folder() / "runtime" / wheel.version
     if all(read_or_none(folder / RUNTIME / name) == modules[name] for name in modules):
         return folder
     try:

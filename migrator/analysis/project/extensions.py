@@ -134,14 +134,6 @@ def _built_by(project: ImportGraph) -> Sequence[Extension]:
     return known
 
 
-def may_compile(root: Path, reader: Reader) -> bool:
-    """Whether a project may have compiled modules of its own."""
-    if any(_submodules(root, reader)) or any(_built(root, reader)):
-        return True
-    names = (name for _, names in _folders(root, reader) for name in names)
-    return any(name.endswith((*_FOR_CUDA, *_FOR_CPU, *_LIBRARIES)) for name in names)
-
-
 def _folders(folder: Path, reader: Reader, depth: int = 0) -> Iterator[tuple[Path, Set[str]]]:
     """The folders of a project that may have code, with the names in each."""
     names = reader.list(folder)

@@ -43,8 +43,7 @@ def imported_by_name(tree: ast.Module) -> ByName:
 
 def _absolute(name: str, call: ast.Call) -> str:
     """`.sub` of a package that is named by a string; what `__package__` says is relative."""
-    package = argument(call, 1, "package")
-    match package:
+    match argument(call, 1, "package"):
         case ast.Constant(value=str(parent)) if name.startswith("."):
             return f"{parent}{name}"
     return name

@@ -170,7 +170,6 @@ FRAMEWORK = Framework(
     constructs=constructs,
     has_tokens=_has_tokens,
     uses_device=_uses_device,
-    letters=_TOKENS.letters,
     recorder="of_keras",
     follows_operations=False,
 )

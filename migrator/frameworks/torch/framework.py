@@ -10,7 +10,7 @@ from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
 from migrator.frameworks.torch.embedded import says
 from migrator.frameworks.torch.find_constructs import find
-from migrator.frameworks.torch.prefilter import LETTERS, has_tokens, uses_device
+from migrator.frameworks.torch.prefilter import has_tokens, uses_device
 from migrator.frameworks.torch.references import BY_SHAPE
 
 
@@ -30,7 +30,6 @@ FRAMEWORK = Framework(
     has_tokens=has_tokens,
     uses_device=uses_device,
     says=says,
-    letters=LETTERS,
     libraries=(*MODULES, *accelerators.LIBRARIES),
     by_shape=BY_SHAPE,
     normalised=True,

@@ -88,9 +88,6 @@ DEVICES = Vocabulary(
 )  # fmt: skip
 
 
-LETTERS = (*_TOKENS.letters, *HEADS, *removed_names.letters(), b"torch")
-
-
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False if the file has no construct except names of a vocabulary."""
     return (
