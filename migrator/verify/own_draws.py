@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .script_result import ScriptResult
 
 _SEEDS = (1, 2, 3)  # added to the program's own
-_WIDTHS = 2.0  # of the spread of the seeds: so far outside of it a loss may be
+_WIDTHS = 2.0  # of the spread of the seeds: so far outside of them a loss may be
 _KINDS = ("loss", "metric", "gradients", "output", "weights", "end", "printed")
 _WHY = "it draws random numbers on the device, which the other runs draw on the CPU"
 
@@ -86,7 +86,10 @@ def _losses(recording: Recording | None) -> list[float]:
 
 
 def note_on_losses(losses: Sequence[float], others: Sequence[Sequence[float]]) -> str:
-    """A note if the mean loss is far outside of those of the original's seeds; "" otherwise."""
+    """A note if the mean loss is far outside of those of the original's seeds; "" otherwise.
+
+    Three means can be close by chance, so how far the losses of single steps are apart counts, too.
+    """
     count = min(map(len, (losses, *others)), default=0)
     if not count or len(others) < 2:
         return ""
@@ -94,8 +97,10 @@ def note_on_losses(losses: Sequence[float], others: Sequence[Sequence[float]]) -
     low, high = min(means), max(means)
     if not all(map(math.isfinite, (mean, *means))):
         return ""
+    steps = [max(at) - min(at) for at in zip(*(other[:count] for other in others), strict=True)]
+    spread = max(high - low, fmean(steps) / math.sqrt(count))
     off = max(low - mean, mean - high)
-    if off <= _WIDTHS * (high - low) + 1e-3 * abs(high):
+    if off <= _WIDTHS * spread + 1e-3 * abs(high):
         return ""
     return (
         f"with the device's own random numbers the loss of the first {count} steps is {mean:.4g}, "

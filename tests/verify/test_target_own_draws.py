@@ -91,3 +91,9 @@ def test_a_loss_is_judged_by_how_far_seeds_are_apart() -> None:
     assert "is 2, with 3 seeds the original's is 0.9 to 1" in note_on_losses([2.0, 2.0], seeds)
     assert not note_on_losses([], seeds)
     assert not note_on_losses([2.0], [])
+
+
+def test_means_that_are_close_by_chance_are_no_bound() -> None:
+    seeds = [[0.1, 0.3, 0.2, 0.28], [0.3, 0.12, 0.26, 0.2], [0.22, 0.24, 0.14, 0.28]]
+    assert not note_on_losses([0.3, 0.26, 0.27, 0.25], seeds)
+    assert note_on_losses([0.5, 0.5, 0.5, 0.5], seeds)
