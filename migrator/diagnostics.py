@@ -86,6 +86,9 @@ def lines_of(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
+SUPPRESSED = "suppressed by a comment"  # why a construct is kept that its author wants kept
+
+
 @dataclass(frozen=True, order=True)
 class Diagnostic:
     """One finding. `outcome` is None for advice and errors, which are not about a construct."""
@@ -109,6 +112,11 @@ class Diagnostic:
         """Whether the code changes for it: a construct that is rewritten, or the set-up."""
         added = self.outcome is None and self.severity is Severity.INFO
         return added or self.outcome is Outcome.REWRITTEN
+
+    @property
+    def is_suppressed(self) -> bool:
+        """Whether a comment keeps the construct."""
+        return self.outcome is Outcome.KEPT and self.message == SUPPRESSED
 
 
 def shortened(text: str) -> str:

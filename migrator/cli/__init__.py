@@ -65,6 +65,9 @@ class _Program(click.Group):
             named = not Path(args[0]).exists()
         if "--fix" in args:
             raise UsageError(f"no such option: --fix; {_OF_OTHERS['fix']}")
+        if args and args[0] == "help" and not os.path.lexists("help"):
+            args[:] = [*args[1:2], "--help"]
+            named = args[0] in COMMANDS
         if args and not named and args[0] not in ("--help", "-h", "--version"):
             if args[0].isalpha() and not os.path.lexists(args[0]):
                 _refuse_misspelled(args[0])
@@ -140,10 +143,16 @@ def main() -> None:
         cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("tpu-migrate: stopped by Ctrl-C", err=True)
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.NoSuchOption as error:
+        runs = {"verify", "record"}.intersection(sys.argv[1:2])
+        behind = f"; options of the script itself come behind --: -- {error.option_name}"
+        click.echo(f"tpu-migrate: {shown(error.format_message())}{behind * bool(runs)}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         message = " ".join(error.format_message().split())  # click's own may have several lines

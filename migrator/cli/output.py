@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,7 +12,7 @@ import click
 
 from migrator.cli.arguments import Arguments
 from migrator.report import View, render, write
-from migrator.report.terminal import console, obeying_nothing
+from migrator.report.terminal import console, obeying_nothing, shown
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -74,7 +75,27 @@ def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bo
     """Say what became of the files; `hidden`: a runtime that the diff leaves out."""
     from migrator.report.console import render as render_report
 
+    out = console(stderr=stderr)
     render_report(
-        report, console(stderr=stderr), quiet=asked.quiet, verbose=asked.verbose,
+        report, out, quiet=asked.quiet, verbose=asked.verbose,
         statistics=asked.statistics, written=not asked.looks, hidden=hidden,
     )  # fmt: skip
+    if not (asked.quiet or asked.hook or asked.is_standard_input) and (
+        said := _next(report, asked)
+    ):
+        out.print(shown(said), markup=False, soft_wrap=True)
+
+
+def _next(report: Report, asked: Arguments) -> str:
+    """The command that comes next; "" if there is none to name. Entry scripts have set-up."""
+    by_a_person = not (asked.quiet or asked.hook or asked.is_standard_input)
+    if not by_a_person or not report.changed or report.exit_code == 2:
+        return ""
+    if asked.writes:
+        return f"take it back: tpu-migrate {shlex.join(asked.paths)} --undo"
+    programs = [file.path for file in report.changed
+                if any(d.is_edit and not d.outcome for d in file.result.diagnostics)]  # fmt: skip
+    if asked.output or not programs or "," in report.target:  # verify takes one target
+        return ""
+    first = shlex.quote(str(programs[0]))
+    return f"compare the numbers: tpu-migrate verify {first} --target {report.target} --quick"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
+from difflib import get_close_matches
 
 import click
 
@@ -60,14 +62,32 @@ def rules_command(tested: str | None, form: str) -> None:
     out.print(table)
 
 
-@click.command("explain", short_help="Explain a code, before and after.")
-@click.argument("code", shell_complete=codes)
+@click.command("explain", short_help="Explain a code or a name, before and after.")
+@click.argument("code", metavar="CODE|NAME", shell_complete=codes)
 @color_option
 def explain_command(code: str) -> None:
-    """Explain a code: what it means, why, and before and after for each target."""
-    from migrator.report.explain import every_code, explain
+    """Explain a code: what it means, why, and before and after for each target.
 
-    found = every_code().get(code.upper())
-    if found is None:
-        raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
-    explain(found, console())
+    TRN lists the codes of a family, torch.cuda.Stream says what becomes of a name.
+    """
+    from migrator.report.explain import every_code, explain
+    from migrator.report.explain_name import explain_name, is_name
+    from migrator.report.terminal import say
+
+    known, out = every_code(), console()
+    if entry := known.get(code.upper()):
+        explain(entry, out)
+    elif family := [entry for name, entry in known.items() if name.startswith(code.upper())]:
+        for entry in family:
+            say(out, f"{entry.code}  {entry.name}: {entry.summary}", 8)
+    elif is_name(code):
+        say(out, explain_name(code))
+    else:
+        raise UsageError(f"nothing has the code {code!r}{_meant(code, known)}")
+
+
+def _meant(code: str, known: Collection[str]) -> str:
+    """What may have been meant, or where all codes are."""
+    family = [each for each in known if code[:3].upper() == each[:3]]
+    near = get_close_matches(code.upper(), family or known, 3, 0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else "; tpu-migrate rules lists them"

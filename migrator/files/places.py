@@ -24,6 +24,18 @@ def resolved(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path))
 
 
+def meant_instead(path: Path) -> str:
+    """A question for a path that does not exist, if one beside it has nearly its name; else ""."""
+    from difflib import get_close_matches
+
+    try:
+        beside = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = get_close_matches(path.name, beside, 1, 0.75)
+    return f"; did you mean {path.parent / near[0]}?" if near else ""
+
+
 def digest(content: bytes) -> str:
     """A digest of a file's content."""
     return hashlib.sha256(content).hexdigest()

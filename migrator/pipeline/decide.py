@@ -20,7 +20,7 @@ from migrator.codes import UNKNOWN
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
-from migrator.diagnostics import Effort, Range, Safety, shortened
+from migrator.diagnostics import SUPPRESSED, Effort, Range, Safety, shortened
 from migrator.edits import Delete, SetString, Wrap, code, covered
 from migrator.formats import embedded
 from migrator.frameworks.torch.embedded import next_in_line
@@ -38,7 +38,7 @@ _LAUNCHED = Report(
     effort=Effort.MINUTES,  # raised for several devices
 )
 _OF_BUILD = Keep("runs while the project is built; a TPU machine has no GPU, and builds without")
-SUPPRESSED = Keep("suppressed by a comment")
+_SUPPRESSED = Keep(SUPPRESSED)
 
 
 def decide(
@@ -84,7 +84,7 @@ def decide(
 def _keep_dead(context: Context, rulings: Sequence[Ruling]) -> None:
     """Keep what isn't rewritten, and never runs on a TPU machine."""
     for ruling in rulings:
-        if isinstance(ruling.decision, Rewrite) or ruling.decision is SUPPRESSED:
+        if isinstance(ruling.decision, Rewrite) or ruling.decision is _SUPPRESSED:
             continue
         why = _why_dead(context, ruling)
         if why:
@@ -262,7 +262,7 @@ def _rule_on(
             for edit in (decision.edits if isinstance(decision, Rewrite) else ())
             if isinstance(edit.node, ast.expr)
         ):
-            decision = SUPPRESSED
+            decision = _SUPPRESSED
         elif (
             isinstance(decision, Rewrite)
             and context.framework.uses_device(construct)

@@ -22,6 +22,7 @@ from migrator.report.findings import as_written
 from migrator.report.statistics import (
     MANY,
     NO_PROGRAM,
+    REPORTED,
     Work,
     by_code,
     by_effort,
@@ -30,7 +31,7 @@ from migrator.report.statistics import (
     runtimes,
 )
 from migrator.report.staying import Staying, staying
-from migrator.report.terminal import line, print_code, shown
+from migrator.report.terminal import line, print_code, say, shown
 from migrator.runs.run_report import WHEEL, Report
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def render(
         _statistics(report, console)
     if not quiet:
         for note in report.notes:
-            console.print(line(("note  ", "yellow"), note), soft_wrap=True)
+            say(console, line(("note  ", "yellow"), note))
         _summary(report, console, written)
     if any(diagnostic.code == INTERNAL for _, diagnostic in report.failures):
         said = to_send("" if verbose else " (-v shows it)")
-        console.print(line(said), soft_wrap=True)
+        say(console, line(said))
 
 
 def show_diff(report: Report, console: Console, companions: bool = True) -> None:
@@ -90,7 +91,8 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
         if not file.result.changed and not details:
             continue
         codes = Counter(d.code for d in file.result.diagnostics if d.is_edit)
-        edits = _times(sorted(codes.items())) if file.result.changed else "stays as it is"
+        edits = _times(sorted(codes.items())) or "for the runtime"
+        edits = edits if file.result.changed else "stays as it is"
         style = "green" if file.result.changed else "dim"
         console.print(line((str(file.path), "bold"), "  ", (edits, style)), soft_wrap=True)
         for diagnostic in details:
@@ -107,7 +109,7 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
             said = "; ".join(dict.fromkeys(filter(None, (diagnostic.message, why))))
             if said:
                 row.append(shown(f"  ({said})"), "dim")
-            console.print(row, soft_wrap=True)
+            say(console, row, 10)
     for folder, (files, lines) in runtimes(report).items():
         if folder.suffix == WHEEL:
             continue  # a delivery
@@ -115,7 +117,12 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
         text += " (--with-runtime shows them)" if hidden else ""
         console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
     for delivery in report.deliveries:
-        console.print(line(delivery.said()), soft_wrap=True)
+        said = delivery.said()
+        if len(said) > console.width:  # the command on a line of its own, to be copied
+            said, _, command = said.rpartition(": ")
+            say(console, line(said, ":"))
+            said = f"    {command}"
+        console.print(line(said), soft_wrap=True)
 
 
 def _left(report: Report, console: Console) -> None:
@@ -127,7 +134,7 @@ def _left(report: Report, console: Console) -> None:
         others = (other.furthest for other in programs[number + 1 :])
         _staying(console, program, "" if program.furthest in others else program.furthest)
     if left:
-        _section(console, "Needs manual changes", left)
+        _section(console, REPORTED, left)
 
 
 def _staying(console: Console, program: Staying, furthest: str) -> None:
@@ -136,7 +143,7 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
     code = registry().for_launched_code.code
     row = line(first.place, "  ", (code, "yellow"), "  ", (program.keeps, "bold"), ": ",
                first.reason)  # fmt: skip
-    console.print(row, soft_wrap=True)
+    say(console, row)
     said = [f"also in the way: {other.place}: {other.reason}" for other in more[:_MANY]]
     if len(more) > _MANY:
         said.append(f"and {counted(len(more) - _MANY, 'more line')}")
@@ -144,7 +151,7 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
         named = first_of([*map(str, program.files)], 2)
         said.append(f"a program is migrated with all its files, or not at all: {named}")
     for text in filter(None, (*said, furthest)):
-        console.print(line((f"    {text}", "dim")), soft_wrap=True)
+        say(console, line((f"    {text}", "dim")), 8)
 
 
 def _section(
@@ -172,7 +179,7 @@ def _section(
         if len(elsewhere) > 1:
             others = [str(other) for other in elsewhere if other != path]
             text = f"    and the same in {first_of(others, 2)}"
-            console.print(line((text, "dim")), soft_wrap=True)
+            say(console, line((text, "dim")), 8)
 
 
 _MANY = 5  # files, or places of one reason in a file
@@ -196,28 +203,28 @@ def _reason(
         str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
         (first.construct, "bold"), "  ", message,
     )  # fmt: skip
-    console.print(row, soft_wrap=True)
+    say(console, row)
     rest = diagnostics[1:]
     if rest and brief:
         places = ", ".join(str(d.range) for d in rest[:_MANY])
         more = ", …" if len(rest) > _MANY else ""
         text = f"    also {counted(len(rest), 'place')}: {places}{more}"
-        console.print(line((text, "dim")), soft_wrap=True)
+        say(console, line((text, "dim")), 8)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
-        console.print(line((f"    also {places}", "dim")), soft_wrap=True)
+        say(console, line((f"    also {places}", "dim")), 8)
 
 
 def _errors(report: Report, console: Console, verbose: bool) -> None:
     for path, diagnostic in report.failures:
-        console.print(
-            line((f"{path}:{diagnostic.range}", "bold"), "  ", (diagnostic.code, "red"),
-                          "  ", diagnostic.message), soft_wrap=True,
-        )  # fmt: skip
+        where = f"{path}:{diagnostic.range}"
+        say(
+            console, line((where, "bold"), "  ", (diagnostic.code, "red"), "  ", diagnostic.message)
+        )
         for each in diagnostic.trace.splitlines() if verbose else ():
             console.print(line((f"    {each}", "dim")), soft_wrap=True)
     for error in report.errors:
-        console.print(line(("error  ", "red"), error), soft_wrap=True)
+        say(console, line(("error  ", "red"), error))
 
 
 _SHOWN = 10  # files
@@ -233,18 +240,17 @@ def _statistics(report: Report, console: Console) -> None:
     console.print(_by_file(found[:_SHOWN]))
     if len(found) > _SHOWN:
         console.print(Text(f"and {counted(len(found) - _SHOWN, 'more file')}", "dim"))
-    console.print(
-        Text(f"of the construct that takes the most; more than {MANY} of minutes are hours", "dim")
-    )
+    said = f"takes: what the hardest of them takes; more than {MANY} of minutes count as hours"
+    say(console, Text(said, "dim"))
 
 
 def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
     from rich.table import Table
 
-    table = Table(title="Effort by file", title_justify="left", box=None, pad_edge=False)
-    table.add_column("effort")
+    table = Table(title="Reported, by file", title_justify="left", box=None, pad_edge=False)
+    table.add_column("takes")
     table.add_column("automatic", justify="right")
-    table.add_column("left", justify="right")
+    table.add_column("reported", justify="right")
     table.add_column("file", overflow="fold")
     table.add_column("codes", style="cyan")
     for path, work in found:
@@ -283,8 +289,7 @@ def _by_rule(report: Report) -> Table:
 
 def _summary(report: Report, console: Console, written: bool) -> None:
     work = of_project(report)
-    counts, total = work.outcomes, work.outcomes.total()
-    edits = counts[Outcome.REWRITTEN]
+    total = work.outcomes.total()
     console.print()
     scanned, failed = len(report.files), len(report.failures) + len(report.errors)
     changed = f"{len(report.changed):,} {'changed' if written else 'would change'}"
@@ -302,23 +307,43 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.output is not None:
         console.print(line(f"written to {report.output}"), soft_wrap=True)
     if total:
-        kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
-        console.print(
-            f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
-            f"{reported:,} reported: {work.automatic:.0f}% automatic{_part_of_the_program(report)}",
-            soft_wrap=True,
+        said = (
+            f"{counted(total, 'GPU construct')}: {_outcomes(work)} ({work.automatic:.0f}% automatic"
         )
+        say(console, f"{said}{_part_of_the_program(report)})")
+    elif scanned and not failed:
+        say(console, "no GPU code was found" if report.target else "nothing to remove")
     if report.lacks_program:
-        console.print(line((NO_PROGRAM, "yellow")), soft_wrap=True)
-    if work.effort is not None:
-        parts = [f"{effort} {n}" for effort, n in sorted(work.efforts.items(), key=_worst)]
-        console.print(f"effort for what is left: {work.effort} (constructs: {', '.join(parts)})")
+        say(console, line((NO_PROGRAM, "yellow")))
+    if work.left:
+        say(console, f"by hand: {_by_hand(work)}")
     if report.unsafe:
-        console.print(
+        say(
+            console,
             f"--unsafe would rewrite {report.unsafe.total()} more, which {Safety.UNSAFE.words}: "
             f"{_times(sorted(report.unsafe.items()))}",
-            soft_wrap=True,
         )
+
+
+def _outcomes(work: Work) -> str:
+    """How many constructs became what: "4 rewritten, 2 kept (1 by comments), 1 reported"."""
+    by_comments = f" ({work.suppressed:,} by comments)" if work.suppressed else ""
+    return ", ".join(
+        f"{work.outcomes[outcome]:,} {outcome}{by_comments * (outcome is Outcome.KEPT)}"
+        for outcome in Outcome
+        if work.outcomes[outcome]
+    )
+
+
+def _by_hand(work: Work) -> str:
+    """What the reported constructs take a person, the hardest first."""
+    takes = {
+        Effort.REWRITE: ("has to be written anew", "have to be written anew"),
+        Effort.HOURS: ("takes hours", "take hours each"),
+        Effort.MINUTES: ("takes minutes", "take minutes each"),
+    }
+    counts = sorted(work.efforts.items(), key=_worst)
+    return ", ".join(f"{n:,} {takes[effort][n > 1]}" for effort, n in counts)
 
 
 def _part_of_the_program(report: Report) -> str:

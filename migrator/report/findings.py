@@ -16,7 +16,6 @@ from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Sev
 from migrator.files.discover import project_root
 from migrator.files.places import resolved
 from migrator.formats import kinds, notebook
-from migrator.pipeline.decide import SUPPRESSED
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, made, parts, together
 from migrator.runs.run_report import Delivery, FileReport, Report
@@ -245,7 +244,7 @@ def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Findi
     text = Text(file, written)
     seen: Counter[tuple[str, ...]] = Counter()
     for diagnostic in file.result.diagnostics:
-        suppressed = diagnostic.outcome is Outcome.KEPT and diagnostic.message == SUPPRESSED.reason
+        suppressed = diagnostic.is_suppressed
         if diagnostic.outcome is Outcome.KEPT and not suppressed:
             continue
         if written and diagnostic.is_edit:

@@ -12,7 +12,7 @@ from migrator.report import View
 from migrator.report.findings import Text, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
-from migrator.report.statistics import NO_PROGRAM, counted, of_file, of_project, untried
+from migrator.report.statistics import NO_PROGRAM, REPORTED, counted, of_file, of_project, untried
 from migrator.report.staying import Staying, staying
 from migrator.runs.run_report import WHEEL, FileReport, Report
 
@@ -50,7 +50,7 @@ def render(report: Report, view: View) -> str:
     advice = [_bullet(path, diagnostics) for path, diagnostics in _grouped(now, now.advice)]
     page = Page([MARK, _title(report, view), *_errors(report), *_table(report, view)])
     page.add("Review these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
-    page.add("Needs manual changes", left, 0.75 if others or advice else 1)
+    page.add(REPORTED, left, 0.75 if others or advice else 1)
     more = "more change" if risky else "change"
     page.add(counted(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)

@@ -13,6 +13,7 @@ from migrator.runs.run_report import WHEEL, FileReport, Report
 from migrator.targets import RUNTIME
 
 MANY = 20  # constructs that take minutes each take hours together, if there are more
+REPORTED = "Reported: change these by hand"  # the title of a section
 NO_PROGRAM = (
     f"No program was found: whatever imports this code has to call {RUNTIME}.setup() first."
 )
@@ -26,6 +27,7 @@ class Work:
 
     outcomes: Counter[Outcome]
     left: Counter[tuple[str, Effort]]  # reported constructs, by code and effort
+    suppressed: int = 0  # of those that are kept
 
     @property
     def reported(self) -> int:
@@ -72,6 +74,7 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
     return Work(
         Counter(d.outcome for d in found if d.outcome is not None),
         Counter((d.code, d.effort) for d in found if d.effort is not None),
+        sum(d.is_suppressed for d in found),
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # importing rich takes too long for shell completion
 
 # Lines in files and pipes aren't wrapped, so that programs and people can search them.
 _UNBROKEN = 10_000
+_NARROW = 30  # columns; narrower ones are left to the terminal
 _CHOICES = {"auto": None, "always": True, "never": False}
 
 
@@ -153,6 +154,35 @@ def line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(
         *((shown(p[0]), p[1]) if isinstance(p, tuple) else shown(p) for p in parts)
     )
+
+
+def say(to: Console, text: Text | str, indent: int = 4) -> None:
+    """Print a paragraph: what is wider than a terminal goes on in further lines, indented.
+
+    Words stay whole: paths can be clicked, and commands copied.
+    """
+    from rich.text import Text
+
+    text = Text(text) if isinstance(text, str) else text
+    wraps = to.width >= _NARROW and not to.is_dumb_terminal  # rich takes those for 80 columns
+    for number, each in enumerate(text.divide(_breaks(text.plain, to.width, indent) * wraps)):
+        each.rstrip()
+        to.print(Text(" " * indent).append(each) if number else each, soft_wrap=True)
+
+
+def _breaks(text: str, width: int, indent: int) -> list[int]:
+    """Where further lines begin: at words."""
+    from rich.cells import cell_len
+
+    found: list[int] = []
+    used = 0
+    for match in re.finditer(r"(\s*)(\S+)", text):
+        needed = cell_len(match[0])
+        if used and used + needed > width:
+            found.append(match.start(2))
+            used, needed = indent, cell_len(match[2])
+        used += needed
+    return found
 
 
 def shown(text: object) -> str:

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.decision import Report as Stays
-from migrator.diagnostics import Outcome, first_of
+from migrator.diagnostics import first_of
 from migrator.files.discover import discover, project_root
 from migrator.files.places import resolved
 from migrator.formats import kinds
 from migrator.formats.embedded import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
-from migrator.pipeline.decide import SUPPRESSED
 from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.run_report import FileReport, Report
@@ -103,8 +102,7 @@ def ignored_in_programs(files: Sequence[FileReport], worker: Worker) -> list[str
         resolved(file.path): file.path
         for file in files
         if not file.result.changed and b"ignore-file" in file.result.original
-        and any(d.outcome is Outcome.KEPT and d.message == SUPPRESSED.reason
-                for d in file.result.diagnostics)
+        and any(d.is_suppressed for d in file.result.diagnostics)
     }  # fmt: skip
     if not ignored:
         return []

@@ -20,7 +20,7 @@ from migrator.files.discover import discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import ignored, untracked
-from migrator.files.places import resolved
+from migrator.files.places import meant_instead, resolved
 from migrator.files.reading import read
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
@@ -216,7 +216,7 @@ def _roots(
         try:
             path.stat()
         except FileNotFoundError:
-            raise UsageError(f"{path}: no such file or folder") from None
+            raise UsageError(f"{path}: no such file or folder{meant_instead(path)}") from None
         except OSError as error:
             raise UsageError(f"{shortened(str(path))}: {error.strerror or error}") from None
     if output is not None:

@@ -13,6 +13,7 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.search_path import added
 from migrator.files.discover import Disk
+from migrator.files.places import meant_instead
 from migrator.frameworks import find_framework, imported_in
 from migrator.frameworks.framework import Framework
 from migrator.targets import Target
@@ -65,7 +66,7 @@ class Script:
             if not file.is_file():
                 raise VerifyError(f"no such module in the current folder (no {file})")
         if not file.is_file():
-            raise VerifyError("no such file")
+            raise VerifyError(f"no such file{meant_instead(script)}")
         folder = Path.cwd() if Path.cwd() in file.parents else file.parent
         check_size(folder)
         whole, entry = _with_modules(file, folder), file.relative_to(folder).as_posix()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from migrator.config import Config
 from migrator.errors import UsageError
+from migrator.files.places import meant_instead
 from migrator.targets import Target, find_target
 
 from . import precision, runtime_report, tpu
@@ -113,7 +114,7 @@ def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) ->
 def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
     file = script.absolute()
     if not file.is_file():
-        raise VerifyError("no such file")
+        raise VerifyError(f"no such file{meant_instead(script)}")
     folder = Path.cwd() if Path.cwd() in file.parents else file.parent
     if keep is not None and folder in (keep.absolute(), *keep.absolute().parents):
         raise VerifyError(f"--keep {keep} lies inside the folder that is copied: choose another")

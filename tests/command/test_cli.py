@@ -25,7 +25,7 @@ def test_rewrites_in_place_and_says_what_it_did(tmp_path: Path) -> None:
     assert "a.py  MOV001" in out(run)
     assert "b.py:2:5  CUD003  torch.cuda.Stream  streams have no counterpart" in out(run)
     assert "3 files scanned, 1 changed" in out(run)
-    assert "2 GPU constructs = 1 rewritten + 0 kept + 1 reported: 50% automatic" in out(run)
+    assert "2 GPU constructs: 1 rewritten, 1 reported (50% automatic)" in out(run)
 
 
 def test_refuses_what_git_does_not_hold_in_one_line(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_quiet_and_verbose(tmp_path: Path) -> None:
 def test_what_is_right_is_told_of_files_that_stay(tmp_path: Path) -> None:
     write_tree(tmp_path, {"a.py": "import torch\n\n\ndef f(m, p):\n    torch.save(m, p)\n"})
     normal, verbose = (out(cli(".", *TO, "--check", *v, cwd=tmp_path)) for v in ((), ("-v",)))
-    assert "1 GPU construct = 0 rewritten + 1 kept" in normal and "a.py" not in normal
+    assert "1 GPU construct: 1 kept (100% automatic)" in normal and "a.py" not in normal
     assert re.search(r"^a\.py  stays as it is\n +5:5  IOS002  kept +torch\.save", verbose, re.M)
 
 

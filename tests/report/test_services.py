@@ -330,11 +330,11 @@ def test_every_report_counts_the_same(tmp_path: Path) -> None:
               "--report", "r.html", cwd=root)  # fmt: skip
     summary = json.loads((root / "r.json").read_text())["summary"]
     rewritten, kept, left = (summary[word] for word in ("rewritten", "kept", "reported"))
-    said = f"= {rewritten} rewritten + {kept} kept + {left} reported"
+    said = f": {rewritten} rewritten, {kept} kept (1 by comments), {left} reported ("
     assert rewritten > 5 and said in run.stdout.decode()
     assert f"| **all 2** | {rewritten} |  | {left} |" in (root / "r.md").read_text()
     page = (root / "r.html").read_text()
-    cards = re.findall(r"<dt>(Rewritten|Kept|Needs manual changes)</dt><dd><b>(\d+)</b>", page)
+    cards = re.findall(r"<dt>(Rewritten|Kept|Reported)</dt><dd><b>(\d+)</b>", page)
     assert dict(cards) == {
-        "Rewritten": str(rewritten), "Kept": str(kept), "Needs manual changes": str(left),
+        "Rewritten": str(rewritten), "Kept": str(kept), "Reported": str(left),
     }  # fmt: skip

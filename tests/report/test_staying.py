@@ -63,7 +63,7 @@ def test_nothing_is_lost_for_programs(project: Path) -> None:
 
 
 def test_markdown(project: Path) -> None:
-    left = check(project, "--format", "markdown").partition("Needs manual changes")[2]
+    left = check(project, "--format", "markdown").partition("Reported: change these by hand")[2]
     told = [line for line in left.splitlines() if line.startswith("* ")]
     assert sum("exchange.py" in line for line in told) == 1
     assert "exchange.py:5" in told[0] and "in 3 files" in told[0]
