@@ -1,4 +1,7 @@
-"""Copying: a migrated copy of a file or a folder, which appears in one step when it is complete."""
+"""Copying: a migrated copy of a file or a folder, which appears in one step when it is complete.
+
+An earlier run's copy is renewed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from migrator.files.in_place import Change
 from migrator.files.lock import only_writer
 from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
+from migrator.files.renewing import check_renewable, note, renew
 from migrator.files.staging import sync_folder
 
 _EXCLUDED = frozenset({".git", "__pycache__"})  # what a copy goes without
@@ -23,7 +27,7 @@ def check_output(source: Path, output: Path) -> None:
     """Refuse an output folder that would mix with the source or hide existing files.
 
     Raises:
-        UsageError: it is inside the source, around it, or not empty.
+        UsageError: it is inside the source, around it, or not empty and not an earlier run's copy.
     """
     top, out = resolved(source), resolved(output)
     if output.suffix == ".py" and not output.is_dir():
@@ -32,8 +36,13 @@ def check_output(source: Path, output: Path) -> None:
         raise UsageError(f"-o {output}: lies inside {source}; choose a folder outside of it")
     if out in top.parents and output.exists():
         raise UsageError(f"-o {output}: holds {source}; choose an empty folder")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UsageError(f"-o {output}: is not an empty folder")
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"-o {output}: is not a folder")
+    try:
+        if output.exists() and any(output.iterdir()):
+            check_renewable(out, output)
+    except OSError as error:
+        raise UsageError(f"-o {output}: {error.strerror or error}") from None
 
 
 def copy(
@@ -60,9 +69,14 @@ def copy(
                     problems += _copied(file, to.parent)
                 problems += _aim_links(source, staging, out)
                 _put(source if source.is_dir() else source.parent, staging, changes)
-                if out.exists():
-                    out.rmdir()
-                staging.replace(out)
+                if out.exists() and any(out.iterdir()):
+                    renew(out, staging)
+                    shutil.rmtree(staging)
+                else:
+                    if out.exists():
+                        out.rmdir()
+                    staging.replace(out)
+                    note(out)
             sync_folder(out.parent)
         except (OSError, shutil.Error) as error:
             said, how = str(error), ""
