@@ -29,6 +29,7 @@ class Config:
     targets: tuple[str, ...] = ()  # at most one for each framework; `target` in a file
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()  # by patterns of paths
     exclude: tuple[str, ...] = ()
     extend_exclude: tuple[str, ...] = ()
     unsafe: bool = False
@@ -41,6 +42,7 @@ class Config:
     todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
     folder: Path | None = None  # that of the file that says all this
+    source: Path | None = None  # that file
 
     def with_overrides(self, **values: Any) -> Config:
         """The same with every value that is given (not None, not empty, a flag that is set)."""
@@ -69,7 +71,10 @@ class Config:
     @property
     def options(self) -> Options:
         own = {f.name for f in fields(self)}
-        return Options(**{f.name: getattr(self, f.name) for f in fields(Options) if f.name in own})
+        same = {f.name: getattr(self, f.name) for f in fields(Options) if f.name in own}
+        top = resolved(self.home).as_posix()
+        in_files = tuple((f"{top}/{pattern}", codes) for pattern, codes in self.per_file_ignores)
+        return Options(suppress_in=in_files, **same)
 
 
 def _listed(value: Any) -> tuple[str, ...]:
@@ -96,7 +101,7 @@ def load(start: Path) -> Config:
     for candidate in (folder, *resolved(folder).parents):
         for file in (candidate / OWN, candidate / SHARED):
             if witness.isfile(file) and (table := _table(file)) is not None:
-                return replace(_checked(table, file), folder=candidate)
+                return replace(_checked(table, file), folder=candidate, source=file)
         if witness.exists(candidate / ".git"):
             break
     return Config()
@@ -105,7 +110,7 @@ def load(start: Path) -> Config:
 def load_file(file: Path) -> Config:
     """The configuration that one file has, whatever is around the code. Raises as `load` does."""
     table = _table(file)
-    return Config() if table is None else _checked(table, file)
+    return Config() if table is None else replace(_checked(table, file), source=file)
 
 
 def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
@@ -149,7 +154,9 @@ def _checked(table: Any, file: Path) -> Config:
     where = str(file) if file.name == OWN else f"{file}: {TABLE}"
     if not isinstance(table, dict):
         raise UsageError(f"{where} is not a table")
-    types = {f.name: f.type for f in fields(Config) if f.name not in ("folder", "targets")}
+    types = {
+        f.name: f.type for f in fields(Config) if f.name not in ("folder", "source", "targets")
+    }
     types["target"] = "str, or a list"
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -163,6 +170,8 @@ def _checked(table: Any, file: Path) -> Config:
         elif name == "replace":
             named = "[replace]" if file.name == OWN else "[tool.tpu-migrate.replace]"
             value = _replacements(value, f"{file}: {named}")
+        elif name == "per_file_ignores":
+            value = _ignores_by_file(value, f"{where} {key}")
         elif expected.startswith("tuple"):
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
                 raise UsageError(f"{where} {key} must be a list of strings")
@@ -183,6 +192,17 @@ def _checked(table: Any, file: Path) -> Config:
             raise UsageError(f"{where} {key} must be one of {', '.join(_CHOICES[name])}{said}")
         values[name] = value
     return Config().with_overrides(**values)
+
+
+def _ignores_by_file(table: Any, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """`"tests/*" = ["CUD005"]`: what is ignored in files, by patterns of their paths."""
+    if not isinstance(table, dict):
+        raise UsageError(f'{where} must be a table: "tests/*" = ["CODE"]')
+    for pattern, codes in table.items():
+        if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
+            raise UsageError(f"{where} {pattern!r} must be a list of codes")
+        check_codes(codes, f"{where} {pattern!r}")
+    return tuple((pattern, tuple(codes)) for pattern, codes in table.items())
 
 
 def _replacements(table: Any, where: str) -> tuple[tuple[str, str], ...]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
 
 from migrator.diagnostics import Range
 
@@ -14,6 +18,8 @@ class Options:
 
     select: tuple[str, ...] = ()  # code prefixes; empty means all
     ignore: tuple[str, ...] = ()
+    suppress: tuple[str, ...] = ()  # as if a comment did, in all of the file
+    suppress_in: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the same, by patterns of paths
     unsafe: bool = False
     precision: str | None = None  # "high" or "default" instead of what the script asks for
     runtime: str = "wheel"  # how programs get the runtime; or "package", "copy"
@@ -30,6 +36,14 @@ class Options:
     def tensor_parallel(self) -> str:
         """What the layers behind divided ones become, replicated or row; "" without --shard tp."""
         return {"tp": "replicated", "tp-row": "row"}.get(self.shard, "")
+
+    def in_file(self, path: Path) -> Options:
+        """The options for a file."""
+        if not self.suppress_in:
+            return self
+        real = Path(os.path.realpath(path.parent), path.name).as_posix()
+        found = [codes for pattern, codes in self.suppress_in if fnmatch(real, pattern)]
+        return replace(self, suppress=(*itertools.chain(*found),), suppress_in=())
 
     def enabled(self, code: str) -> bool:
         if any(code.startswith(prefix) for prefix in self.ignore):

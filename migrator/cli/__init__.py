@@ -24,6 +24,7 @@ COMMANDS = {
     "completion": "migrator.cli.completion:completion_command",
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
+    "init": "migrator.cli.settings:init_command",
     "lsp": "migrator.editor.command:lsp_command",
     "migrate": "migrator.cli.migrate:migrate_command",
     "record": "migrator.verify.record_command:record_command",
@@ -37,7 +38,6 @@ _OF_OTHERS = {
     "check": "tpu-migrate PATH --target TARGET --check",
     "diff": "tpu-migrate PATH --target TARGET --diff",
     "fix": "tpu-migrate PATH --target TARGET rewrites in place",
-    "init": "put target = TARGET under [tool.tpu-migrate] in pyproject.toml",
     "undo": "tpu-migrate PATH --undo",
 }
 COMPLETING = "_TPU_MIGRATE_COMPLETE"  # set where a shell asks
@@ -61,7 +61,7 @@ class _Program(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # a folder may be called `rules`; nobody asks for the table of rules with a target
         named = bool(args) and args[0] in COMMANDS
-        if named and args[0] in ("rules", "explain", "runtime") and "--target" in args:
+        if named and args[0] in ("rules", "explain", "init", "runtime") and "--target" in args:
             named = not Path(args[0]).exists()
         if "--fix" in args:
             raise UsageError(f"no such option: --fix; {_OF_OTHERS['fix']}")

@@ -35,12 +35,15 @@ class Arguments:
     quiet: bool
     verbose: bool
     strip_todo: bool
+    add_ignores: bool
     diff_base: str | None
     stdin_filename: str | None
     hook: bool
     only_named: bool
     configuration: str | None
     isolated: bool
+    show_settings: bool
+    show_files: bool
     undo: bool
     no_cache: bool
     part: tuple[int, int]
@@ -102,6 +105,8 @@ class Arguments:
             raise UsageError("--exit-zero goes with --check or --diff")
         if self.watch:
             self._check_watch()
+        if self.add_ignores:
+            self._check_ignores()
         if self.with_runtime and not self.diff:
             raise UsageError("--with-runtime goes with --diff")
         unnamed = self.is_standard_input and self.stdin_filename is None
@@ -110,6 +115,16 @@ class Arguments:
         if self.is_standard_input and (self.output or self.page or self.diff_base is not None):
             given = "-o" if self.output else "--report" if self.page else "--diff-base"
             raise UsageError(f"{given} needs a PATH, not standard input")
+
+    def _check_ignores(self) -> None:
+        self._refuse_beside(
+            "--add-ignores",
+            {
+                "-": self.is_standard_input, "-o": self.output, "--hook": self.hook,
+                "--strip-todo": self.strip_todo, "--diff-base": self.diff_base is not None,
+                "--part": self.part[1] > 1,
+            },
+        )  # fmt: skip
 
     def check_undo(self) -> None:
         """Raise UsageError for options that do not go with --undo, which would be passed over."""

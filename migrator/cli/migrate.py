@@ -163,6 +163,11 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 )
 @click.option("--strip-todo", is_flag=True, help="Only remove these comments.")
 @click.option(
+    "--add-ignores",
+    is_flag=True,
+    help="Only write `# tpu-migrate: ignore[CODE]` at what is reported, so that only new code is.",
+)
+@click.option(
     "--diff-base",
     is_flag=False,
     flag_value="auto",
@@ -195,6 +200,8 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     help="Take [tool.tpu-migrate] from this TOML file, not from what is around PATH.",
 )
 @click.option("--isolated", is_flag=True, help="Read no configuration files.")
+@click.option("--show-settings", is_flag=True, help="Only print the settings in force, as TOML.")
+@click.option("--show-files", is_flag=True, help="Only print the files that would be looked at.")
 @click.option(
     "--undo", is_flag=True, help="Only take back the last run in place of PATH's project."
 )
@@ -235,6 +242,13 @@ def migrate_command(**values: Any) -> None:
 def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
     """Do what is asked for; the exit code."""
     config = _config(asked).with_overrides(**values)
+    if asked.show_settings or asked.show_files:
+        from migrator.cli.settings import show_files, show_settings
+
+        for said in (show_settings(config) if asked.show_settings else "",
+                     show_files(asked.paths, config) if asked.show_files else ""):  # fmt: skip
+            click.echo(said) if said else None
+        return 0
     if asked.strip_todo and values["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not asked.strip_todo:
@@ -311,6 +325,12 @@ def _report(asked: Arguments, config: Config) -> Report:
         "config": config, "write": asked.writes, "output": asked.output,
         "allow_dirty": asked.allow_dirty,
     }  # fmt: skip
+    if asked.add_ignores:
+        from migrator.runs.adding_ignores import add_ignores
+
+        return add_ignores(
+            asked.paths, config.targets, config, write=asked.writes, allow_dirty=asked.allow_dirty
+        )
     if asked.strip_todo:
         if asked.diff_base is not None:
             raise UsageError("--diff-base does not go with --strip-todo")

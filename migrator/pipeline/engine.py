@@ -108,7 +108,7 @@ def migrate_file(
 
     In a notebook, outputs, execution counts and ids stay byte for byte.
     """
-    options = options or Options()
+    options = (options or Options()).in_file(path)
     result = _migrate_file(path, content, target, options, project)
     if not options.todo_comments or result.failed:
         return result

@@ -31,7 +31,7 @@ def rewrite(
     module: Module, context: Context, rules: Registry, constructs: Sequence[Construct]
 ) -> Result:
     """The result for a module, with one decision for each of its constructs."""
-    suppressions = Suppressions(module.text)
+    suppressions = Suppressions(module.text, context.options.suppress)
     plan = decide(context, rules, constructs, suppressions)
     if context.options.only is not None:
         restrict(plan, context.names, context.options.only)

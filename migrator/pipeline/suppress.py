@@ -1,4 +1,4 @@
-"""Comments that switch rules off: for a line, a region or a file.
+"""Comments and settings that switch rules off: for a line, a region or a file.
 
 `# tpu-migrate: ignore` or `ignore[CODE,…]` on a line, `# tpu-migrate: off` … `# tpu-migrate: on`
 around lines, `# tpu-migrate: ignore-file` or `ignore-file[CODE,…]` anywhere. Comments of shell
@@ -22,9 +22,10 @@ _ANY = re.compile(r"#.*?\btpu-migrate:\s*([\w-]+)")
 
 
 class Suppressions:
-    """What the comments of one file switch off."""
+    """What the comments of one file, and the settings for it, switch off."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, codes: tuple[str, ...] = ()) -> None:
+        self.codes = codes  # that the settings switch off in the file
         self.lines: dict[int, tuple[str, ...]] = {}
         self.file: tuple[str, ...] | None = None
         self.regions: list[tuple[int, int]] = []
@@ -62,6 +63,8 @@ class Suppressions:
             self.regions.append((start, last))
 
     def covers(self, where: Range, code: str) -> bool:
+        if self.codes and _matches(self.codes, code):
+            return True
         if self.file is not None and _matches(self.file, code):
             return True
         if any(start <= where.line <= end for start, end in self.regions):

@@ -91,7 +91,8 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
         if not file.result.changed and not details:
             continue
         codes = Counter(d.code for d in file.result.diagnostics if d.is_edit)
-        edits = _times(sorted(codes.items())) or "for the runtime"
+        others = "for the runtime" if report.target else "comments"
+        edits = _times(sorted(codes.items())) or others
         edits = edits if file.result.changed else "stays as it is"
         style = "green" if file.result.changed else "dim"
         console.print(line((str(file.path), "bold"), "  ", (edits, style)), soft_wrap=True)
@@ -307,12 +308,11 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if report.output is not None:
         console.print(line(f"written to {report.output}"), soft_wrap=True)
     if total:
-        said = (
-            f"{counted(total, 'GPU construct')}: {_outcomes(work)} ({work.automatic:.0f}% automatic"
-        )
-        say(console, f"{said}{_part_of_the_program(report)})")
-    elif scanned and not failed:
-        say(console, "no GPU code was found" if report.target else "nothing to remove")
+        without = ", not counting those" if work.suppressed else ""
+        share = f"{work.automatic:.0f}% automatic{without}{_part_of_the_program(report)}"
+        say(console, f"{counted(total, 'GPU construct')}: {_outcomes(work)} ({share})")
+    elif scanned and report.target and not failed:
+        say(console, "no GPU code was found")
     if report.lacks_program:
         say(console, line((NO_PROGRAM, "yellow")))
     if work.left:

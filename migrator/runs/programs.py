@@ -153,11 +153,11 @@ class _Around:
             return True
         result = self.known.get(path)
         source = self.facts[path].reader.read(path) if result is None else result.original
-        if source is None or b"ignore-file" not in source:
+        codes = self.options.in_file(path).suppress
+        if source is None or not (codes or b"ignore-file" in source):
             return False
-        return Suppressions(source.decode("utf-8", "replace")).covers(
-            START, registry().for_launched_code.code
-        )
+        suppressions = Suppressions(source.decode("utf-8", "replace"), codes)
+        return suppressions.covers(START, registry().for_launched_code.code)
 
     def uses_device(self, path: Path) -> bool:
         result = self.known.get(path)

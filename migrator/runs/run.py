@@ -208,17 +208,23 @@ def _stripped(path: Path) -> FileReport:
     return FileReport(path, Result(content, todo.strip(path, content)))
 
 
-def _roots(
-    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
-) -> list[Path]:
-    roots = [Path(p) for p in paths]
-    for path in roots:
+def existing(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The paths. Raises UsageError for one that does not exist."""
+    found = [Path(path) for path in paths]
+    for path in found:
         try:
             path.stat()
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file or folder{meant_instead(path)}") from None
         except OSError as error:
             raise UsageError(f"{shortened(str(path))}: {error.strerror or error}") from None
+    return found
+
+
+def _roots(
+    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str] | None
+) -> list[Path]:
+    roots = existing(paths)
     if output is not None:
         if len(roots) != 1:
             raise UsageError("-o takes exactly one path")
