@@ -14,7 +14,7 @@ from migrator import __version__
 from migrator.requirements import on_tpu, pinned
 from migrator.targets import Target
 from migrator.targets import targets as all_targets
-from migrator.verify import environments, interpreters
+from migrator.verify import interpreters
 from migrator.verify.in_target_python import command_line
 from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
@@ -205,8 +205,7 @@ def _interpreter_problems(
 
 
 def _install(target: Target) -> str:
-    install = f"tpu-migrate doctor --target {target.name} --install"
-    return install if environments.uv_command() else f"pip install uv && {install}"
+    return f"tpu-migrate doctor --target {target.name} --install"
 
 
 def _no_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Problem]:

@@ -1,4 +1,7 @@
-"""Environments that ``verify --install`` creates with uv in the user's cache folder."""
+"""Environments that ``verify --install`` creates in the user's cache folder.
+
+By uv, or by venv and pip where there is none.
+"""
 
 import hashlib
 import subprocess
@@ -61,11 +64,23 @@ def uv_command() -> list[str] | None:
     return [sys.executable, "-m", "uv"] if find_spec("uv") else None
 
 
-def commands(target: Target, uv: list[str]) -> list[list[str]]:
-    """The commands that create the environment, in order. Index settings are inherited."""
+def commands(target: Target, uv: list[str] | None) -> list[list[str]]:
+    """The commands that create the environment, in order. Index settings are inherited.
+
+    ``uv``: how to call it; None: venv and pip of this Python do it. Raises VerifyError where those
+    can't.
+    """
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
     own = sys.version_info[:2] <= target.environment.newest
+    if uv is None:
+        if not own:
+            needed = f"{target.name} needs Python {python_version(target)}"
+            raise VerifyError(f"{needed}, which uv brings: pip install uv")
+        return [
+            [sys.executable, "-m", "venv", str(folder)],
+            [str(python_of(folder)), "-m", "pip", "install", *pins],
+        ]
     python = sys.executable if own else python_version(target)
     return [
         [*uv, "venv", "--quiet", "--python", python, str(folder)],
@@ -76,7 +91,7 @@ def commands(target: Target, uv: list[str]) -> list[list[str]]:
 def announcement(target: Target) -> str:
     """One line: what would be installed, where, and its size."""
     others = [other for other in targets().values() if other != target and cached_python(other)]
-    size = _FURTHER if others else _FIRST
+    size = _FURTHER if others and uv_command() else _FIRST
     pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
     exact = ", ".join(pin for pin in pins if "==" in pin)
     return f"{exact} with Python {python_version(target)} into {environment_folder(target)}, {size}"
@@ -94,8 +109,6 @@ def how_to(target: Target, asked: Sequence[str]) -> str:
         f"To install {announcement(target)}:",
         f"    {command_line(['tpu-migrate', ours[0], '--install', *ours[1:]])}",
     ]
-    if uv_command() is None:
-        lines[-1] = f"    pip install uv, then: {lines[-1].strip()}"
     lines.append("or make your own environment, and name it with --python:")
     pins = [requirement.text for requirement in pinned(target)]
     by_hand = [
@@ -115,18 +128,16 @@ def how_to(target: Target, asked: Sequence[str]) -> str:
 def install(target: Target) -> Path:
     """Create the environment of ``target`` (minutes, gigabytes); return its interpreter.
 
-    uv's own progress goes to standard error. Raises VerifyError if uv is missing or fails; an
-    incomplete environment is removed.
+    Progress goes to standard error. Raises VerifyError if a command fails; an incomplete
+    environment is removed, and the next attempt finds what was downloaded in uv's or pip's cache.
     """
-    uv = uv_command()
-    if uv is None:
-        raise VerifyError("uv is needed to make the environment: pip install uv")
+    todo = commands(target, uv_command())
     folder = environment_folder(target)
     if folder.exists():  # left by an interrupted installation
         rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        for command in commands(target, uv):
+        for command in todo:
             _run(command)
         (folder / _READY).touch()
     except BaseException:
@@ -137,9 +148,9 @@ def install(target: Target) -> Path:
 
 def add(target: Target, requirements: Sequence[str]) -> None:
     """Install more packages into the existing environment of ``target``. Raises VerifyError."""
-    uv = uv_by_name()
-    python = python_of(environment_folder(target))
-    _run([*uv, "pip", "install", "--python", str(python), *requirements])
+    uv, python = uv_command(), str(python_of(environment_folder(target)))
+    pip = [python, "-m", "pip", "install"]
+    _run([*(pip if uv is None else [*uv, "pip", "install", "--python", python]), *requirements])
 
 
 def _run(command: list[str]) -> None:

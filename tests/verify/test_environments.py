@@ -1,10 +1,11 @@
-"""Environments are made by uv, in the user's cache folder, and only when asked for."""
+"""Environments are made in the user's cache folder, and only when asked for."""
 
 import json
 import os
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -158,11 +159,20 @@ class TestInstall:
         assert install(JAX_TARGET) == half
 
 
-def test_without_uv_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_there_are_venv_and_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "uv_command", lambda: None)
-    with pytest.raises(VerifyError, match="pip install uv"):
+    monkeypatch.setattr(environments, "pinned", lambda target: [])
+    pip = str(environments.python_of(environment_folder(JAX_TARGET)))
+    made, installed = commands(JAX_TARGET, None)
+    assert made == [sys.executable, "-m", "venv", str(environment_folder(JAX_TARGET))]
+    assert installed == [pip, "-m", "pip", "install"]
+    with pytest.raises(VerifyError, match="pip install"):  # pip has nothing to install
         install(JAX_TARGET)
-    assert "pip install uv, then: tpu-migrate verify" in how_to(JAX_TARGET, ["image_ops"])
+    assert not environment_folder(JAX_TARGET).exists()
+    newer = SimpleNamespace(version_info=(3, 99), executable="python", platform=sys.platform)
+    monkeypatch.setattr(environments, "sys", newer)
+    with pytest.raises(VerifyError, match=r"torchax needs Python 3\.\d+, which uv brings"):
+        install(JAX_TARGET)
 
 
 def test_what_an_app_requires_comes_with_it(
@@ -181,7 +191,6 @@ def test_what_an_app_requires_comes_with_it(
     metadata = "Metadata-Version: 2.1\\nName: peft\\nVersion: 0.21.2\\n"
     installs = f'd="{site}/peft-0.21.2.dist-info"; mkdir "$d"; printf "{metadata}" > "$d/METADATA"'
     fake_uv(tmp_path, monkeypatch, f'{installs}; touch "{site}/peft.py"')
-    monkeypatch.setattr(environments, "uv_by_name", environments.uv_command)
     found = choose_interpreter(JAX_TARGET, Options(python=ours, install=True), **wanted)
     assert found.versions["peft"] == "0.21.2"
     assert "peft==0.21.*" in (tmp_path / "calls").read_text()

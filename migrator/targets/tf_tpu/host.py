@@ -10,5 +10,8 @@ HOST = Host(
         "TF_CONFIG": "workers of MultiWorkerMirroredStrategy",
         "TF_XLA_FLAGS": "flags of TensorFlow's XLA",
     },
-    families=("TF_",),
+    families=(  # not TF_ alone: Terraform's begin so, too
+        *("TF_CONFIG", "TF_CPP_", "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_DUMP_", "TF_ENABLE_"),
+        *("TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_USE_", "TF_XLA_"),
+    ),
 )
