@@ -94,14 +94,9 @@ class _Program(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of the default command are this program's options."""
-        options = [
-            p
-            for p in (*_command("migrate").params, *self.get_params(ctx))
-            if p.param_type_name == "option"
-        ]
-        records = [p.get_help_record(ctx) for p in options]
-        with formatter.section("Options"):
-            formatter.write_dl([record for record in records if record is not None])
+        from migrator.cli.option_groups import write_options
+
+        write_options((*_command("migrate").params, *self.get_params(ctx)), ctx, formatter)
         self.format_commands(ctx, formatter)
 
 

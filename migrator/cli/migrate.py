@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from migrator.cli.arguments import Arguments
+from migrator.cli.option_groups import GroupedCommand
 from migrator.cli.output import show, write_reports
 from migrator.cli.progress import Progress
 from migrator.cli.values import codes, folders, formats, paths
@@ -76,7 +77,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     return number, count
 
 
-@click.command("migrate", short_help="Rewrite PATH... (the default command).")
+@click.command("migrate", cls=GroupedCommand, short_help="Rewrite PATH... (the default command).")
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=paths)
 @click.option(
     "--target",

@@ -12,6 +12,8 @@ import pytest
 from helpers import cli, committed, one_line, read_tree, wheel_for, write_tree
 
 from migrator import __version__
+from migrator.cli.migrate import migrate_command
+from migrator.cli.option_groups import GROUPS
 from migrator.registry import registry
 from tests.command.scripts import ADVICE, GPU, SCRIPT, STREAM, TO, TPU, out, squeezed
 
@@ -102,6 +104,15 @@ def test_what_a_command_is_for_is_said_whole(tmp_path: Path) -> None:
     commands = out(cli("--help", cwd=tmp_path)).partition("Commands:\n")[2].splitlines()
     assert len(commands) >= 10
     assert all(line.endswith(".") and not line.endswith("...") for line in commands)
+
+
+def test_every_option_of_a_run_is_in_one_group_of_the_help(tmp_path: Path) -> None:
+    named = [name for names in GROUPS.values() for name in names]
+    options = {p.name for p in migrate_command.params if p.param_type_name == "option"}
+    assert len(named) == len(set(named)) and options == set(named)
+    text = out(cli("--help", cwd=tmp_path))
+    titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == [*GROUPS, "Other options", "Commands"]
 
 
 def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
