@@ -29,6 +29,13 @@ def check_output(source: Path, output: Path) -> None:
     Raises:
         UsageError: it is inside the source, around it, or not empty and not an earlier run's copy.
     """
+    try:
+        _check_output(source, output)
+    except OSError as error:
+        raise UsageError(f"-o {output}: {error.strerror or error}") from None
+
+
+def _check_output(source: Path, output: Path) -> None:
     top, out = resolved(source), resolved(output)
     if output.suffix == ".py" and not output.is_dir():
         raise UsageError(f"-o {output}: name a folder; the copy and its runtime are written there")
@@ -38,11 +45,8 @@ def check_output(source: Path, output: Path) -> None:
         raise UsageError(f"-o {output}: holds {source}; choose an empty folder")
     if output.exists() and not output.is_dir():
         raise UsageError(f"-o {output}: is not a folder")
-    try:
-        if output.exists() and any(output.iterdir()):
-            check_renewable(out, output)
-    except OSError as error:
-        raise UsageError(f"-o {output}: {error.strerror or error}") from None
+    if output.exists() and any(output.iterdir()):
+        check_renewable(out, output)
 
 
 def copy(

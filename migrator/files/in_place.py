@@ -42,6 +42,7 @@ def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -
             written. Nothing is changed then, or the message says what is.
     """
     every = [change for of_root in changes.values() for change in of_root]
+    _refuse_read_only(change.path for change in every if change.before is not None)
     if not allow_dirty:
         _refuse_unsafe(every)
     runs = [_Run(root, of_root) for root, of_root in changes.items() if of_root]
@@ -76,6 +77,16 @@ def _about(path: Path) -> Iterator[None]:
     except OSError as error:
         said = f"{path}: {error.strerror or error}; {_NOTHING}{advice(error, in_place=True)}"
         raise UsageError(said) from error
+
+
+def _refuse_read_only(paths: Iterable[Path]) -> None:
+    """Whoever took the right to write from a file meant it, though it could be replaced."""
+    closed = [path for path in paths if path.exists() and not path.stat().st_mode & 0o222]
+    if closed:
+        raise UsageError(
+            f"{closed[0]} is read-only{_more(len(closed) - 1, ' file')}; {_NOTHING}. Make it "
+            "writable, leave it out with --exclude, or write a copy with -o DIR"
+        )
 
 
 def _refuse_unsafe(changes: Iterable[Change]) -> None:

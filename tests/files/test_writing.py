@@ -69,6 +69,18 @@ def test_a_file_that_git_does_not_hold_is_refused(tmp_path: Path, state: str) ->
     assert wrong.read_text().startswith(TPU)
 
 
+def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
+    root = committed(tmp_path, {"a.py": GPU, "b.py": GPU, "c.py": "x = 1\n"})
+    for name in ("b.py", "c.py"):  # the other one does not change
+        (root / name).chmod(0o444)
+    before = read_tree(root)
+    with pytest.raises(UsageError, match=r"b\.py is read-only; nothing was written\."):
+        migrate_paths([root], write=True, allow_dirty=True)
+    assert read_tree(root, runtime=True) == before
+    migrate_paths([root], write=True, config=Config(exclude=("b.py",)))
+    assert (root / "a.py").read_text() == TPU
+
+
 def test_dirty_files_that_do_not_change_are_no_obstacle(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": GPU, "b.py": "x = 1\n"})
     (root / "b.py").write_text("x = 2\n")
