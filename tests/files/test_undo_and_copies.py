@@ -381,3 +381,17 @@ def test_a_path_that_can_not_be_looked_at_is_one_line(tmp_path: Path, path: str)
     found = cli(path, "--target", "torchax", "--check", cwd=tmp_path)
     assert found.returncode == 2
     assert found.stderr.decode().count("\n") == 1 and b"Traceback" not in found.stderr
+
+
+def test_an_output_that_may_not_be_looked_at_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_tree(tmp_path / "p", {"a.py": GPU})
+    (tmp_path / "out").mkdir()
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError, match=r"^-o .*out: Permission denied$"):
+        check_output(root, tmp_path / "out")
