@@ -23,7 +23,7 @@ _NUMBER = re.compile(
     r"[-+]?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|\d+(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b)"
 )
 _TIME = re.compile(
-    r"\d%\||\[\d+:\d\d[<,]|it/s|s/it|\btimes?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
+    r"\d%\||\[\d+:\d\d[<,]|it/s|s/it|times?\b|\bms\b|\bsec|\bMi?B\b|\bGi?B\b|elapsed|duration"
     r"|\d\s?[mu]?s\b|\d/s\b|\beta\b|took",
     re.IGNORECASE,
 )

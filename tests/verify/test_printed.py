@@ -18,6 +18,7 @@ def test_one_unit_in_the_last_place_passes_and_two_do_not() -> None:
     assert printed("loss 0.12345", "loss 0.12346").passed
     assert not printed("loss 0.12345", "loss 0.12347").passed
     assert printed("loss 1.5e-03", "loss 1.6e-03").passed
+    assert not printed("timestep 5 loss 1.5", "timestep 5 loss 1.9").passed
 
 
 def test_integers_beside_fractions_are_compared_exactly() -> None:
@@ -35,6 +36,7 @@ def test_integers_beside_fractions_are_compared_exactly() -> None:
     "Generating train split: 96 examples [00:00, 1200.5 examples/s]",
     "Data (t): 0.125 Batch (t): 0.5, 22.5/s", "memory 1.5 GiB",
     "Arcade Learning Environment (version 0.12.5+8a8fafb)", "v1.5.0",
+    "=> BatchTime(s)/BatchSize(img): 0.4450/64", "data_time 0.015 batch_time 0.125",
     "/x/y.py:3: UserWarning: 1.5", "12 samples", "just text",
 ])  # fmt: skip
 def test_times_and_warnings_and_text_are_nothing_to_compare(line: str) -> None:
