@@ -20,7 +20,8 @@ LONGEST_FUNCTION = 60
 PAGE = (".js", ".css", ".j2")  # of the HTML report
 ROOMS = ("benchmarks", "docs", "editors", "golden", "migrator", "reference_apps", "rules", "tests")
 TOP_LEVEL = {
-    *ROOMS, ".ci", ".gitattributes", ".gitignore", ".pre-commit-hooks.yaml",
+    *ROOMS, ".ci", ".gitattributes", ".github", ".gitignore", ".pre-commit-config.yaml",
+    ".pre-commit-hooks.yaml",
     "CHANGELOG.md", "CONTRIBUTING.md",
     "LICENSE", "README.md", "SECURITY.md", "action.yml", "mkdocs.yml", "pyproject.toml", "uv.lock",
 }  # fmt: skip
