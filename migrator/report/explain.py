@@ -136,7 +136,15 @@ def _parts(entry: Rule | Code) -> list[str]:
     related = [f"{code} ({known.name})" for code, known in _related(entry).items()]
     facts += [f"Related: {', '.join(related)}."] if related else []
     facts += [f"Reference: <{reference}>" for reference in entry.references]
+    facts += [f"Source: `{source}`." for source in [_source(entry)] if source]
     return [*parts, "\n".join(f"* {fact}" for fact in facts)]
+
+
+def _source(rule: Rule) -> str:
+    """The file that a rule of this tool's own stands in; "" for those of other packages."""
+    modules = {handler.__module__ for _, _, handler in rule.handlers}
+    own = sorted(m for m in modules if m.startswith("migrator.rules."))
+    return f"{own[0].removeprefix('migrator.').replace('.', '/')}.py" if own else ""
 
 
 def _sentence(text: str) -> str:
