@@ -194,8 +194,8 @@ class Abstract:
         from jax.experimental import topologies
         from torchax.tensor import Tensor
 
-        inside = importlib.import_module("tpu_runtime.inside").inside
-        scopes = importlib.import_module("tpu_runtime.scopes")
+        inside = importlib.import_module("tpu_runtime.compilation.compile_state").inside
+        scopes = importlib.import_module("tpu_runtime.profiling.module_scopes")
         env = torchax.default_env()
         forms = {name: self.spec(None, torch.empty(shape, dtype=dtype, device="meta"))
                  for name, (shape, dtype) in inputs.items()}  # fmt: skip

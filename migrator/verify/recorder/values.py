@@ -55,7 +55,7 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_there(tensor: torch.Tensor) -> bool:
     """Whether what `kept` returned has been computed."""
-    lazy = sys.modules.get("tpu_runtime.lazy_arrays")
+    lazy = sys.modules.get("tpu_runtime.lazy.lazy_arrays")
     return lazy is None or not lazy.is_any([tensor.__dict__.get("_elem")])
 
 
