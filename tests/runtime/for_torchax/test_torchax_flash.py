@@ -235,7 +235,7 @@ def test_each_device_has_its_heads_or_its_samples(axis: str, tmp_path: Path) -> 
     printed = execute(
         script, axis, JAX_PLATFORMS="cpu", TPU_RUNTIME_FLASH="interpret",
         XLA_FLAGS="--xla_force_host_platform_device_count=8",
-        PYTHONPATH=str(Path(flash_attention.__file__).parents[1]),
+        PYTHONPATH=str(Path(flash_attention.__file__).parents[2]),
     )  # fmt: skip
     assert printed.splitlines()[-3:] == EXPECTED[axis]
 

@@ -4,7 +4,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-_OURS = ("torch", "torchax", "torch_xla", "torch_tpu", "jax", "jaxlib", __package__)
+_RUNTIME = __name__.partition(".")[0]
+_OURS = ("torch", "torchax", "torch_xla", "torch_tpu", "jax", "jaxlib", _RUNTIME)
 
 Functions = dict[tuple[str, str], Any]
 

@@ -20,7 +20,7 @@ EVERY = 8  # tokens between two reads
 _SETTINGS = ("do_sample", "return_dict_in_generate", "is_assistant")
 _CRITERIA = {"MaxLengthCriteria", "EosTokenCriteria"}
 _MOVING = {"input_ids", "decoder_input_ids", "position_ids", "decoder_position_ids"}
-_HERE = Path(__file__).parent
+_RUNTIME = Path(__file__).parents[1]
 
 
 def is_plain(model: Any, given: dict[str, Any]) -> bool:
@@ -43,7 +43,8 @@ def is_plain(model: Any, given: dict[str, Any]) -> bool:
 def _is_watched(model: Any) -> bool:
     """Whether calls of modules are wrapped by something that would count them."""
     code = getattr(torch.nn.Module.__call__, "__code__", None)
-    known = code is not None and Path(code.co_filename).parent in (_HERE, _TORCHS)
+    folder = Path(code.co_filename).parent if code is not None else Path()
+    known = folder == _TORCHS or folder.is_relative_to(_RUNTIME)
     hooks = of_torch._global_forward_hooks or of_torch._global_forward_pre_hooks
     return bool(
         not known or hooks or any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

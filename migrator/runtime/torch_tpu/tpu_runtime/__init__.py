@@ -60,8 +60,8 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, indexed_writes, separated_index_lists, transformer_fast_path, training_libraries, dropout,
-    cpu_fallback,
+    normalization, pooling, distances, indexed_writes, separated_index_lists,
+    transformer_fast_path, training_libraries, dropout, cpu_fallback,
 )  # fmt: skip
 _is_set_up = False
 

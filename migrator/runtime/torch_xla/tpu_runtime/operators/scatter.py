@@ -1,4 +1,4 @@
-"""Operators that write by index, which torch_xla 2.9 refuses or reads back, for single_operators.py."""
+"""Operators that write by index: torch_xla 2.9 refuses them or reads values back."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -21,7 +21,8 @@ from ..device import DEVICE_TYPE
 from ..dispatch.kernels import Kernel, replace_all, stock
 
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
-_NOT_THE_READER = tuple(f"{Path(file).parent}{os.sep}" for file in (torch.__file__, __file__))
+_FOLDERS = (Path(torch.__file__).parent, Path(__file__).parents[1])  # torch, this package
+_NOT_THE_READER = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 Place = tuple[CodeType, int]
 

@@ -251,4 +251,4 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level + 1)
 
 
-_HERE = str(Path(__file__).parent) + os.sep
+_HERE = str(Path(__file__).parents[1]) + os.sep  # this package

@@ -26,7 +26,7 @@ from .stateful_objects import keeps_state
 from .undo_log import CONTENTS, Snapshot, equal
 
 _CODE = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)
-KEPT = "_tpu_runtime_parts"  # the attribute where partial_compilation.py keeps what it knows of its owner
+KEPT = "_tpu_runtime_parts"  # where partial_compilation.py keeps what it knows of an owner
 _INTERNAL = frozenset({*vars(torch.nn.Module()), KEPT}) - {"training"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _LARGE = 1 << 16  # elements: larger NumPy arrays count by identity

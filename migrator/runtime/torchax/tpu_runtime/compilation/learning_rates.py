@@ -4,17 +4,26 @@ An optimizer computes with them as if they were numbers: torch asks them for the
 OneCycleLR changes momentum or betas with the rate in each step, other schedules the weight decay.
 """
 
+import contextlib
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import Function, is_device_tensor, replaces
 from . import optimizer_arithmetic
+
+if TYPE_CHECKING:  # only a training step needs it
+    from .purity import Inspection
 
 Settings = frozenset[tuple[int, str]]  # index of the group, and its name
 _SCHEDULED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop)
@@ -140,3 +149,26 @@ def _complement(env: Environment, function: Function, args: Any, kwargs: Any) ->
     if logarithm is None or number != 1:
         return NotImplemented
     return Tensor(-jnp.expm1(logarithm), env)
+
+
+@contextlib.contextmanager
+def as_tensors(inspection: "Inspection | None") -> Iterator[None]:
+    """Optimizers keep their counts and rates as tensors if they think that they are compiled."""
+    pauses = contextlib.ExitStack()
+
+    def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
+        torch.compiler._is_compiling_flag = True
+        if inspection is not None and len(args) == 1 and not kwargs:
+            pauses.enter_context(inspection.paused(optimizer))
+
+    def end(*_: Any) -> None:
+        torch.compiler._is_compiling_flag = False
+        pauses.close()
+
+    handles = register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
+    try:
+        yield
+    finally:
+        end()
+        for handle in handles:
+            handle.remove()

@@ -25,7 +25,7 @@ LIBRARIES: tuple[str, ...] = (
     *(str(Path(str(m.__file__)).parent) + os.sep for m in (torch, torchax, jax, numpy)),
     # torch's, for symbolic sizes; it imports them when a call first needs them.
     *(str(Path(torch.__file__).parents[1] / name) + os.sep for name in ("sympy", "mpmath")),
-    str(Path(__file__).parent) + os.sep,
+    str(Path(__file__).parents[1]) + os.sep,  # this package
     "<frozen",
 )
 PACKAGES = ("torch", "torchax", "jax", "jaxlib", "numpy", __name__.partition(".")[0])

@@ -9,14 +9,10 @@ known at once. Afterwards everything is as it was.
 import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torchax.tensor import Tensor
 
 from ..dispatch.calls import is_leaf, natively
@@ -40,9 +36,6 @@ from .stateful_objects import keeps_state
 from .trace_inputs import place_of
 from .trace_outputs import Outputs
 from .undo_log import equal, leaked
-
-if TYPE_CHECKING:  # only a training step needs it
-    from .purity import Inspection
 
 
 class GradientUsed(FirstTime):
@@ -185,7 +178,7 @@ class Trace(Outputs):
                 versions = [tensor._version for tensor in self.state[: self.n_written]]
             try:
                 owner = module_scopes.of(self.memory.watch.owner)
-                steps = _compiling(self.inspection)
+                steps = learning_rates.as_tensors(self.inspection)
                 with self._watched(moved, wrappers), self._listening(), steps, owner:
                     result = self.memory.function(*args, **kwargs)
                 with self._watched(moved, wrappers), natively():
@@ -373,29 +366,6 @@ class Trace(Outputs):
             self._first_gradients.clear()
             self._wrappers = []
             self._results = []
-
-
-@contextlib.contextmanager
-def _compiling(inspection: "Inspection | None") -> Iterator[None]:
-    """Optimizers keep their counts and rates as tensors if they think that they are compiled."""
-    pauses = contextlib.ExitStack()
-
-    def begin(optimizer: Any, args: Any, kwargs: Any) -> None:
-        torch.compiler._is_compiling_flag = True
-        if inspection is not None and len(args) == 1 and not kwargs:
-            pauses.enter_context(inspection.paused(optimizer))
-
-    def end(*_: Any) -> None:
-        torch.compiler._is_compiling_flag = False
-        pauses.close()
-
-    handles = register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
-    try:
-        yield
-    finally:
-        end()
-        for handle in handles:
-            handle.remove()
 
 
 def _first_line(error: Exception) -> str:

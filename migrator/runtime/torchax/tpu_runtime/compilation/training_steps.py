@@ -17,8 +17,8 @@ The first call is compiled if its code only computes (first_call.py); otherwise 
 operator, as does a call in which an optimizer creates new state, and the second one compiles. If it
 can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
 printed), there is one warning, and it runs as it is written; its models and optimizers are then
-compiled separately (partial_compilation.py). If each call has another shape or number, it runs operator by
-operator until one occurs again.
+compiled separately (partial_compilation.py). If each call has another shape or number, it runs
+operator by operator until one occurs again.
 
 A method is a step of its object; the optimizer may be elsewhere, as with LBFGS.
 """

@@ -2,8 +2,8 @@
 
 JAX computes with whole arrays wherever their parts are, so a placement never changes the results,
 except for rounding. The mesh is used from the first model on that asks for it (data_parallel.py,
-tensor_parallel.py): compiled programs then get their state on all devices, and their arguments split
-along the first dimension, or whole if weights are divided. XLA adds the necessary exchanges
+tensor_parallel.py): compiled programs then get their state on all devices, and their arguments
+split along the first dimension, or whole if weights are divided. XLA adds the necessary exchanges
 between devices.
 """
 

@@ -1,7 +1,7 @@
 """torch.optim on the device.
 
-`foreach=True` works through decompositions.py. `fused=True` and `capturable=True` need CUDA kernels and
-CUDA graphs: torchax 0.0.13 has neither and raises OperatorNotFound. The results are the same
+`foreach=True` works through decompositions.py. `fused=True` and `capturable=True` need CUDA kernels
+and CUDA graphs: torchax 0.0.13 has neither and raises OperatorNotFound. The results are the same
 without them, so a step drops them, with one warning.
 """
 
