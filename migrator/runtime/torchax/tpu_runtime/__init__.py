@@ -202,7 +202,6 @@ _CONCERNS = (
     source_lines,
     persistent_cache,
     ranks,
-    modes,
     views,
     indexing,
     decompositions,
@@ -234,7 +233,6 @@ _CONCERNS = (
     arithmetic,
     linalg,
     cpu_fallback,
-    out_arguments,
     optimizers,
     recurrent_loops,
     partial_compilation,
@@ -246,6 +244,14 @@ _CONCERNS = (
     rank_checkpoints,
     attention_products,
     jit_trace,
+)
+_HOOKS = modes.Hooks(
+    cast_arguments=amp.cast_arguments,
+    write_result=out_arguments.write_result,
+    of_base=indexing.of_base,
+    link=views.link,
+    hold=lazy_operators.hold,
+    hold_function=lazy_operators.hold_function,
 )
 _is_set_up = False
 _this_thread = threading.local()
@@ -272,6 +278,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     device.limit(num_cores)
     seeds.wait_for_the_device()
     env, before = torchax.default_env(), imported_names.of_torch()
+    modes.install(env, _HOOKS)
     for concern in _CONCERNS:
         concern.install(env)
     imported_names.renew(before)

@@ -8,6 +8,8 @@ torchax. What torchax gets wrong is replaced, see `calls.replaces`.
 """
 
 import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,34 +51,22 @@ _CONSTANT = {torch.arange, torch.linspace, torch.logspace, torch.eye}
 _NEVER_NATIVE = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
 
-def cast_arguments(env: Environment, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The arguments as autocast requires them: replaced by amp.py."""
-    return args, kwargs
+@dataclass(frozen=True)
+class Hooks:
+    """What other modules do in a call; NotImplemented for a result means "go on as usual"."""
 
-
-def write_result(env: Environment, function: Any, args: Any, kwargs: Any) -> Any:
-    """The result of a call with `out=`: replaced by out_arguments.py."""
-    return NotImplemented
-
-
-def of_base(tensor: Any, *layout: Any) -> tuple[Any, ...]:
-    """The arguments of `as_strided` for the base of ``tensor``: replaced by indexing.py."""
-    return tensor, *layout
-
-
-def link(env: Environment, function: Any, args: Any, kwargs: Any, compute: Function) -> Any:
-    """The result of a view operator: replaced by views.py."""
-    return compute()
-
-
-def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an operator that is recorded: replaced by lazy_operators.py."""
-    return NotImplemented
-
-
-def hold_function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Function) -> Any:
-    """The same for a torch function that torchax computes in one piece."""
-    return NotImplemented
+    # The arguments as autocast requires them.
+    cast_arguments: Callable[[Environment, Any, Any, Any], tuple[Any, Any]]
+    # The result of a call with `out=`.
+    write_result: Callable[[Environment, Any, Any, Any], Any]
+    # The arguments of `as_strided` for the base of a tensor.
+    of_base: Callable[..., tuple[Any, ...]]
+    # The result of a view operator.
+    link: Callable[[Environment, Any, Any, Any, Function], Any]
+    # The result of an operator that is recorded.
+    hold: Callable[[Any, Any, Any, Any, Any], Any]
+    # The same for a torch function that torchax computes in one piece.
+    hold_function: Callable[[Any, Any, Any, Any, Function], Any]
 
 
 def is_watched() -> bool:
@@ -116,6 +106,10 @@ def _arrays(stock: Function) -> Function:
 class FunctionMode(XLAFunctionMode):
     """Decides for each call of a torch function or tensor method."""
 
+    def __init__(self, env: Environment, hooks: Hooks) -> None:
+        super().__init__(env)  # type: ignore[no-untyped-call]
+        self.hooks = hooks
+
     def __torch_function__(
         self,
         func: Function,
@@ -148,11 +142,11 @@ class FunctionMode(XLAFunctionMode):
         if not on_device and not wants_device:
             return func(*args, **kwargs) if watched else native(func, args, kwargs)
         if kwargs.get("out") is not None:
-            result = write_result(self.env, func, args, kwargs)
+            result = self.hooks.write_result(self.env, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         if self.env.param.autocast_dtype is not None:
-            args, kwargs = cast_arguments(self.env, func, args, kwargs)
+            args, kwargs = self.hooks.cast_arguments(self.env, func, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         if on_device and device is not None and not wants_device:  # zeros_like(x, device="cpu")
@@ -169,7 +163,7 @@ class FunctionMode(XLAFunctionMode):
             return func(*args, **kwargs)
         stock = super().__torch_function__
         if not on_device or lost_gradients.is_shortcut(func):
-            result = hold_function(self, func, args, kwargs, stock)
+            result = self.hooks.hold_function(self, func, args, kwargs, stock)
             if result is not NotImplemented:
                 return result
         return stock(func, types, args, kwargs)
@@ -177,6 +171,10 @@ class FunctionMode(XLAFunctionMode):
 
 class DispatchMode(XLADispatchMode):
     """Decides for each ATen operator that a torch function is made of."""
+
+    def __init__(self, env: Environment, hooks: Hooks) -> None:
+        super().__init__(env)  # type: ignore[no-untyped-call]
+        self.hooks = hooks
 
     def __torch_dispatch__(
         self,
@@ -192,17 +190,17 @@ class DispatchMode(XLADispatchMode):
             if not names_device(device) and str(device) != "meta":
                 return func(*args, **kwargs)
         if func is torch.ops.aten.as_strided.default:
-            args, kwargs = of_base(*args, **kwargs), {}
+            args, kwargs = self.hooks.of_base(*args, **kwargs), {}
         if func._schema.is_mutable:
             if func is not torch.ops.aten.copy_.default and isinstance(args[0], torch.Tensor):
                 _check_devices(args[0])
 
         def run() -> Any:
-            result = hold(self, func, types, args, kwargs)
+            result = self.hooks.hold(self, func, types, args, kwargs)
             return self.compute(func, types, args, kwargs) if result is NotImplemented else result
 
         if getattr(func, "is_view", False) and is_device_tensor(args[0]):
-            return link(self.env, func, args, kwargs, run)
+            return self.hooks.link(self.env, func, args, kwargs, run)
         return run()
 
     def compute(
@@ -214,7 +212,7 @@ class DispatchMode(XLADispatchMode):
         ``as_arrays``: what numbers that vary become, after torch has told the dtypes.
         """
         if self.env.param.autocast_dtype is not None:
-            args, kwargs = cast_arguments(self.env, func, args, kwargs)
+            args, kwargs = self.hooks.cast_arguments(self.env, func, args, kwargs)
         wanted = result_dtypes.of(func, args, kwargs)
         if wanted.inputs is not None:
             args = result_dtypes.promoted(func, args, wanted, self.env)
@@ -225,13 +223,13 @@ class DispatchMode(XLADispatchMode):
         return result_dtypes.converted(result, wanted, self.env) if wanted.results else result
 
 
-def install(env: Environment) -> None:
+def install(env: Environment, hooks: Hooks) -> None:
     """Replace torchax's own modes with these two, whether or not those are enabled already."""
     was_enabled = env.enabled
     if was_enabled:
         env.disable_torch_modes()
-    env._function_mode = FunctionMode(env)  # type: ignore[no-untyped-call]
-    env._dispatch_mode = DispatchMode(env)  # type: ignore[no-untyped-call]
+    env._function_mode = FunctionMode(env, hooks)
+    env._dispatch_mode = DispatchMode(env, hooks)
     mappings.j2t = _to_cpu
     patch(Environment, t2j_iso=_arrays(Environment.t2j_iso))
     if was_enabled:

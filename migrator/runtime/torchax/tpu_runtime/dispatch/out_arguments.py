@@ -10,8 +10,7 @@ from torchax.tensor import Environment
 
 from ..device import DEVICE_TYPE
 from ..tensors.parameter_identity import become
-from . import modes
-from .calls import Function, holds_device_tensor, is_device_tensor, native, patch
+from .calls import Function, holds_device_tensor, is_device_tensor, native
 
 
 def write_result(
@@ -39,8 +38,3 @@ def write_result(
             else:
                 become(output, result.to(output.dtype))
     return out
-
-
-def install(env: Environment) -> None:
-    """Send calls with `out=` here."""
-    patch(modes, write_result=write_result)

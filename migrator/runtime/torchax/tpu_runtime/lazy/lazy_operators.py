@@ -18,7 +18,6 @@ from torchax.tensor import Environment, RuntimeProperty, Tensor
 
 from .. import device
 from ..compilation.side_effects import cpu_draws_undone
-from ..dispatch import modes
 from ..dispatch.calls import is_leaf, natively, patch
 from ..tensors import views
 from ..tensors.storages import root
@@ -237,7 +236,7 @@ def _write(tensors: list[Tensor], written: list[Tensor]) -> None:
         tensor._elem = values._elem.astype(tensor._elem.dtype)
 
 
-def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """The results of an operator that is recorded; NotImplemented if it needs values."""
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
@@ -261,7 +260,9 @@ def _operator(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> A
     return _record(mode, function, args, kwargs, call)
 
 
-def _function(mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]) -> Any:
+def hold_function(
+    mode: Any, function: Any, args: Any, kwargs: Any, stock: Callable[..., Any]
+) -> Any:
     """The same for a function that torchax computes in one piece, or that creates a tensor."""
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
@@ -302,7 +303,6 @@ def _counted(stock: Callable[..., Any]) -> Callable[..., Any]:
 def install(env: Environment) -> None:
     """Record operators from here on."""
     patch(Environment, t2j_copy=_counted(Environment.t2j_copy))
-    patch(modes, hold=_operator, hold_function=_function)
     patch(device, before_waiting=lazy_graph.run)
     patch(RuntimeProperty, prng=property(_key, _set_key))
     patch(

@@ -14,7 +14,6 @@ from torchax.ops import jaten
 from torchax.tensor import Environment, Tensor
 
 from ..device import DEVICE_TYPE
-from ..dispatch import modes
 from ..dispatch.calls import (
     Function,
     holds_device_tensor,
@@ -199,4 +198,3 @@ def install(env: Environment) -> None:
     """Replace writes by index; reads are in the table of replaced functions."""
     register(env, torch.ops.aten.new_empty_strided, _new_empty_strided, of_arrays=False)
     patch(Tensor, __setitem__=_setitem)
-    patch(modes, of_base=of_base)

@@ -21,7 +21,6 @@ from torchax.ops.ops_registry import Operator
 from torchax.tensor import Environment, OperatorNotFound, Tensor
 from torchax.view import View
 
-from ..dispatch import modes
 from ..dispatch.calls import Function, is_device_tensor, is_leaf, native, patch
 from ..lazy import lazy_graph
 from ..lazy.lazy_arrays import LazyArray, computed, settled, stored
@@ -381,4 +380,3 @@ def install(env: Environment) -> None:
         untyped_storage=storage,
     )
     env.__dict__["_get_op_or_decomp"] = _derived(env, env._get_op_or_decomp)
-    patch(modes, link=link)

@@ -18,7 +18,6 @@ from torchax import amp as torchax_amp
 from torchax.tensor import Environment
 
 from ..device import DEVICE_TYPE
-from ..dispatch import modes
 from ..dispatch.calls import is_device_tensor, patch
 from ..frameworks.import_hooks import when_imported
 
@@ -187,7 +186,6 @@ def install(env: Environment) -> None:
 
     torchax's policies for lists of tensors are removed: they fail, and JAX promotes by itself.
     """
-    patch(modes, cast_arguments=cast_arguments)
     _answers()
     for operator, policy in list(torchax_amp.autocast_policy.items()):
         if policy is torchax_amp.CastPolicy.PROMOTE:
