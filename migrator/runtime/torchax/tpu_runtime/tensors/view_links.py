@@ -4,7 +4,7 @@
 tensor, with the old memory, as their base.
 """
 
-import sys
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ Array = Any  # a jax.Array, or a tracer of one
 
 
 class Place:
-    """Shared by a tensor and its views."""
+    """Shared by a tensor and its views: the views keep it, so it is gone if there are none."""
 
     former: Tensor | None = None  # the views' base, if the tensor got other memory
 
@@ -34,7 +34,11 @@ class Link:
     place: Place = field(init=False)
 
     def __post_init__(self) -> None:
-        self.place = self.held.__dict__.setdefault("_place", Place())
+        place = _place(self.held)
+        if place is None:
+            place = Place()
+            self.held.__dict__["_place"] = weakref.ref(place)
+        self.place = place
 
     @property
     def parent(self) -> Tensor:
@@ -43,11 +47,17 @@ class Link:
         return self.held
 
 
+def _place(tensor: Tensor) -> Place | None:
+    """What a tensor shares with its views; None if it has none."""
+    reference = tensor.__dict__.get("_place")
+    return reference() if reference is not None else None
+
+
 def leave(tensor: Tensor) -> Tensor | None:
     """Give a tensor's views, if any, another base with the tensor's present values."""
     state, array = tensor.__dict__, tensor.__dict__["_elem"]
-    place = state.get("_place")
-    if place is None or sys.getrefcount(place) == 3 or isinstance(array, jax.core.Tracer):
+    place = _place(tensor)
+    if place is None or isinstance(array, jax.core.Tracer):
         return None
     former = Tensor(array, tensor._env)
     former.__dict__["_link"] = state.get("_link")
