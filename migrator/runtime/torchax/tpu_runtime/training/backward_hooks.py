@@ -30,7 +30,7 @@ class _InBackward(FunctionMode):
 
 
 def _inside(env: Environment, run: Function) -> Function:
-    mode = _InBackward(env, env._function_mode.hooks)
+    mode = _InBackward(env, env._function_mode.hooks)  # type: ignore[attr-defined]
 
     @functools.wraps(run)
     def run_backward(*args: Any, **kwargs: Any) -> Any:
