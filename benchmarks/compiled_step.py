@@ -43,7 +43,7 @@ import tpu_runtime
 from step_loops import LOOPS, Loop
 from step_models import CASES, LR, Batch, Case, adamw
 from torch import Tensor
-from tpu_runtime import lazy_programs
+from tpu_runtime.lazy import lazy_programs
 
 AGREE = 1e-4  # relative, of losses
 ALLOWED = {"MLP": 3.0}  # times a step by hand

@@ -30,7 +30,7 @@ import torch
 import tpu_runtime
 from accelerate import Accelerator
 from torch import Tensor, nn
-from tpu_runtime import lazy_graph
+from tpu_runtime.lazy import lazy_graph
 from transformers import LlamaConfig, LlamaForCausalLM
 
 AGREE = 1e-4  # relative, of losses

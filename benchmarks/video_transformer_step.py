@@ -45,7 +45,7 @@ def compare(seconds: float) -> Iterator[dict[str, Any]]:
     """Time both; runs in the target's Python."""
     model, step, here, by_hand = tiny()
     import torch
-    from tpu_runtime import report
+    from tpu_runtime.profiling import report
 
     later = 0
     for kind in ("full", "cached"):

@@ -172,7 +172,8 @@ class Abstract:
         from jax.sharding import NamedSharding, PartitionSpec
         from torchax.ops.mappings import t2j_dtype
 
-        mesh, sharding = (importlib.import_module(f"tpu_runtime.{n}") for n in ("mesh", "sharding"))
+        mesh = importlib.import_module("tpu_runtime.distributed.mesh")
+        sharding = importlib.import_module("tpu_runtime.distributed.tensor_parallel")
         self.model, self.attended, count = model, attended, mesh.start(mesh.MODEL)
         divided, gathered, _ = sharding._plan(model, sharding_table, count)
         for layer in gathered:
@@ -194,8 +195,8 @@ class Abstract:
         from jax.experimental import topologies
         from torchax.tensor import Tensor
 
-        inside = importlib.import_module("tpu_runtime.inside").inside
-        scopes = importlib.import_module("tpu_runtime.scopes")
+        inside = importlib.import_module("tpu_runtime.compilation.compile_state").inside
+        scopes = importlib.import_module("tpu_runtime.profiling.module_scopes")
         env = torchax.default_env()
         forms = {name: self.spec(None, torch.empty(shape, dtype=dtype, device="meta"))
                  for name, (shape, dtype) in inputs.items()}  # fmt: skip

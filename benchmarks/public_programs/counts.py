@@ -37,9 +37,10 @@ options = parser.parse_args()
 sys.path[0] = str(Path(options.script).resolve().parent)
 
 import tpu_runtime  # noqa: E402
-from tpu_runtime import lazy_graph, lazy_programs, watch  # noqa: E402
+from tpu_runtime.compilation import program_code  # noqa: E402
+from tpu_runtime.lazy import lazy_graph, lazy_programs  # noqa: E402
 
-watch.LIBRARIES += (__file__,)  # the functions here are no part of the program
+program_code.LIBRARIES += (__file__,)  # the functions here are no part of the program
 RUNTIME = str(Path(tpu_runtime.__file__).parent)
 setup = tpu_runtime.setup
 now, lines = Counter[str](), Counter[str]()
@@ -50,7 +51,7 @@ depth = 0  # of backward passes
 def note(kind: str, name: str = "") -> None:
     now[kind] += 1
     place = lazy_graph.caller()
-    lines[f"{kind}{name}: {watch.line_at(*place) if place else '?'}"] += 1
+    lines[f"{kind}{name}: {program_code.line_at(*place) if place else '?'}"] += 1
 
 
 def end() -> None:

@@ -34,7 +34,7 @@ def _head(loop: ast.For | ast.While) -> ast.AST:
 
 def in_runtime(fault: str) -> None:
     """Let the runtime of this process do something wrong now and then."""
-    from tpu_runtime import lazy_operators
+    from tpu_runtime.lazy import lazy_operators
 
     calls = 0
     traced, form = lazy_operators._Traced, lazy_operators._Form

@@ -61,7 +61,7 @@ class Counters:
         self._last = self._now()
 
     def _now(self) -> tuple[int, int, int]:
-        programs = sys.modules.get("tpu_runtime.lazy_programs")
+        programs = sys.modules.get("tpu_runtime.lazy.lazy_programs")
         calls = programs.record.calls if programs else 0
         return calls, Counters.compilations, Counters.backward_passes
 
@@ -149,9 +149,9 @@ def _as_before() -> Iterator[None]:
     """Nothing of a program is left to the next one."""
     import torch
 
-    graph = sys.modules.get("tpu_runtime.lazy_graph")
+    graph = sys.modules.get("tpu_runtime.lazy.lazy_graph")
     if graph is not None:
-        sys.modules["tpu_runtime.lazy_programs"]._programs.clear()
+        sys.modules["tpu_runtime.lazy.lazy_programs"]._programs.clear()
     try:
         yield
     finally:

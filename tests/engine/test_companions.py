@@ -157,7 +157,9 @@ def test_a_copy_is_all_of_the_runtime(tmp_path: Path, target: str) -> None:
     """Whatever the program needs of it now: it may grow."""
     write_tree(tmp_path, {"main.py": "import torch\n\ntorch.cuda.seed()\n"})
     migrate_paths([tmp_path], target, config=COPY, write=True, allow_dirty=True)
-    there = {path.name: path.read_bytes() for path in (tmp_path / "tpu_runtime").iterdir()}
+    folder = tmp_path / "tpu_runtime"
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    there = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
     assert there == runtime_copy(targets()[target])
 
 

@@ -57,7 +57,7 @@ def test_linters_and_formatters_leave_a_copy_alone(tmp_path: Path) -> None:
     settings = '[tool.ruff]\nline-length = 60\n[tool.ruff.lint]\nselect = ["ALL"]\n'
     (tmp_path / "pyproject.toml").write_text(settings)
     ruff = [sys.executable, "-m", "ruff"]
-    for where in ("tpu_runtime", "tpu_runtime/views.py"):  # hooks name files
+    for where in ("tpu_runtime", "tpu_runtime/tensors/views.py"):  # hooks name files
         for command in ("check", "format --check"):
             subprocess.run([*ruff, *command.split(), where], cwd=tmp_path, check=True)
     (tmp_path / "pyproject.toml").unlink()
@@ -68,7 +68,8 @@ def test_linters_and_formatters_leave_a_copy_alone(tmp_path: Path) -> None:
 
 def test_code_hosts_fold_a_copy(tmp_path: Path) -> None:
     root = migrated(tmp_path, runtime="copy")
-    asked = git(root, "check-attr", "linguist-generated", "eol", "--", "tpu_runtime/views.py")
+    file = "tpu_runtime/tensors/views.py"
+    asked = git(root, "check-attr", "linguist-generated", "eol", "--", file)
     assert "linguist-generated: set" in asked and "eol: lf" in asked
 
 
@@ -93,9 +94,10 @@ def test_what_is_as_it_was_written(tmp_path: Path, runtime: str) -> None:
 
 def test_what_is_changed_in_a_copy(tmp_path: Path) -> None:
     root = migrated(tmp_path, runtime="copy")
-    (root / "tpu_runtime" / "seeds.py").write_text("# mine\n")
-    (root / "tpu_runtime" / "views.py").unlink()
-    assert "; changed: seeds.py, views.py (missing); tpu-migrate" in said(root, "check", code=1)
+    (root / "tpu_runtime" / "random_numbers" / "seeds.py").write_text("# mine\n")
+    (root / "tpu_runtime" / "tensors" / "views.py").unlink()
+    changed = "; changed: random_numbers/seeds.py, tensors/views.py (missing); tpu-migrate"
+    assert changed in said(root, "check", code=1)
     one_line(cli("runtime", "update", cwd=root).stderr, "seeds.py", "not staged", "--allow-dirty")
     said(root, "update", "--allow-dirty", code=0)
     assert not git(root, "status", "--short")
@@ -105,8 +107,9 @@ def test_who_changes_a_file_may_change_its_hash(tmp_path: Path) -> None:
     root = migrated(tmp_path, runtime="copy")
     copy = root / "tpu_runtime"
     (copy / "SHA256SUMS").write_text("")
-    (copy / "seeds.py").write_text("# mine\n")
-    assert "changed: seeds.py, SHA256SUMS; tpu-migrate" in said(root, "check", code=1)
+    (copy / "random_numbers" / "seeds.py").write_text("# mine\n")
+    changed = "changed: random_numbers/seeds.py, SHA256SUMS; tpu-migrate"
+    assert changed in said(root, "check", code=1)
 
 
 def test_what_is_changed_in_a_wheel(tmp_path: Path) -> None:
@@ -189,10 +192,10 @@ def test_a_folder_of_that_name_can_be_migrated(tmp_path: Path) -> None:
 
 def test_a_run_renews_a_copy_too(tmp_path: Path) -> None:
     root = migrated(tmp_path, runtime="copy")
-    (root / "tpu_runtime" / "views.py").write_text("# older\n")
+    (root / "tpu_runtime" / "tensors" / "views.py").write_text("# older\n")
     committed(root, {})
     assert [*migrate_paths([root], config=COPY, write=True).companions] == [
-        root / "tpu_runtime" / "views.py"
+        root / "tpu_runtime" / "tensors" / "views.py"
     ]
 
 
@@ -207,10 +210,10 @@ def test_a_folder_to_import_is_what_a_wheel_has(
     for _ in range(2):
         folder = folder_to_import("torch_xla") / "tpu_runtime"
         there = {
-            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.iterdir()
+            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.py")
         }
         assert there == modules
-        (folder / "seeds.py").write_text("# changed since\n")
-    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(folder / "seeds.py"))
+        (folder / "device.py").write_text("# changed since\n")
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(folder / "device.py"))
     with pytest.raises(UsageError, match="set TPU_MIGRATE_CACHE"):
         folder_to_import("torch_xla")

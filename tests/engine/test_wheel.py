@@ -230,9 +230,9 @@ def test_a_copy_that_is_there_stays_a_copy(tmp_path: Path) -> None:
     """It would be imported in place of an installed wheel."""
     project(tmp_path, {"requirements.txt": "torch\n"})
     run(tmp_path, runtime="copy")
-    (tmp_path / "tpu_runtime" / "seeds.py").write_text("# older\n")
+    (tmp_path / "tpu_runtime" / "random_numbers" / "seeds.py").write_text("# older\n")
     committed(tmp_path, {})
-    assert run(tmp_path) == ["tpu_runtime/seeds.py"]
+    assert run(tmp_path) == ["tpu_runtime/random_numbers/seeds.py"]
     assert NAME not in (tmp_path / "requirements.txt").read_text()
 
 

@@ -171,11 +171,13 @@ def test_what_runtimes_share_is_there_once() -> None:
     """And some runtime has it. No link: Windows clones have none."""
     runtimes = REPOSITORY / "migrator" / "runtime"
     listed = [path.read_text().split() for path in runtimes.glob("*/shared.txt")]
-    shared = {path.name for path in (runtimes / "shared").glob("*.py")}
+    folder = runtimes / "shared"
+    shared = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
     assert shared == {name for names in listed for name in names}
     assert all(names == sorted({*names}) for names in listed)
-    for path in runtimes.glob("*/tpu_runtime/*.py"):
-        assert path.name not in (runtimes / path.parts[-3] / "shared.txt").read_text().split()
+    for listing in runtimes.glob("*/shared.txt"):
+        own = listing.parent / "tpu_runtime"
+        assert not [name for name in listing.read_text().split() if (own / name).exists()]
     assert not [path for path in REPOSITORY.joinpath("migrator").rglob("*") if path.is_symlink()]
     assert (runtimes / "LICENSE").read_bytes() == (REPOSITORY / "LICENSE").read_bytes()
 
@@ -185,15 +187,16 @@ def test_a_runtime_has_all_modules_that_its_modules_import(runtime: str) -> None
     target = find_target("torchax" if runtime == "portable" else runtime)
     modules = runtime_wheel(portable(target) if runtime == "portable" else target).modules
     for name, content in modules.items():
-        folder = name.rpartition("/")[0]
-        inside = f"{folder}/" if folder else ""
         for node in ast.walk(ast.parse(content)):
-            if isinstance(node, ast.ImportFrom) and node.level == 1:
-                asked = [node.module] if node.module else [alias.name for alias in node.names]
-                for module in asked:
-                    path = f"{inside}{module.replace('.', '/')}"
+            if isinstance(node, ast.ImportFrom) and node.level:
+                origin = [*name.split("/")[: -node.level], *(node.module or "").split(".")]
+                package = "/".join(filter(None, origin))
+                asked = [package]
+                if f"{package}.py" not in modules:  # then of a package, whose modules are asked for
+                    asked = [f"{package}/{each.name}".lstrip("/") for each in node.names]
+                for path in asked:
                     found = {f"{path}.py", f"{path}/__init__.py"} & modules.keys()
-                    assert found, f"{name} imports {module}"
+                    assert found, f"{name} imports {path}"
 
 
 def test_every_package_is_in_the_wheel() -> None:

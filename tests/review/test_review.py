@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,7 @@ def test_a_copy_that_was_changed_or_left_out(tmp_path: Path) -> None:
     device.write_text(device.read_text() + "# mine\n")
     found = reviewed(root, code=1)
     assert changes(found, "tpu_runtime/") == [("different", "runtime: device.py", [])]
-    for file in (root / "tpu_runtime").iterdir():
-        file.unlink()
+    shutil.rmtree(root / "tpu_runtime")
     found = reviewed(root, code=1)
     assert changes(found, "tpu_runtime/") == [("missing", "runtime", [])]
 

@@ -282,8 +282,12 @@ def _exported(target: str) -> tuple[set[str], set[str]]:
     for statement in tree.body:
         match statement:
             case ast.ImportFrom(level=1, module=str(module)):
-                places = (folder / f"{module}.py" for folder in (package, runtime / "shared"))
-                inner = ast.parse(next(path for path in places if path.exists()).read_bytes())
+                name = module.replace(".", "/")
+                places = (folder / f"{name}.py" for folder in (package, runtime / "shared"))
+                found = next((path for path in places if path.exists()), None)
+                if found is None:  # a package, whose modules are imported
+                    continue
+                inner = ast.parse(found.read_bytes())
                 for alias in statement.names:
                     assert alias.name in _defined(inner), (
                         f"{module}.py does not define {alias.name}"

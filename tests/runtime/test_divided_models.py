@@ -151,7 +151,7 @@ PRODUCTS = """
 import torch
 import torch.nn.functional as F
 import tpu_runtime
-from tpu_runtime import mesh
+from tpu_runtime.distributed import mesh
 
 tpu_runtime.setup({setup})
 mesh.start(mesh.MODEL)

@@ -17,9 +17,9 @@ from torch import distributions as dist
 
 tpu.setup()
 if TARGET == "torchax":
-    from tpu_runtime import draws  # type: ignore[attr-defined]
+    from tpu_runtime.random_numbers import draws  # type: ignore[attr-defined]
 else:
-    from tpu_runtime import random_kernels as draws  # type: ignore[attr-defined]
+    from tpu_runtime.random_numbers import random_kernels as draws  # type: ignore[attr-defined]
 
 DEVICE = torch.device(WORD)
 LOWEST, HIGHEST = "lowest bits", "highest bits"

@@ -31,7 +31,7 @@ def test_texts_end_where_they_end_on_the_cpu(places: tuple[int, int]) -> None:
 
 
 def test_tokens_are_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tpu_runtime import greedy
+    from tpu_runtime.text import greedy
 
     model = llama().to(WORD)
     in_flight: list[int] = []

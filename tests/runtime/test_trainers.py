@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tiers import thorough_but
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from tpu_runtime.imported import when_imported
+from tpu_runtime.frameworks.import_hooks import when_imported
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from tests.runtime.support import WORD

@@ -7,7 +7,7 @@ channels, points).
 import torch
 from torch import Tensor, nn
 
-from .farthest import farthest_points
+from .farthest_points import farthest_points
 
 __all__ = [
     "GroupAll",

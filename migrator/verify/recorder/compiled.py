@@ -64,12 +64,12 @@ def _array_of(tensor: torch.Tensor | None) -> Any:
 def follow(watch: Watch) -> None:
     """Watch the programs that torchax's runtime runs, if it is imported. Models in evaluation are
     separate programs: their inputs and outputs are watched."""
-    programs = sys.modules.get("tpu_runtime.programs")
-    tracing = sys.modules.get("tpu_runtime.tracing")
-    parts = sys.modules.get("tpu_runtime.parts")
-    watched = sys.modules.get("tpu_runtime.watch")
+    programs = sys.modules.get("tpu_runtime.compilation.programs")
+    tracing = sys.modules.get("tpu_runtime.compilation.tracing")
+    parts = sys.modules.get("tpu_runtime.compilation.partial_compilation")
+    watched = sys.modules.get("tpu_runtime.compilation.program_code")
     if programs is None or tracing is None or parts is None or watched is None:
-        if "tpu_runtime.modes" in sys.modules and not watch.closely:
+        if "tpu_runtime.dispatch.modes" in sys.modules and not watch.closely:
             watch.modules_called(training=False)  # torchax, in a copy that compiles no models
         return
     # A step neither depends on this nor changes it.
@@ -138,7 +138,7 @@ def _tell(watch: Watch, seen: Traced) -> None:
 
 def in_parts() -> list[str]:
     """The steps and modules that are not compiled as a whole, and why."""
-    report = sys.modules.get("tpu_runtime.report")
+    report = sys.modules.get("tpu_runtime.profiling.report")
     if report is None:
         return []
     found = report.collect().get("functions", [])

@@ -90,7 +90,7 @@ class Windows:
     def follow(self) -> None:
         """Follow the runtime's buffers, if it has any."""
         self._follow_prompts()
-        module = sys.modules.get("tpu_runtime.token_buffer")
+        module = sys.modules.get("tpu_runtime.text.token_buffer")
         if module is None:
             return
         windows, made = self, module.TokenBuffer.window
@@ -104,7 +104,7 @@ class Windows:
         module.TokenBuffer.window = window  # type: ignore[attr-defined]
 
     def _follow_prompts(self) -> None:
-        module = sys.modules.get("tpu_runtime.model_inputs")
+        module = sys.modules.get("tpu_runtime.text.model_inputs")
         if module is None:
             return
         windows, called = self, module.filled

@@ -44,7 +44,8 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
     """The present values of a tensor, for `now` to read later: a copy on the CPU; or, where its
     computation is only recorded, a tensor of what will be computed. Reading that now would compute
     it, and divide what the program runs as one."""
-    lazy, views = (sys.modules.get(f"tpu_runtime.{name}") for name in ("lazy_arrays", "views"))
+    lazy = sys.modules.get("tpu_runtime.lazy.lazy_arrays")
+    views = sys.modules.get("tpu_runtime.tensors.views")
     if lazy is None or views is None or not isinstance(tensor, views.Tensor):
         return on_host(tensor)
     array = views.peek(tensor)  # writes give the tensor another array
@@ -55,7 +56,7 @@ def kept(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_there(tensor: torch.Tensor) -> bool:
     """Whether what `kept` returned has been computed."""
-    lazy = sys.modules.get("tpu_runtime.lazy_arrays")
+    lazy = sys.modules.get("tpu_runtime.lazy.lazy_arrays")
     return lazy is None or not lazy.is_any([tensor.__dict__.get("_elem")])
 
 

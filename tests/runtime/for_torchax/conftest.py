@@ -4,8 +4,8 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-from tpu_runtime import lazy_graph, lazy_programs
-from tpu_runtime.parts import _told
+from tpu_runtime.compilation.partial_compilation import _told
+from tpu_runtime.lazy import lazy_graph, lazy_programs
 
 
 @pytest.fixture

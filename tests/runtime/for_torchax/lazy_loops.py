@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 from torch.utils.checkpoint import checkpoint
-from tpu_runtime import lazy_graph, lazy_programs
+from tpu_runtime.lazy import lazy_graph, lazy_programs
 
 from tests.runtime.for_torchax.modules import convnet, gradients, mlp, state
 from tests.runtime.support import batch as drawn

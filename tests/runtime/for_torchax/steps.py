@@ -11,7 +11,7 @@ from torch import nn
 from tests.runtime.support import agree, batch
 
 tpu.setup()
-internals = sys.modules["tpu_runtime.compiled"]
+internals = sys.modules["tpu_runtime.compilation.compiled_function"]
 
 
 def on_device(number: int, *shape: int) -> Any:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from tiers import thorough_between
 from torch import Tensor, nn, optim
-from tpu_runtime.innocent import only_computes
+from tpu_runtime.compilation.purity import only_computes
 
 from tests.runtime.support import agree, batch
 

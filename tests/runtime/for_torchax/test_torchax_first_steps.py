@@ -8,7 +8,7 @@ import torch
 from tiers import thorough_but
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
-from tpu_runtime import lazy_programs
+from tpu_runtime.lazy import lazy_programs
 
 from tests.runtime.for_torchax.modules import agree, state
 from tests.runtime.support import batch

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from tiers import thorough_between
 from torch import Tensor, nn
-from tpu_runtime import flash, lazy_graph
+from tpu_runtime.lazy import lazy_graph
+from tpu_runtime.operators import flash_attention
 
 from tests.runtime.several_devices import execute
 
@@ -32,15 +33,15 @@ KINDS = ["all", "causal", "masked", "far", "none"]
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Attention by the interpreted kernel; the calls of it."""
     calls: list[Any] = []
-    attend = flash._attend
+    attend = flash_attention._attend
 
     def counted(*arrays: Any, **how: Any) -> Any:
         calls.append(how)
         return attend(*arrays, **how)
 
     monkeypatch.setattr(lazy_graph, "_functions", {})  # a known call is not traced again
-    monkeypatch.setattr(flash, "_mode", "interpret")
-    monkeypatch.setattr(flash, "_attend", counted)
+    monkeypatch.setattr(flash_attention, "_mode", "interpret")
+    monkeypatch.setattr(flash_attention, "_attend", counted)
     yield calls
 
 
@@ -155,8 +156,8 @@ def test_programs_have_the_kernel_on_tpus_alone(
 ) -> None:
     monkeypatch.setenv("TPU_RUNTIME_PROGRAMS", str(tmp_path))
     torch.manual_seed(0)
-    net, mask = Net().to(dtype), torch.rand(1, 1, 1, flash.SHORTEST) > 0.5
-    long, short = (torch.randn(1, n, 16).to(dtype) for n in (flash.SHORTEST, 40))
+    net, mask = Net().to(dtype), torch.rand(1, 1, 1, flash_attention.SHORTEST) > 0.5
+    long, short = (torch.randn(1, n, 16).to(dtype) for n in (flash_attention.SHORTEST, 40))
     expected = net(long, mask)
     expected.float().square().mean().backward()
     gradient = net.last.weight.grad.clone()
@@ -190,7 +191,7 @@ def test_products_of_the_kernel_have_the_precision_that_was_asked_for(
 ) -> None:
     array = torch.ones(1, 2, 128, 64, dtype=dtype).to("jax").jax()
     attend = functools.partial(
-        flash._attend, causal=False, factor=1.0, interpret=False, devices=None
+        flash_attention._attend, causal=False, factor=1.0, interpret=False, devices=None
     )
     tpu.set_matmul_precision(asked)
     try:
@@ -207,7 +208,7 @@ import sys
 import torch
 import torch.nn.functional as F
 import tpu_runtime
-from tpu_runtime import mesh
+from tpu_runtime.distributed import mesh
 
 tpu_runtime.setup()
 mesh.start(sys.argv[1])
@@ -234,7 +235,7 @@ def test_each_device_has_its_heads_or_its_samples(axis: str, tmp_path: Path) -> 
     printed = execute(
         script, axis, JAX_PLATFORMS="cpu", TPU_RUNTIME_FLASH="interpret",
         XLA_FLAGS="--xla_force_host_platform_device_count=8",
-        PYTHONPATH=str(Path(flash.__file__).parents[1]),
+        PYTHONPATH=str(Path(flash_attention.__file__).parents[2]),
     )  # fmt: skip
     assert printed.splitlines()[-3:] == EXPECTED[axis]
 

@@ -79,7 +79,7 @@ def test_between_the_calls_of_a_model_torchax_looks_at_nothing(
 def test_what_a_model_is_given_is_taken_apart_for_the_first_tokens_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tpu_runtime.structures import Structure
+    from tpu_runtime.tensors.structures import Structure
 
     model, given, stock = llama().to("jax"), moved(prompts(5)), Structure._look
     seen: list[Any] = []

@@ -15,7 +15,7 @@ import torchax
 import tpu_runtime as tpu
 from tiers import thorough_but
 from torch import Tensor, nn, optim
-from tpu_runtime import lazy_arrays, lazy_graph, lazy_programs
+from tpu_runtime.lazy import lazy_arrays, lazy_graph, lazy_programs
 
 from tests.runtime.for_torchax import lazy_loops
 from tests.runtime.for_torchax.lazy_loops import LOOPS, Loop, agree, eager

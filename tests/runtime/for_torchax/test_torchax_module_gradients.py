@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from tiers import thorough_between
 from torch import Tensor, nn, optim
-from tpu_runtime.distributed import Averaging
+from tpu_runtime.distributed.ddp import Averaging
 
 from tests.runtime.for_torchax.modules import STEP, agree, compiled, convnet, gradients, mlp, state
 from tests.runtime.support import batch

@@ -158,6 +158,6 @@ def test_one_rank_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", tpu_topologies.ASKED)
 def test_a_process_of_a_tpu_host_takes_a_chip(name: str) -> None:
     """As torch_xla has it; on a TPU this has not run."""
-    from tpu_runtime.topology import take_chip
+    from tpu_runtime.distributed.topology import take_chip
 
     assert tpu_topologies.found(take_chip, name) == tpu_topologies.TOLD[name]

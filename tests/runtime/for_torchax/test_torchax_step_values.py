@@ -19,7 +19,7 @@ from tests.runtime.for_torchax.steps import linear, on_both, on_device
 from tests.runtime.support import agree, batch
 
 tpu.setup()
-internals = sys.modules["tpu_runtime.compiled"]
+internals = sys.modules["tpu_runtime.compilation.compiled_function"]
 
 
 helpers = types.ModuleType("helpers")

@@ -13,8 +13,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from tiers import thorough_but
 from torch.utils.data import DataLoader, TensorDataset
-from tpu_runtime import lazy_programs
-from tpu_runtime.guards import KEPT
+from tpu_runtime.compilation.guards import KEPT
+from tpu_runtime.lazy import lazy_programs
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 CONFIG = LlamaConfig(

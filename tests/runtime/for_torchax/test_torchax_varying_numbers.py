@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor
-from tpu_runtime import lazy_graph, lazy_programs
+from tpu_runtime.lazy import lazy_graph, lazy_programs
 
 from tests.runtime.support import batch
 

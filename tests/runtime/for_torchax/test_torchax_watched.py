@@ -61,7 +61,7 @@ def test_a_mode_of_the_programs_own_sees_operators_and_results_stay() -> None:
 def test_what_torch_computes_sizes_with_is_no_code_of_a_program() -> None:
     """torch imports sympy in the first call that needs it: thousands of values were looked at."""
     import sympy
-    from tpu_runtime.watch import Watch
+    from tpu_runtime.compilation.program_code import Watch
 
     assert sympy.Symbol("m", integer=True) + 1  # whatever it imports, pytest looks at
     watch = Watch()

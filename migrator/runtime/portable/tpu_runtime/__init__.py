@@ -12,13 +12,7 @@ from . import choice
 from .amp import GradScaler, autocast
 from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
 from .files import decode_image, load, load_file, read_image, save
-from .functions import (
-    cast,
-    compile,
-    set_default_tensor_type,
-    set_matmul_precision,
-    train_step,
-)
+from .functions import cast, compile, set_default_tensor_type, set_matmul_precision, train_step
 from .fused_attention import (
     LowerTriangularMask,
     flash_attn_func,
@@ -29,7 +23,7 @@ from .fused_attention import (
     flash_attn_varlen_qkvpacked_func,
     memory_efficient_attention,
 )
-from .token_buffer import TokenBuffer
+from .text.token_buffer import TokenBuffer
 
 __all__ = [
     "GradScaler",

@@ -7,23 +7,22 @@ a GPU or the CPU it changes nothing. The other names are those of ``torch.cuda``
 
 import torch
 
-from . import (
+from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
+from .dispatch import cpu_fallback, imported_names
+from .distributed.launching import launch, optimizer_step
+from .frameworks import training_libraries
+from .frameworks.device_loader import DeviceLoader
+from .operators import (
     distances,
-    dropping,
-    fallback,
-    fast_paths,
-    frameworks,
-    imported_names,
-    kept_parameters,
-    lists_apart,
+    dropout,
+    indexed_writes,
     normalization,
     pooling,
-    writes,
+    separated_index_lists,
+    transformer_fast_path,
 )
-from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
-from .launching import launch, optimizer_step
-from .loaders import DeviceLoader
-from .tensor_types import (
+from .tensors import parameter_identity
+from .tensors.tensor_types import (
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -61,8 +60,8 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, dropping,
-    fallback,
+    normalization, pooling, distances, indexed_writes, separated_index_lists,
+    transformer_fast_path, training_libraries, dropout, cpu_fallback,
 )  # fmt: skip
 _is_set_up = False
 
@@ -82,5 +81,5 @@ def setup(precision: str = "highest") -> None:
     for concern in _CONCERNS:
         concern.install()
     if is_loaded():
-        kept_parameters.install()
+        parameter_identity.install()
     imported_names.renew(before)

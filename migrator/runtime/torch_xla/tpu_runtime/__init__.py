@@ -9,55 +9,9 @@ from . import _versions
 
 _versions.check()
 
-from . import (  # noqa: E402
-    autocast_lists,
-    backwards,
-    cache,
-    checkpointing,
-    clipping,
-    convolutions,
-    copies,
-    device,
-    distributed,
-    dropping,
-    edges,
-    fourier,
-    frameworks,
-    functional,
-    generators,
-    imported_names,
-    integers,
-    jit,
-    joined_lists,
-    kept_parameters,
-    launching,
-    logs,
-    mesh,
-    mixed_attention,
-    normalization,
-    operators,
-    optimizers,
-    process_group,
-    products,
-    random_kernels,
-    readings,
-    recurrence,
-    recurrent,
-    report,
-    resize,
-    seeds,
-    shared_elements,
-    slices,
-    sparse_tensors,
-    strides,
-    sync_batch_norm,
-    tensor_types,
-    tensors,
-    transformer_masks,
-)
-from .amp import autocast  # noqa: E402
-from .checkpoints import save  # noqa: E402
-from .compiled_modules import compile  # noqa: E402
+from . import device  # noqa: E402
+from .compilation import jit_trace, persistent_cache  # noqa: E402
+from .compilation.torch_compile import compile  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -68,8 +22,23 @@ from .device import (  # noqa: E402
     is_bf16_supported,
     synchronize,
 )
-from .distributed import DistributedDataParallel  # noqa: E402
-from .events import Event  # noqa: E402
+from .dispatch import imported_names  # noqa: E402
+from .distributed import (  # noqa: E402
+    ddp,
+    functional_collectives,
+    launching,
+    mesh,
+    process_group,
+    sync_batch_norm,
+)
+from .distributed.data_parallel import DataParallel  # noqa: E402
+from .distributed.ddp import DistributedDataParallel  # noqa: E402
+from .distributed.fsdp import UnshardedDataParallel  # noqa: E402
+from .distributed.fully_shard import replicate  # noqa: E402
+from .distributed.tensor_parallel import shard  # noqa: E402
+from .files.loading import load, load_file  # noqa: E402
+from .files.saving import save  # noqa: E402
+from .frameworks import training_libraries  # noqa: E402
 from .fused_attention import (  # noqa: E402
     LowerTriangularMask,
     flash_attn_func,
@@ -80,8 +49,26 @@ from .fused_attention import (  # noqa: E402
     flash_attn_varlen_qkvpacked_func,
     memory_efficient_attention,
 )
-from .loading import load, load_file  # noqa: E402
-from .memory import (  # noqa: E402
+from .operators import (  # noqa: E402
+    attention_products,
+    convolutions,
+    dropout,
+    empty_and_scalar_tensors,
+    fourier,
+    integers,
+    joined_lists,
+    normalization,
+    packed_sequences,
+    recurrent_loops,
+    resize,
+    single_operators,
+    slices,
+    transformer_masks,
+)
+from .operators.matmul_precision import set_matmul_precision  # noqa: E402
+from .profiling import report, script_logging  # noqa: E402
+from .profiling.events import Event  # noqa: E402
+from .profiling.memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -92,14 +79,20 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
-from .parallel import DataParallel  # noqa: E402
-from .per_parameter import replicate  # noqa: E402
-from .precision import set_matmul_precision  # noqa: E402
-from .profiling import profile  # noqa: E402
-from .scalers import GradScaler  # noqa: E402
-from .seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
-from .sharding import shard  # noqa: E402
-from .tensor_types import (  # noqa: E402
+from .profiling.profiler import profile  # noqa: E402
+from .random_numbers import generators, random_kernels, seeds  # noqa: E402
+from .random_numbers.seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
+from .tensors import (  # noqa: E402
+    device_copies,
+    methods,
+    overlapping_views,
+    parameter_identity,
+    sparse_tensors,
+    strides,
+    tensor_types,
+    value_reads,
+)
+from .tensors.tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -113,8 +106,17 @@ from .tensor_types import (  # noqa: E402
     cast,
     set_default_tensor_type,
 )
-from .token_buffer import TokenBuffer  # noqa: E402
-from .unsharded import UnshardedDataParallel  # noqa: E402
+from .text.token_buffer import TokenBuffer  # noqa: E402
+from .training import (  # noqa: E402
+    activation_checkpoints,
+    autocast_attention,
+    autocast_lists,
+    first_backward,
+    gradient_clipping,
+    optimizers,
+)
+from .training.amp import autocast  # noqa: E402
+from .training.grad_scaler import GradScaler  # noqa: E402
 
 __all__ = [
     "BFloat16Tensor",
@@ -179,47 +181,47 @@ __all__ = [
 
 # The order of installation.
 _CONCERNS = (
-    tensors,
+    methods,
     tensor_types,
     sparse_tensors,
     slices,
-    copies,
+    device_copies,
     strides,
-    operators,
-    readings,
+    single_operators,
+    value_reads,
     integers,
     joined_lists,
-    edges,
+    empty_and_scalar_tensors,
     fourier,
     resize,
     convolutions,
     generators,
     random_kernels,
-    dropping,
+    dropout,
     seeds,
-    kept_parameters,
-    backwards,
+    parameter_identity,
+    first_backward,
     normalization,
-    recurrent,
-    recurrence,
-    clipping,
-    checkpointing,
+    packed_sequences,
+    recurrent_loops,
+    gradient_clipping,
+    activation_checkpoints,
     optimizers,
     sync_batch_norm,
     process_group,
-    functional,
+    functional_collectives,
     launching,
-    distributed,
-    products,
+    ddp,
+    attention_products,
     transformer_masks,
-    mixed_attention,
+    autocast_attention,
     autocast_lists,
-    jit,
-    frameworks,
-    shared_elements,
+    jit_trace,
+    training_libraries,
+    overlapping_views,
 )
 _is_set_up = False
-logs.keep_own()
+script_logging.keep_own()
 
 
 def setup(
@@ -250,7 +252,7 @@ def setup(
     if ranks:
         device.rest()
     else:
-        cache.install()
+        persistent_cache.install()
     for concern in _CONCERNS:
         concern.install()
     imported_names.renew(before)

@@ -11,61 +11,10 @@ from . import _versions
 
 _versions.check()
 
-from . import (  # noqa: E402
-    adaptive_pooling,
-    amp,
-    arithmetic,
-    attention,
-    backward_passes,
-    backwards,
-    buffers,
-    cache,
-    convolutions,
-    derived,
-    device,
-    distributed,
-    draws,
-    edges,
-    fallback,
-    flash,
-    frameworks,
-    functional,
-    generators,
-    gradients,
-    imported_names,
-    indexing,
-    lazy_operators,
-    linalg,
-    methods,
-    modes,
-    modules,
-    operators,
-    optimizers,
-    outputs,
-    parallel,
-    parameters,
-    parts,
-    pooling,
-    process_group,
-    products,
-    rank_checkpoints,
-    ranks,
-    recurrence,
-    report,
-    resize,
-    scripts,
-    seeds,
-    source_lines,
-    sparse_tensors,
-    sync_batch_norm,
-    tensor_types,
-    tensors,
-    transformer_masks,
-    views,
-)
-from .amp import autocast  # noqa: E402
-from .checkpoints import save  # noqa: E402
-from .compiled_modules import compile  # noqa: E402
+from . import device  # noqa: E402
+from .compilation import jit_trace, partial_compilation, persistent_cache  # noqa: E402
+from .compilation.torch_compile import compile  # noqa: E402
+from .compilation.training_steps import train_step  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -76,8 +25,33 @@ from .device import (  # noqa: E402
     is_bf16_supported,
     synchronize,
 )
-from .distributed import DistributedDataParallel  # noqa: E402
-from .events import Event  # noqa: E402
+from .dispatch import (  # noqa: E402
+    cpu_fallback,
+    imported_names,
+    inference_mode,
+    lost_gradients,
+    modes,
+    out_arguments,
+)
+from .distributed import (  # noqa: E402
+    data_parallel,
+    ddp,
+    functional_collectives,
+    process_group,
+    rank_checkpoints,
+    ranks,
+    sync_batch_norm,
+)
+from .distributed.data_parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
+from .distributed.ddp import DistributedDataParallel  # noqa: E402
+from .distributed.fsdp import UnshardedDataParallel  # noqa: E402
+from .distributed.fully_shard import replicate  # noqa: E402
+from .distributed.tensor_parallel import shard  # noqa: E402
+from .files.images import decode_image, read_image  # noqa: E402
+from .files.loading import load, load_file  # noqa: E402
+from .files.saving import save  # noqa: E402
+from .frameworks import training_libraries  # noqa: E402
+from .frameworks.device_loader import DeviceLoader  # noqa: E402
 from .fused_attention import (  # noqa: E402
     LowerTriangularMask,
     flash_attn_func,
@@ -88,10 +62,30 @@ from .fused_attention import (  # noqa: E402
     flash_attn_varlen_qkvpacked_func,
     memory_efficient_attention,
 )
-from .images import decode_image, read_image  # noqa: E402
-from .loaders import DeviceLoader  # noqa: E402
-from .loading import load, load_file  # noqa: E402
-from .memory import (  # noqa: E402
+from .lazy import lazy_operators  # noqa: E402
+from .operators import (  # noqa: E402
+    adaptive_pooling,
+    arithmetic,
+    attention,
+    attention_products,
+    backward_operators,
+    batch_norm,
+    convolutions,
+    decompositions,
+    empty_and_scalar_tensors,
+    flash_attention,
+    indexing,
+    linalg,
+    pooling,
+    recurrent_loops,
+    resize,
+    single_operators,
+    transformer_masks,
+)
+from .operators.matmul_precision import set_matmul_precision  # noqa: E402
+from .profiling import report, source_lines  # noqa: E402
+from .profiling.events import Event  # noqa: E402
+from .profiling.memory import (  # noqa: E402
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -102,12 +96,9 @@ from .memory import (  # noqa: E402
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
-from .parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
-from .per_parameter import replicate  # noqa: E402
-from .precision import set_matmul_precision  # noqa: E402
-from .profiling import profile  # noqa: E402
-from .scalers import GradScaler  # noqa: E402
-from .seeds import (  # noqa: E402
+from .profiling.profiler import profile  # noqa: E402
+from .random_numbers import draws, generators, seeds  # noqa: E402
+from .random_numbers.seeds import (  # noqa: E402
     get_rng_state,
     initial_seed,
     manual_seed,
@@ -116,8 +107,8 @@ from .seeds import (  # noqa: E402
     seed_all,
     set_rng_state,
 )
-from .sharding import shard  # noqa: E402
-from .tensor_types import (  # noqa: E402
+from .tensors import methods, moving, parameter_identity, sparse_tensors, tensor_types, views  # noqa: E402
+from .tensors.tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -131,9 +122,10 @@ from .tensor_types import (  # noqa: E402
     cast,
     set_default_tensor_type,
 )
-from .token_buffer import TokenBuffer  # noqa: E402
-from .training_steps import train_step  # noqa: E402
-from .unsharded import UnshardedDataParallel  # noqa: E402
+from .text.token_buffer import TokenBuffer  # noqa: E402
+from .training import amp, backward_hooks, optimizers  # noqa: E402
+from .training.amp import autocast  # noqa: E402
+from .training.grad_scaler import GradScaler  # noqa: E402
 
 __all__ = [
     "BFloat16Tensor",
@@ -208,52 +200,58 @@ __all__ = [
 _CONCERNS = (
     report,
     source_lines,
-    cache,
+    persistent_cache,
     ranks,
-    modes,
     views,
     indexing,
-    derived,
-    tensors,
+    decompositions,
+    moving,
     methods,
     tensor_types,
     sparse_tensors,
-    modules,
-    parameters,
+    inference_mode,
+    parameter_identity,
     generators,
     draws,
     resize,
     amp,
     seeds,
-    gradients,
-    backward_passes,
-    backwards,
+    lost_gradients,
+    backward_hooks,
+    backward_operators,
     pooling,
     adaptive_pooling,
-    buffers,
+    batch_norm,
     attention,
     transformer_masks,
-    flash,
-    frameworks,
+    flash_attention,
+    training_libraries,
     lazy_operators,
-    operators,
+    single_operators,
     convolutions,
-    edges,
+    empty_and_scalar_tensors,
     arithmetic,
     linalg,
-    fallback,
-    outputs,
+    cpu_fallback,
     optimizers,
-    recurrence,
-    parts,
-    parallel,
+    recurrent_loops,
+    partial_compilation,
+    data_parallel,
     process_group,
-    functional,
-    distributed,
+    functional_collectives,
+    ddp,
     sync_batch_norm,
     rank_checkpoints,
-    products,
-    scripts,
+    attention_products,
+    jit_trace,
+)
+_HOOKS = modes.Hooks(
+    cast_arguments=amp.cast_arguments,
+    write_result=out_arguments.write_result,
+    of_base=indexing.of_base,
+    link=views.link,
+    hold=lazy_operators.hold,
+    hold_function=lazy_operators.hold_function,
 )
 _is_set_up = False
 _this_thread = threading.local()
@@ -280,6 +278,7 @@ def setup(precision: str | bool = "highest", num_cores: int | None = None) -> No
     device.limit(num_cores)
     seeds.wait_for_the_device()
     env, before = torchax.default_env(), imported_names.of_torch()
+    modes.install(env, _HOOKS)
     for concern in _CONCERNS:
         concern.install(env)
     imported_names.renew(before)

@@ -1,0 +1,1 @@
+"""How functions become compiled programs: tracing, guards, and when a program may be used again."""

@@ -1,0 +1,1 @@
+"""How calls of torch reach the device: modes, replaced functions, kernels, and the CPU instead."""

@@ -1,0 +1,1 @@
+"""Operations that are recorded, and computed later as one program."""

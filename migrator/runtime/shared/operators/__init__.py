@@ -1,0 +1,1 @@
+"""Operators and layers that the target gets wrong, or lacks."""

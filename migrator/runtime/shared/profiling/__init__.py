@@ -1,0 +1,1 @@
+"""What a run says about itself: traces, time, memory, reports, names and lines."""

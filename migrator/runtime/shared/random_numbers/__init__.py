@@ -1,0 +1,1 @@
+"""Seeds, generators, and the numbers drawn."""

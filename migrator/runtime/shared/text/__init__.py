@@ -1,0 +1,1 @@
+"""Text generation: transformers' `generate`, its caches, and growing text."""

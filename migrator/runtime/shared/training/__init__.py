@@ -1,0 +1,1 @@
+"""Mixed precision, optimizers, and what else a step of training needs."""

@@ -1,0 +1,98 @@
+"""Operators that torch_tpu 0.2.0 lacks are computed on the CPU, with one warning.
+
+`median`, `smooth_l1_loss`, `erfc`, `trace` and about a hundred others raise there. Their inputs are
+copied to the CPU and their results back, which includes waiting for the device.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..device import is_loaded
+
+# Kernels that compose an operator from others; with one, it needs no kernel of the device.
+_OF_OTHERS = (
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+# Internal operators that others are made of; the rest concern memory and back ends.
+_PARTS = (
+    "_cholesky_", "_fused_dropout", "_histogramdd_", "_linalg_", "_segment_reduce", "_upsample_",
+    "_cdist_", "_pdist_", "_embedding_bag", "_standard_gamma", "_sample_dirichlet",
+    "_dirichlet_grad",
+)  # fmt: skip
+_library: Any = None
+_told: set[str] = set()
+
+
+def install() -> None:
+    global _library
+    if not is_loaded():
+        return
+    _library = torch.library.Library("aten", "IMPL")
+    for name in torch._C._dispatch_get_all_op_names():
+        operator = _operator(name)
+        if operator is not None and _is_missing(name) and _computes(operator._schema):
+            _library.impl(name.removeprefix("aten::"), _on_cpu(operator), "PrivateUse1")
+
+
+def _operator(name: str) -> Any:
+    space, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    if space != "aten" or (packet.startswith("_") and not packet.startswith(_PARTS)):
+        return None
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _is_missing(name: str) -> bool:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(name, "CPU") and not any(has(name, key) for key in ("PrivateUse1", *_OF_OTHERS))
+
+
+def _computes(schema: Any) -> bool:
+    """Whether it computes new values of a tensor, or writes them; a view doesn't."""
+    names = {argument.name for argument in schema.arguments}
+    tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    views = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    return tensors and not views and names.isdisjoint({"device", "layout", "pin_memory", "stream"})
+
+
+def _on_cpu(operator: Any) -> Callable[..., Any]:
+    schema = operator._schema
+    written = {
+        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    }
+
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        if schema.name not in _told:
+            _told.add(schema.name)
+            what = schema.name.removeprefix("aten::")
+            print(f"tpu_runtime: torch_tpu has no {what}: the CPU computes it", file=sys.stderr)
+        here, here_by_name = tree_map(_to_cpu, (args, kwargs))
+        result = operator(*here, **here_by_name)
+        if not written:
+            return tree_map(_to_tpu, result)
+        outs = []
+        for place, argument in enumerate(schema.arguments):
+            if argument.name in written:
+                by_place = place < len(args)
+                out = args[place] if by_place else kwargs[argument.name]
+                copy = here[place] if by_place else here_by_name[argument.name]
+                if out.shape != copy.shape:
+                    out.resize_(copy.shape)
+                outs.append(out.copy_(copy))
+        return outs[0] if len(schema.returns) == 1 else tuple(outs) if schema.returns else None
+
+    return computed
+
+
+def _to_cpu(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _to_tpu(value: Any) -> Any:
+    return value.to("tpu") if isinstance(value, torch.Tensor) else value
