@@ -137,7 +137,9 @@ def _needs_device(ctx: Context) -> bool:
     """Whether this program uses a device: here, or in code of the project that it reaches."""
     if ctx.ranks or any(map(ctx.framework.uses_device, ctx.constructs)):
         return True
-    return ctx.project is not None and ctx.project.reaches_device()
+    if ctx.project is None:
+        return False
+    return ctx.project.takes_gpu(ctx.framework) or ctx.project.reaches_device()
 
 
 def _only_pins(ctx: Context) -> bool:

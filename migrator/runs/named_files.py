@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
+from migrator.analysis.import_verdicts import is_known
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
 from migrator.decision import Report as Stays
 from migrator.diagnostics import first_of
+from migrator.files import witness
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
 from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
 from migrator.runs.worker import Worker
 
+_HIGHEST = 4  # folders above a named file
 _LISTED = 5  # files that a message names
 _BY_HYDRA = "reads settings by Hydra"
 _ONLY = "was not named (--only-named)"
@@ -64,11 +70,55 @@ def programs_of(named: Iterable[Path], worker: Worker, with_importers: bool = Fa
     return found
 
 
+def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:
+    """The projects of named files that git doesn't tell: folders in which they find what they
+    import, `pkg/` beside `tools/train.py`."""
+    found: dict[Path, None] = {}
+    for path in named:
+        if path.suffix in (".py", kinds.NOTEBOOK):
+            with room_for_depth(), suppress(Exception):  # its errors are reported with the file
+                project = worker.project(path)
+                if not witness.exists(project.root / ".git"):
+                    top = _top_of_imports(project)
+                    found |= {top: None} if top != project.root else {}
+    return [*found]
+
+
+def _top_of_imports(project: ProjectFacts) -> Path:
+    """The lowest folder that has the modules which a program imports, as far as they are found."""
+    home, top = Path.home().resolve(), project.root
+    for above in [*project.root.parents][:_HIGHEST]:
+        if above == home or above in home.parents:
+            break
+        there = ProjectFacts(project.path, above, project.reader, ProjectCache(project.reader))
+        missing = {
+            module
+            for path in (project.path, *project.reached())
+            for module in project.cache.file(path).modules
+            if not module.startswith(".") and not is_known(module)
+            and project.of(path).resolve(module) is None
+        }  # fmt: skip
+        if any(_is_package(there, above, module) for module in missing):
+            project, top = there, above
+    return top
+
+
+def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
+    """Whether a module is found in a folder, as part of a package or where a file adds it."""
+    found = there.module_in(above, module)
+    return found is not None and (found.parent != above or above in chain(*there.added()))
+
+
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
-    found = {*project.reached()}
-    for importer in project.importers() if with_importers else ():
-        found |= {importer, *project.of(importer).reached()}
-    return found
+    starts = [project.path, *(project.importers() if with_importers else ())]
+    found: set[Path] = set()
+    while starts:
+        path = starts.pop()
+        own = {path, *project.of(path).reached()} - found
+        found |= own
+        starts += [script for each in sorted(own) for script in project.of(each).scripts()]
+    settings = [each for path in sorted(found) for each in project.of(path).settings()]
+    return found.union(settings)
 
 
 def settle(
@@ -88,7 +138,7 @@ def settle(
 
 
 def _tell(report: Report, programs: Programs) -> None:
-    """Say which files were migrated because a named one imports them."""
+    """Say which files were migrated because they belong to the program of a named one."""
     files = {resolved(file.path): file for file in report.files}
     for real, imported in programs.imported.items():
         others = [
@@ -97,8 +147,8 @@ def _tell(report: Report, programs: Programs) -> None:
         ]  # fmt: skip
         if others:
             report.notes.append(
-                f"{programs.shown[real]}: migrated with what it imports: {_list(others)} "
-                "(--only-named: not with it)"
+                f"{programs.shown[real]}: migrated with what it imports, starts or reads: "
+                f"{_list(others)} (--only-named: not with it)"
             )
 
 
@@ -110,11 +160,30 @@ def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
             asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")
             left = (path for path in project.modules_of_project() if path not in own)
             if asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
-                report.incomplete = True
-                report.notes.append(
-                    f"{programs.shown[real]}: may import more of the project, as {asked}: migrate "
-                    f"all of it (tpu-migrate {os.path.relpath(project.root)}), or name those files"
-                )
+                may = f"import more of the project, as {asked}"
+            elif settings := _settings_left(project, own):
+                may = f"be given a device by what names a GPU: {_list(settings)}"
+            else:
+                continue
+            report.incomplete = True
+            report.notes.append(
+                f"{programs.shown[real]}: may {may}: migrate all of it "
+                f"(tpu-migrate {os.path.relpath(project.root)}), or name those files"
+            )
+
+
+def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
+    """The settings that may give a program a GPU, and that it doesn't name; scripts, if they name
+    it."""
+    if not any(project.of(path).takes_gpu() for path in own):
+        return []
+    name = project.path.name.encode()
+    return [
+        path.relative_to(project.root)
+        for path in project.settings_with_gpu()
+        if path not in own
+        and (kinds.kind(path) != COMMAND or name in (project.reader.read(path) or b""))
+    ]
 
 
 def _asks_for_modules(project: ProjectFacts, path: Path) -> str:

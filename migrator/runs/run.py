@@ -36,7 +36,7 @@ from migrator.runs.cross_file import (
 from migrator.runs.delivery import deliver
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
-from migrator.runs.named_files import programs_of, settle
+from migrator.runs.named_files import folders_above, programs_of, settle
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
@@ -97,6 +97,8 @@ def migrate_paths(
     with writing(report, roots) if write else looking(report, roots):
         every = _discovered(report, roots, config, from_hook)
         worker = Worker(roots, wanted, config)
+        if above := folders_above(_named(every, roots), worker):
+            worker = Worker([*roots, *above], wanted, config)
         _tell_changes_alone(report, diff_base)
         programs = programs_of(_named(every, roots) if is_whole else (), worker, from_hook)
         files = every if only_named else sorted({*every, *programs.others})

@@ -54,7 +54,8 @@ def _names(report: Report) -> list[str]:
 def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
     done = run_cli("train.py", "--target", "torchax")
     assert done.returncode == 0
-    assert "train.py: migrated with what it imports: helper.py (--only-named" in done.stdout
+    said = "train.py: migrated with what it imports, starts or reads: helper.py (--only-named"
+    assert said in done.stdout
     assert "100% automatic" in done.stdout
     assert ".cuda()" not in Path("helper.py").read_text(encoding="utf-8")
     assert Path("other.py").read_text(encoding="utf-8") == HELPER
@@ -218,3 +219,77 @@ def test_a_pattern_that_fits_the_projects_own_folder_excludes_nothing_in_it(
     assert _names(report) == ["helper.py", "train.py"]
     report = migrate_paths(["."], "torchax", config=Config(exclude=("build",)))
     assert _names(report) == ["helper.py", "train.py"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'subprocess.run([sys.executable, "helper.py", "--lr", "0.1"], check=True)',
+        'os.system(f"python helper.py --lr {sys.argv[1]}")',
+        'command = [sys.executable, "-m", "helper"]\nsubprocess.Popen(command)',
+        'runpy.run_path("helper.py")',
+        'runpy.run_module("helper")',
+        'os.execv(sys.executable, ["python", os.path.join(os.getcwd(), "helper.py")])',
+    ],
+)
+def test_what_a_program_starts_belongs_to_it(project: Path, start: str) -> None:
+    text = f"import os\nimport runpy\nimport subprocess\nimport sys\n\n{start}\n"
+    Path("train.py").write_text(text, encoding="utf-8")
+    assert _names(migrate_paths(["train.py"], "torchax")) == ["helper.py"]
+
+
+READER = """\
+import argparse
+
+import torch
+import yaml
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config"{default})
+config = yaml.safe_load(open(parser.parse_args().config))
+model = torch.nn.Linear(4, 2).to(config["device"])
+"""
+
+
+def test_settings_that_a_program_names_belong_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"configs/base.yaml": "device: cuda\n", "configs/other.yaml": "gpus: 0\n"}
+    train = READER.format(default=', default="configs/base.yaml"')
+    monkeypatch.chdir(committed(tmp_path, files | {"train.py": train}))
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 0
+    assert "what it imports, starts or reads: configs/base.yaml" in done.stdout
+    assert Path("configs/base.yaml").read_text(encoding="utf-8") == "device: jax\n"
+    assert "tpu_runtime.setup()" in Path("train.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("giver", "text"),
+    [("configs/base.yaml", "device: cuda\n"), ("run.sh", "python train.py --device cuda\n")],
+)
+def test_a_program_that_something_else_gives_a_gpu_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, giver: str, text: str
+) -> None:
+    monkeypatch.chdir(committed(tmp_path, {giver: text, "train.py": READER.format(default="")}))
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 1
+    assert f"train.py: may be given a device by what names a GPU: {giver}" in done.stdout
+
+
+@pytest.mark.parametrize("added", ["", "sys.path.append('..')\n"])
+def test_without_git_a_program_has_the_packages_above_it(tmp_path: Path, added: str) -> None:
+    files = {"tools/run.py": f"import sys\n{added}{TRAIN}".replace("helper", "parts.helper"),
+             "parts/helper.py": HELPER, "parts/other.py": HELPER}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    report = migrate_paths([tmp_path / "tools" / "run.py"], "torchax")
+    assert _names(report) == ["helper.py", "run.py"]
+
+
+def test_without_git_a_module_above_that_nothing_adds_is_another_programs(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "run.py").write_text(TRAIN, encoding="utf-8")
+    (tmp_path / "helper.py").write_text(HELPER, encoding="utf-8")
+    assert _names(migrate_paths([tmp_path / "tools" / "run.py"], "torchax")) == ["run.py"]

@@ -69,7 +69,7 @@ class ImportGraph:
         """Folders that may be on `sys.path` when this file is imported, or started."""
         known = self.cache.bases.get(self.path)
         if known is None:
-            first, last = self._added()
+            first, last = self.added()
             known = usual = self._usual_bases()
             if first or last:
                 known = [*first, *usual[:2], *last, *usual[2:]]
@@ -85,7 +85,7 @@ class ImportGraph:
             self.cache.usual_bases[own] = known
         return known
 
-    def _added(self) -> tuple[list[Path], list[Path]]:
+    def added(self) -> tuple[list[Path], list[Path]]:
         """Folders that this file adds to `sys.path` at the front, and at the end."""
         known = self.cache.added.get(self.path)
         if known is None:
@@ -105,6 +105,10 @@ class ImportGraph:
             at = Path(os.path.normpath(start / folder))
             if at == self.root or self.root in at.parents:
                 yield at
+
+    def module_in(self, folder: Path, module: str) -> Path | None:
+        """The file of a module in a folder that is on `sys.path`."""
+        return self._module(folder, module.split("."))
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
         inside = self.cache.inside

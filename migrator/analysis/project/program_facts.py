@@ -133,9 +133,13 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return any(
             self.code_reaches(path, node)
             for path in self.reached()
-            if self.cache.uses_device(path) and (facts := self.cache.facts(path)) is not None
-            for node in facts.device_uses
+            for node in self._device_uses(path)
         )
+
+    def _device_uses(self, path: Path) -> Sequence[ast.AST]:
+        facts = self.cache.facts(path) if self.cache.uses_device(path) else None
+        uses = facts.device_uses if facts is not None else ()
+        return uses or (self.cache.file(path).taken_devices if self.takes_gpu(path=path) else ())
 
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""

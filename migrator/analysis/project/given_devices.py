@@ -1,0 +1,65 @@
+"""Given devices: whether a project's configurations or scripts give a program a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis.devices.given import names_gpu
+from migrator.analysis.project.import_graph import ImportGraph
+from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND, SETTING
+
+if TYPE_CHECKING:
+    from migrator.frameworks.framework import Framework
+
+_DEEPEST = 5  # folders below the project's
+
+
+class GivenDevices(ImportGraph):
+    """What a program of the project gets from files that aren't code."""
+
+    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+        if super().imports_gpu_code(framework):
+            return True
+        return any(self.takes_gpu(framework, path) for path in self.reached())
+
+    def leads_to_gpu(self, framework: Framework) -> bool:
+        """Whether a program gets to a GPU by what it imports, or by what its settings name."""
+        return self.takes_gpu(framework) or self.imports_gpu_code(framework)
+
+    def takes_gpu(self, framework: Framework | None = None, path: Path | None = None) -> bool:
+        """Whether this file, or one that it imports, asks its settings for a device, and files of
+        the project name a GPU there."""
+        if framework is not None and not framework.normalised:
+            return False
+        if not self.cache.file(path or self.path).taken_devices or not self.gives_gpu():
+            return False
+        return any(b"torch" in self.cache.file(p).content for p in (self.path, *self.reached()))
+
+    def gives_gpu(self) -> bool:
+        """Whether a configuration or a script of the project names a GPU as a device."""
+        known = self.cache.gives_gpu.get(self.root)
+        if known is None:
+            found = next(self.settings_with_gpu(), None)
+            known = self.cache.gives_gpu[self.root] = found is not None
+        return known
+
+    def settings_with_gpu(self) -> Iterator[Path]:
+        """The configurations and scripts of the project that do."""
+        for path in self._settings_of_project():
+            if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b""):
+                yield path
+
+    def _settings_of_project(self) -> Iterator[Path]:
+        """Its configurations and scripts, without data, and without what git or tools keep."""
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            for name in sorted(self.reader.list(folder)):
+                path = self.cache.inside(folder, name)
+                if kinds.kind(path) in (SETTING, COMMAND) and not kinds.is_data(path):
+                    yield path
+                elif "." not in name and depth < _DEEPEST:
+                    folders.append((path, depth + 1))
