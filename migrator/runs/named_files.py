@@ -105,8 +105,10 @@ def _top_of_imports(project: ProjectFacts) -> Path:
 
 def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
     """Whether a module is found in a folder, as part of a package or where a file adds it."""
-    found = there.module_in(above, module)
-    return found is not None and (found.parent != above or above in chain(*there.added()))
+    found, added = there.module_in(above, module), {*chain(*there.all_added())}
+    if found is not None and (found.parent != above or above in added):
+        return True
+    return any(there.module_in(folder, module) for folder in added)
 
 
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:

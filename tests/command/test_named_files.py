@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import cli, committed
+from helpers import cli, committed, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -281,9 +281,33 @@ def test_a_program_that_something_else_gives_a_gpu_is_not_done(
 def test_without_git_a_program_has_the_packages_above_it(tmp_path: Path, added: str) -> None:
     files = {"tools/run.py": f"import sys\n{added}{TRAIN}".replace("helper", "parts.helper"),
              "parts/helper.py": HELPER, "parts/other.py": HELPER}  # fmt: skip
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path / "tools" / "run.py"], "torchax")
+    assert _names(report) == ["helper.py", "run.py"]
+
+
+INIT_PATHS = """\
+import os.path as osp
+import sys
+
+
+def add_path(path):
+    if path not in sys.path:
+        sys.path.insert(0, path)
+
+
+add_path(osp.join(osp.dirname(__file__), "..", "lib"))
+"""
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("adds", [INIT_PATHS, "import sys\n\nsys.path.append('../lib')\n"])
+def test_a_module_beside_a_program_adds_the_folders_of_others(
+    tmp_path: Path, in_git: bool, adds: str
+) -> None:
+    files = {"tools/_init_paths.py": adds, "tools/run.py": f"import _init_paths\n{TRAIN}",
+             "lib/helper.py": HELPER, "lib/other.py": HELPER}  # fmt: skip
+    (committed if in_git else write_tree)(tmp_path, files)
     report = migrate_paths([tmp_path / "tools" / "run.py"], "torchax")
     assert _names(report) == ["helper.py", "run.py"]
 
