@@ -74,6 +74,9 @@ def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
         'parser.add_argument("--model", default="parts.helper")\n'
         "importlib.import_module(parser.parse_args().model)",
         'name = "parts.helper"\nimportlib.import_module(name)',
+        'importlib.util.spec_from_file_location("helper", "./parts/helper.py")',
+        'SourceFileLoader("helper", os.path.join(os.getcwd(), "parts/helper.py")).load_module()',
+        'exec(open("parts/helper.py").read())',
     ],
 )
 def test_what_is_imported_by_a_string_belongs_to_the_program(
@@ -100,6 +103,10 @@ x = torch.ones(3).cuda()
     ("lines", "said"),
     [
         ("importlib.import_module(sys.argv[1])", "train.py:4 computes the name of a module"),
+        (
+            "importlib.util.spec_from_file_location('x', sys.argv[1])",
+            "train.py:4 computes the name of a module",
+        ),
         ("import hydra", "train.py reads settings by Hydra"),
     ],
 )

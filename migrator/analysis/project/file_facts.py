@@ -53,7 +53,9 @@ _SHARES = Tokens(
 )  # fmt: skip
 # not for `getLogger(__name__)` and `function.__name__`
 _MAY_GUARD = re.compile(rb"(?<![.\w])(?<!\w\()__name__|\bif\b[^\n]*__name__")
-_NAMES_MODULES = re.compile(rb"import_module|__import__")
+_NAMES_MODULES = re.compile(
+    rb"import_module|__import__|spec_from_file_location|load_source|SourceFileLoader|\bexec\("
+)
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _OPTIONS = re.compile(rb"add_argument|option")
