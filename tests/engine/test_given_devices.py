@@ -18,9 +18,7 @@ import argparse
 import torch
 import yaml
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--device", required=True)
-args = parser.parse_args()
+args = argparse.Namespace()
 cfg = config = yaml.safe_load(open("config.yaml"))
 model = torch.nn.Linear(2, 2).to({device})
 """
@@ -47,6 +45,26 @@ def test_a_command_gives_a_device_too(tmp_path: Path) -> None:
     found = _migrated(write_tree(tmp_path, files))
     assert found["run.sh"] == "python train.py --device jax\n"
     assert SET_UP in found["train.py"]
+
+
+BY_CLICK = """\
+import click
+import torch
+
+
+@click.command()
+@click.option("--device")
+def main(device):
+    print(torch.ones(2, device=device))
+
+
+main()
+"""
+
+
+def test_an_option_may_become_a_parameter(tmp_path: Path) -> None:
+    files = {"train.py": BY_CLICK, "run.sh": "python train.py --device=cuda\n"}
+    assert SET_UP in _migrated(write_tree(tmp_path, files))["train.py"]
 
 
 @pytest.mark.parametrize("settings", [SETTINGS.replace("cuda", "cpu"), "lr: 0.1\n"])

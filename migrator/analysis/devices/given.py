@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from migrator.analysis.gpu_text_patterns import DEVICE_OPTION, DEVICE_SETTING, without_comment
 from migrator.analysis.name_heuristics import is_settings_name
+from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.formats.embedded import COMMAND
@@ -30,6 +31,8 @@ def taken(names: Names) -> Iterator[ast.expr]:
             case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key)), *_]):
                 if _DEVICE.fullmatch(key):
                     yield node
+            case ast.Call() if is_option(node) and _DEVICE.fullmatch(option_name(node)):
+                yield node  # click gives it to a parameter
 
 
 def names_gpu(kind: str, content: bytes) -> bool:
