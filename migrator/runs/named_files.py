@@ -42,15 +42,33 @@ class Programs:
     imported: dict[Path, list[Path]] = field(default_factory=dict)  # by file; real paths
     shown: dict[Path, Path] = field(default_factory=dict)  # how a file is named, by its real path
 
+    folders: Sequence[Path] = ()  # that were named, and are only a part of their project
+
     @property
     def others(self) -> list[Path]:
         return [self.shown[real] for real in self.shown if real not in self.imported]
 
+    def named(self, real: Path) -> Path:
+        """What was named: a file, or the folder that it is in."""
+        path = self.shown[real]
+        return next((folder for folder in self.folders if path.is_relative_to(folder)), path)
 
-def programs_of(named: Iterable[Path], worker: Worker, with_importers: bool = False) -> Programs:
+
+def parts_of_projects(roots: Iterable[Path], worker: Worker) -> list[Path]:
+    """The named folders that have only a part of their project."""
+    folders = (root for root in roots if root.is_dir())
+    return [root for root in folders if worker.project(root / "_.py").root != resolved(root)]
+
+
+def programs_of(
+    named: Iterable[Path],
+    worker: Worker,
+    with_importers: bool = False,
+    folders: Sequence[Path] = (),
+) -> Programs:
     """The programs of files, without what the configuration excludes, and without a runtime;
     ``with_importers``: also the files that import them, with all that those import."""
-    found, config = Programs(), worker.config
+    found, config = Programs(folders=folders), worker.config
     code = [path for path in named if path.suffix in (".py", kinds.NOTEBOOK)]
     for path in code:
         real = resolved(path)
@@ -142,21 +160,25 @@ def settle(
 def _tell(report: Report, programs: Programs) -> None:
     """Say which files were migrated because they belong to the program of a named one."""
     files = {resolved(file.path): file for file in report.files}
+    found: dict[Path, dict[Path, None]] = {}
     for real, imported in programs.imported.items():
-        others = [
-            programs.shown[other] for other in imported
+        found.setdefault(programs.named(real), {}).update(
+            (programs.shown[other], None) for other in imported
             if other not in programs.imported and files[other].result.diagnostics
-        ]  # fmt: skip
+        )  # fmt: skip
+    for named, others in found.items():
         if others:
             report.notes.append(
-                f"{programs.shown[real]}: migrated with what it imports, starts or reads: "
-                f"{_list(others)} (--only-named: not with it)"
+                f"{named}: migrated with what it imports, starts or reads: {_list([*others])} "
+                "(--only-named: not with it)"
             )
 
 
 def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
     """Say which programs may need files that nobody can tell: settings name them, or code does."""
     for real, imported in programs.imported.items():
+        if programs.named(real) != programs.shown[real]:
+            continue
         project, own = worker.project(programs.shown[real]), {real, *imported}
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")

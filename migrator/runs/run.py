@@ -36,7 +36,7 @@ from migrator.runs.cross_file import (
 from migrator.runs.delivery import deliver
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
-from migrator.runs.named_files import folders_above, programs_of, settle
+from migrator.runs.named_files import folders_above, parts_of_projects, programs_of, settle
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
@@ -69,7 +69,7 @@ def migrate_paths(
     """Migrate files and folders.
 
     Args:
-        paths: files, with those of the project that they import; or folders.
+        paths: files and folders, with those files of the project that they need.
         target: the name of one, or of one for each framework.
         write: rewrite in place; else nothing is written but to `output`.
         output: write a migrated copy of the one path there instead.
@@ -100,7 +100,9 @@ def migrate_paths(
         if above := folders_above(_named(every, roots), worker):
             worker = Worker([*roots, *above], wanted, config)
         _tell_changes_alone(report, diff_base)
-        programs = programs_of(_named(every, roots) if is_whole else (), worker, from_hook)
+        parts = parts_of_projects(() if from_hook else roots, worker)
+        named = _named(every, roots, parts) if is_whole else ()
+        programs = programs_of(named, worker, from_hook, parts)
         files = every if only_named else sorted({*every, *programs.others})
         migrated = migrate_all(_chosen(files, report, worker, part), worker, progress, executor)
         report.files = [*migrated.files]
@@ -239,10 +241,12 @@ def _discovered(
     return found.files
 
 
-def _named(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
-    """The files that were named one by one, and not found in a folder."""
+def _named(
+    files: Sequence[Path], roots: Sequence[Path], folders: Sequence[Path] = ()
+) -> list[Path]:
+    """The files that were named one by one, and those found in some of the folders."""
     given = {*roots}
-    return [path for path in files if path in given]
+    return [path for path in files if path in given or any(map(path.is_relative_to, folders))]
 
 
 def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:

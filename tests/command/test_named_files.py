@@ -324,3 +324,16 @@ def test_without_git_a_module_above_that_nothing_adds_is_another_programs(tmp_pa
     (tmp_path / "tools" / "run.py").write_text(TRAIN, encoding="utf-8")
     (tmp_path / "helper.py").write_text(HELPER, encoding="utf-8")
     assert _names(migrate_paths([tmp_path / "tools" / "run.py"], "torchax")) == ["run.py"]
+
+
+def test_a_folder_has_what_its_programs_import_from_the_rest_of_a_project(
+    project: Path,
+) -> None:
+    write_tree(project, {"tools/run.py": f"import sys\nsys.path.append('..')\n{TRAIN}"})
+    assert _names(migrate_paths(["tools"], "torchax")) == ["helper.py", "run.py"]
+    done = run_cli("tools", "--check", "--target", "torchax")
+    said = "tools: migrated with what it imports, starts or reads: helper.py (--only-named"
+    assert said in done.stdout
+    done = run_cli("tools", "--check", "--only-named", "--target", "torchax")
+    assert "left behind, and needed by what was named: helper.py" in done.stdout
+    assert done.returncode == 1
