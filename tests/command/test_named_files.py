@@ -1,5 +1,6 @@
 """Files that are named one by one stand for their programs."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,6 +244,17 @@ def test_what_a_program_starts_belongs_to_it(project: Path, start: str) -> None:
     text = f"import os\nimport runpy\nimport subprocess\nimport sys\n\n{start}\n"
     Path("train.py").write_text(text, encoding="utf-8")
     assert _names(migrate_paths(["train.py"], "torchax")) == ["helper.py"]
+
+
+@pytest.mark.parametrize(
+    "line", ["!python helper.py --lr 1", "%run helper.py", "out = !python -m helper"]
+)
+def test_what_a_notebook_starts_belongs_to_it(project: Path, line: str) -> None:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    book = {"cells": [cell | {"source": [line]}], "metadata": {}, "nbformat": 4,
+            "nbformat_minor": 4}  # fmt: skip
+    Path("run.ipynb").write_text(json.dumps(book), encoding="utf-8")
+    assert _names(migrate_paths(["run.ipynb"], "torchax")) == ["helper.py"]
 
 
 READER = """\

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
+from migrator.formats.embedded import COMMAND
 
 _SCRIPT = re.compile(r"[\w./-]*\w\.py")
 _SETTINGS = re.compile(r"[\w./-]*\w\.(?:ya?ml|toml|json)")
@@ -18,10 +20,13 @@ _STARTS = frozenset({
     *(f"os.exec{end}" for end in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
     *(f"os.spawn{end}" for end in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
     "asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "runpy.run_path",
+    COMMAND,  # of a notebook
 })  # fmt: skip
 _MODULE = "runpy.run_module"
 # Cheap tests
-MAY_START = re.compile(rb"subprocess|runpy|\bpty\b|\b(?:system|popen|exec[lv]p?e?|spawn\w*)\b")
+MAY_START = re.compile(
+    rb"__command__|subprocess|runpy|\bpty\b|\b(?:system|popen|exec[lv]p?e?|spawn\w*)\b"
+)
 MAY_NAME_SETTINGS = re.compile(rb"\.(?:ya?ml|toml|json)\b")
 _DEEPEST = 3  # names of names
 
@@ -29,7 +34,7 @@ _DEEPEST = 3  # names of names
 def started(names: Names) -> Iterator[tuple[str, bool]]:
     """The scripts that a file starts in a process of their own: a path, or a module (True)."""
     for call in names.all(ast.Call):
-        name = names.qualified(call.func)
+        name = names.qualified(call.func) or dotted(call.func)
         if name not in _STARTS and name != _MODULE:
             continue
         given = [*call.args, *(k.value for k in call.keywords)]
