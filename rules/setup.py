@@ -140,9 +140,11 @@ def _needs_device(ctx: Context) -> bool:
     """Whether this program uses a device: here, or in code of the project that it reaches."""
     if ctx.ranks or (ctx.evidence.of_torch and any(map(ctx.framework.uses_device, ctx.constructs))):
         return True
-    if ctx.project is None:
+    project = ctx.project
+    if project is None:
         return False
-    return ctx.project.takes_gpu(ctx.framework) or ctx.project.reaches_device()
+    is_given = project.takes_gpu(ctx.framework) and project.gives_gpu()
+    return is_given or project.reaches_device()
 
 
 def _only_pins(ctx: Context) -> bool:

@@ -199,14 +199,12 @@ def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
 def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
     """The settings that may give a program a GPU, and that it doesn't name; scripts, if they name
     it."""
-    if not any(project.of(path).takes_gpu() for path in own):
+    if not project.gives_gpu() or not any(project.of(path).takes_gpu() for path in own):
         return []
-    name = project.path.name.encode()
     return [
         path.relative_to(project.root)
         for path in project.settings_with_gpu()
-        if path not in own
-        and (kinds.kind(path) != COMMAND or name in (project.reader.read(path) or b""))
+        if path not in own and (kinds.kind(path) != COMMAND or project.names_this(path))
     ]
 
 

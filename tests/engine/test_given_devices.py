@@ -67,6 +67,17 @@ def test_an_option_may_become_a_parameter(tmp_path: Path) -> None:
     assert SET_UP in _migrated(write_tree(tmp_path, files))["train.py"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("run.sh", "python other.py --device cuda\n"), ("conf/other.yaml", "device: cuda\n")],
+)
+def test_what_is_given_to_another_program_sets_nothing_up(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    files = {"train.py": BY_CLICK, "other.py": BY_CLICK + "x.cuda()\n", name: text}
+    assert _migrated(write_tree(tmp_path, files))["train.py"] == BY_CLICK
+
+
 @pytest.mark.parametrize("settings", [SETTINGS.replace("cuda", "cpu"), "lr: 0.1\n"])
 def test_what_names_no_gpu_sets_nothing_up(tmp_path: Path, settings: str) -> None:
     files = {"train.py": _program("cfg.device"), "config.yaml": settings}

@@ -14,6 +14,12 @@ from migrator.analysis.syntax.nodes import dotted
 from migrator.formats.embedded import COMMAND
 
 _DEVICE = re.compile(r"(?:\w+_)?device", re.IGNORECASE)
+READERS = frozenset({
+    "addict", "anyconfig", "configargparse", "confuse", "dynaconf", "easydict", "gin", "hydra",
+    "json", "jsonargparse", "json5", "lightning", "mmcv", "mmengine", "munch", "omegaconf",
+    "pydantic_settings", "pyhocon", "pytorch_lightning", "ruamel", "simple_parsing", "toml",
+    "tomli", "tomllib", "yacs", "yaml",
+})  # fmt: skip
 MAY_TAKE = re.compile(rb"device", re.IGNORECASE)  # a cheap test
 
 

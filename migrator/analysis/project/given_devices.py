@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.given import names_gpu
+from migrator.analysis.devices.given import READERS, names_gpu
 from migrator.analysis.project.import_graph import ImportGraph
 from migrator.formats import kinds
 from migrator.formats.embedded import COMMAND, SETTING
@@ -34,23 +35,38 @@ class GivenDevices(ImportGraph):
         the project name a GPU there."""
         if framework is not None and not framework.normalised:
             return False
-        if not self.cache.file(path or self.path).taken_devices or not self.gives_gpu():
+        if not self.cache.file(path or self.path).taken_devices or not self.settings_with_gpu():
             return False
         return any(b"torch" in self.cache.file(p).content for p in (self.path, *self.reached()))
 
     def gives_gpu(self) -> bool:
-        """Whether a configuration or a script of the project names a GPU as a device."""
-        known = self.cache.gives_gpu.get(self.root)
-        if known is None:
-            found = next(self.settings_with_gpu(), None)
-            known = self.cache.gives_gpu[self.root] = found is not None
-        return known
+        """Whether something gives this program a GPU: a script that starts it, or, if it reads
+        settings, a configuration of the project."""
+        files = (self.path, *self.reached())
+        reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
+                    for p in files)  # fmt: skip
+        return any(
+            self.names_this(path) if kinds.kind(path) == COMMAND else reads
+            for path in self.settings_with_gpu()
+        )
 
-    def settings_with_gpu(self) -> Iterator[Path]:
-        """The configurations and scripts of the project that do."""
-        for path in self._settings_of_project():
-            if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b""):
-                yield path
+    def names_this(self, script: Path) -> bool:
+        """Whether a script names this program: `train.py`, `-m pkg.train`, `-m pkg`."""
+        name = self.path.stem if self.path.stem != "__main__" else self.path.parent.name
+        stem = re.escape(name.encode())
+        content = self.reader.read(script) or b""
+        return re.search(rb"(?<!\w)%b\.py\b|-m\s+[\w.]*\b%b\b" % (stem, stem), content) is not None
+
+    def settings_with_gpu(self) -> Sequence[Path]:
+        """The configurations and scripts of the project that name a GPU as a device."""
+        known = self.cache.settings_with_gpu.get(self.root)
+        if known is None:
+            known = self.cache.settings_with_gpu[self.root] = [
+                path
+                for path in self._settings_of_project()
+                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"")
+            ]
+        return known
 
     def _settings_of_project(self) -> Iterator[Path]:
         """Its configurations and scripts, without data, and without what git or tools keep."""

@@ -139,7 +139,9 @@ class ProgramFacts(ImportedValues, StartingPoints):
     def _device_uses(self, path: Path) -> Sequence[ast.AST]:
         facts = self.cache.facts(path) if self.cache.uses_device(path) else None
         uses = facts.device_uses if facts is not None else ()
-        return uses or (self.cache.file(path).taken_devices if self.takes_gpu(path=path) else ())
+        if uses or not self.takes_gpu(path=path) or not self.gives_gpu():
+            return uses
+        return self.cache.file(path).taken_devices
 
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""
