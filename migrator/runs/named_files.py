@@ -69,7 +69,7 @@ def programs_of(
     """The programs of files, without what the configuration excludes, and without a runtime;
     ``with_importers``: also the files that import them, with all that those import."""
     found, config = Programs(folders=folders), worker.config
-    code = [path for path in named if path.suffix in (".py", kinds.NOTEBOOK)]
+    code = [path for path in named if _has_program(path)]
     for path in code:
         real = resolved(path)
         found.shown[real], found.imported[real] = path, []
@@ -86,6 +86,10 @@ def programs_of(
                     found.shown[other] = Path(os.path.normpath(shown))
                 found.imported[real].append(other)
     return found
+
+
+def _has_program(path: Path) -> bool:
+    return path.suffix in (".py", kinds.NOTEBOOK) or kinds.kind(path) == COMMAND
 
 
 def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:

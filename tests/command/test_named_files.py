@@ -257,6 +257,12 @@ def test_what_a_notebook_starts_belongs_to_it(project: Path, line: str) -> None:
     assert _names(migrate_paths(["run.ipynb"], "torchax")) == ["helper.py"]
 
 
+def test_what_a_named_script_starts_is_migrated_with_it(project: Path) -> None:
+    Path("run.sh").write_text("python train.py --device cuda\n", encoding="utf-8")
+    names = ["helper.py", "run.sh", "train.py"]
+    assert _names(migrate_paths(["run.sh"], "torchax")) == names
+
+
 READER = """\
 import argparse
 

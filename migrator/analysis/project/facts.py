@@ -17,9 +17,11 @@ from migrator.analysis.import_verdicts import Verdict, is_known, verdict_of
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
+from migrator.analysis.project.started_scripts import started_by
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
 from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND
 
 _SETTINGS = (".yaml", ".yml")
 _MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
@@ -178,7 +180,10 @@ class ProjectFacts(ProgramFacts):
 
     def scripts(self) -> Iterator[Path]:
         """The project's scripts that this file starts in processes of their own."""
-        for name, is_module in self.cache.file(self.path).started:
+        file = self.cache.file(self.path)
+        is_script = kinds.kind(self.path) == COMMAND
+        text = file.content.decode("utf-8", "replace") if is_script else ""
+        for name, is_module in started_by(text) if is_script else file.started:
             path = self.resolve(name) if is_module else self.started(name)
             if path is not None and path != self.path:
                 yield path

@@ -42,9 +42,14 @@ def started(names: Names) -> Iterator[tuple[str, bool]]:
         if name == _MODULE:
             yield from ((text, True) for text in texts[:1])
             continue
-        words = [word.strip("\"'") for text in texts for word in text.split()]
-        yield from ((word.lstrip("/"), False) for word in words if _SCRIPT.fullmatch(word))
-        yield from ((after, True) for word, after in pairwise(words) if word == "-m")
+        yield from started_by(" ".join(texts))
+
+
+def started_by(command: str) -> Iterator[tuple[str, bool]]:
+    """The same for the words of a command."""
+    words = [word.strip("\"'") for word in command.split()]
+    yield from ((word.lstrip("/"), False) for word in words if _SCRIPT.fullmatch(word))
+    yield from ((after, True) for word, after in pairwise(words) if word == "-m")
 
 
 def _texts(names: Names, node: ast.expr, depth: int) -> Iterator[str]:
