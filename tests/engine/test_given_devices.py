@@ -47,6 +47,7 @@ def test_a_command_gives_a_device_too(tmp_path: Path) -> None:
     assert SET_UP in found["train.py"]
 
 
+MOVES = "import torch\n\nprint(torch.ones(2).cuda())\n"
 BY_CLICK = """\
 import click
 import torch
@@ -76,6 +77,12 @@ def test_what_is_given_to_another_program_sets_nothing_up(
 ) -> None:
     files = {"train.py": BY_CLICK, "other.py": BY_CLICK + "x.cuda()\n", name: text}
     assert _migrated(write_tree(tmp_path, files))["train.py"] == BY_CLICK
+
+
+def test_a_loop_on_the_cpu_has_no_step_to_end(tmp_path: Path) -> None:
+    loop = LOOP.replace("import yaml\n", "").replace('yaml.safe_load(open("config.yaml"))', "{}")
+    files = {"train.py": loop, "net.py": NET, "other.py": MOVES, "conf/other.yaml": SETTINGS}
+    assert _migrated(write_tree(tmp_path, files), "torch_xla")["train.py"] == loop
 
 
 @pytest.mark.parametrize("settings", [SETTINGS.replace("cuda", "cpu"), "lr: 0.1\n"])

@@ -32,10 +32,13 @@ class GivenDevices(ImportGraph):
 
     def takes_gpu(self, framework: Framework | None = None, path: Path | None = None) -> bool:
         """Whether this file, or one that it imports, asks its settings for a device, and files of
-        the project name a GPU there."""
+        the project name a GPU there: for a program, what it reads or what starts it."""
         if framework is not None and not framework.normalised:
             return False
         if not self.cache.file(path or self.path).taken_devices or not self.settings_with_gpu():
+            return False
+        is_module = not self.cache.file(self.path).has_main_guard and self.importers_above()
+        if not is_module and not self.gives_gpu():
             return False
         return any(b"torch" in self.cache.file(p).content for p in (self.path, *self.reached()))
 
