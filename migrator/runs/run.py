@@ -36,7 +36,13 @@ from migrator.runs.cross_file import (
 from migrator.runs.delivery import deliver
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
-from migrator.runs.named_files import folders_above, parts_of_projects, programs_of, settle
+from migrator.runs.named_files import (
+    Programs,
+    folders_above,
+    parts_of_projects,
+    programs_of,
+    settle,
+)
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
@@ -96,13 +102,9 @@ def migrate_paths(
     report, is_whole = Report(target=label(wanted)), diff_base is None and part[1] == 1
     with writing(report, roots) if write else looking(report, roots):
         every = _discovered(report, roots, config, from_hook)
-        worker = Worker(roots, wanted, config)
-        if above := folders_above(_named(every, roots), worker):
-            worker = Worker([*roots, *above], wanted, config)
+        worker = _worker(every, roots, wanted, config)
         _tell_changes_alone(report, diff_base)
-        parts = parts_of_projects(() if from_hook else roots, worker)
-        named = _named(every, roots, parts) if is_whole else ()
-        programs = programs_of(named, worker, from_hook, parts)
+        programs = _programs(every if is_whole else (), roots, worker, from_hook)
         files = every if only_named else sorted({*every, *programs.others})
         migrated = migrate_all(_chosen(files, report, worker, part), worker, progress, executor)
         report.files = [*migrated.files]
@@ -115,6 +117,23 @@ def migrate_paths(
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
     of_folders = is_whole and not from_hook and any(path.is_dir() for path in roots)
     return _summed_up(report, folders, worker, started, of_folders)
+
+
+def _worker(
+    files: Sequence[Path], roots: Sequence[Path], wanted: Sequence[Target], config: Config
+) -> Worker:
+    """A worker that knows the projects of named files."""
+    worker = Worker(roots, wanted, config)
+    above = folders_above(_named(files, roots), worker)
+    return Worker([*roots, *above], wanted, config) if above else worker
+
+
+def _programs(
+    files: Sequence[Path], roots: Sequence[Path], worker: Worker, from_hook: bool
+) -> Programs:
+    """The programs of named files, and of folders that are a part of their project."""
+    parts = parts_of_projects(() if from_hook else roots, worker)
+    return programs_of(_named(files, roots, parts), worker, from_hook, parts)
 
 
 def _summed_up(
