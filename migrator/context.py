@@ -224,7 +224,7 @@ class Context:
     def uses_device(self) -> bool:
         """Whether this file, or a file that it imports, uses a device."""
         own = any(map(self.framework.uses_device, self.constructs))
-        return own or bool(self.project and self.project.imports_gpu_code(self.framework))
+        return own or bool(self.project and self.project.leads_to_gpu(self.framework))
 
     @cached_property
     def is_without_device(self) -> bool:

@@ -29,6 +29,9 @@ files. `__main__.py` is one, and so is a module that a command of the project st
 predictor, a handler of TorchServe, a service of BentoML, actors and tasks of Ray and Celery, an
 application of FastAPI or Flask. Other modules that are only imported get no set-up. If a folder has
 no program, the summary says that whoever imports it has to call `setup()`.
+
+A program that asks its settings or options for a device is one, too, if a configuration or a script
+of the project names a GPU there (`device: cuda`, `--device cuda`).
 """,
     examples=(
         Example(
@@ -135,9 +138,13 @@ def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
 
 def _needs_device(ctx: Context) -> bool:
     """Whether this program uses a device: here, or in code of the project that it reaches."""
-    if ctx.ranks or any(map(ctx.framework.uses_device, ctx.constructs)):
+    if ctx.ranks or (ctx.evidence.of_torch and any(map(ctx.framework.uses_device, ctx.constructs))):
         return True
-    return ctx.project is not None and ctx.project.reaches_device()
+    project = ctx.project
+    if project is None:
+        return False
+    is_given = project.takes_gpu(ctx.framework) and project.gives_gpu()
+    return is_given or project.reaches_device()
 
 
 def _only_pins(ctx: Context) -> bool:

@@ -169,13 +169,16 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
                     other.decision = Keep(f"does not run on a TPU, where line {line} is false")
 
 
+_COMPUTES = ("name", "library", "extension")
+
+
 def _is_replaced(rules: Registry, ruling: Ruling) -> bool:
     """Whether what is reported is no more than another way to compute the same.
 
     A state of random numbers belongs to the device that draws them, and autocast is no such way.
     """
     rule, found = rules.rules.get(ruling.code), ruling.construct
-    computes = found.kind in ("name", "library") and not re.search(r"rng_state|\bamp\b", found.key)
+    computes = found.kind in _COMPUTES and not re.search(r"rng_state|\bamp\b", found.key)
     return rule is not None and rule.for_cuda and computes
 
 

@@ -44,7 +44,13 @@ def _base(report: Report) -> Path:
     files = [resolved(f.path) for f in report.changed]
     if not files or all(here in file.parents for file in files):
         return here
-    return project_root(files[0])
+    top = project_root(files[0])
+    if all(top in file.parents for file in files):
+        return top
+    try:
+        return Path(os.path.commonpath([file.parent for file in files]))
+    except ValueError:  # on several drives of Windows
+        return top
 
 
 def _name(path: Path, base: Path) -> bytes:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.analysis.project.facts import ProjectFacts
-from migrator.analysis.project.search_path import may_be_added_to
 from migrator.files.discover import as_module
 from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
@@ -138,7 +137,7 @@ class _Division:
         heads = set(_heads(content))
         if not all(map(str.isascii, heads)):  # Python treats other letters as equal
             yield project.root, True
-        for base in project.bases() if may_be_added_to(content) else _bases(path, project.root):
+        for base in project.bases():
             names = self._disk.list(base)
             for head in heads & names:
                 yield base / head, True
@@ -171,12 +170,3 @@ def _heads(content: bytes) -> Iterator[str]:
         only = _FROM.match(clause)
         for word in [only[1]] if only else _WORD.findall(clause):
             yield word.decode("utf-8", "replace")
-
-
-def _bases(path: Path, root: Path) -> Iterator[Path]:
-    """Folders that may be on `sys.path` when a file is imported or started."""
-    for folder in path.parents:
-        yield folder
-        yield folder / "src"
-        if folder == root:
-            return

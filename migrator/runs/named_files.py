@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
+from migrator.analysis.import_verdicts import is_known
 from migrator.analysis.project.facts import ProjectFacts
+from migrator.analysis.project.project_cache import ProjectCache
 from migrator.decision import Report as Stays
 from migrator.diagnostics import first_of
+from migrator.files import witness
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
 from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
 from migrator.runs.worker import Worker
 
+_HIGHEST = 4  # folders above a named file
 _LISTED = 5  # files that a message names
 _BY_HYDRA = "reads settings by Hydra"
 _ONLY = "was not named (--only-named)"
@@ -36,16 +42,34 @@ class Programs:
     imported: dict[Path, list[Path]] = field(default_factory=dict)  # by file; real paths
     shown: dict[Path, Path] = field(default_factory=dict)  # how a file is named, by its real path
 
+    folders: Sequence[Path] = ()  # that were named, and are only a part of their project
+
     @property
     def others(self) -> list[Path]:
         return [self.shown[real] for real in self.shown if real not in self.imported]
 
+    def named(self, real: Path) -> Path:
+        """What was named: a file, or the folder that it is in."""
+        path = self.shown[real]
+        return next((folder for folder in self.folders if path.is_relative_to(folder)), path)
 
-def programs_of(named: Iterable[Path], worker: Worker, with_importers: bool = False) -> Programs:
+
+def parts_of_projects(roots: Iterable[Path], worker: Worker) -> list[Path]:
+    """The named folders that have only a part of their project."""
+    folders = (root for root in roots if root.is_dir())
+    return [root for root in folders if worker.project(root / "_.py").root != resolved(root)]
+
+
+def programs_of(
+    named: Iterable[Path],
+    worker: Worker,
+    with_importers: bool = False,
+    folders: Sequence[Path] = (),
+) -> Programs:
     """The programs of files, without what the configuration excludes, and without a runtime;
     ``with_importers``: also the files that import them, with all that those import."""
-    found, config = Programs(), worker.config
-    code = [path for path in named if path.suffix in (".py", kinds.NOTEBOOK)]
+    found, config = Programs(folders=folders), worker.config
+    code = [path for path in named if _has_program(path)]
     for path in code:
         real = resolved(path)
         found.shown[real], found.imported[real] = path, []
@@ -64,11 +88,61 @@ def programs_of(named: Iterable[Path], worker: Worker, with_importers: bool = Fa
     return found
 
 
+def _has_program(path: Path) -> bool:
+    return path.suffix in (".py", kinds.NOTEBOOK) or kinds.kind(path) == COMMAND
+
+
+def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:
+    """The projects of named files that git doesn't tell: folders in which they find what they
+    import, `pkg/` beside `tools/train.py`."""
+    found: dict[Path, None] = {}
+    for path in named:
+        if path.suffix in (".py", kinds.NOTEBOOK):
+            with room_for_depth(), suppress(Exception):  # its errors are reported with the file
+                project = worker.project(path)
+                if not witness.exists(project.root / ".git"):
+                    top = _top_of_imports(project)
+                    found |= {top: None} if top != project.root else {}
+    return [*found]
+
+
+def _top_of_imports(project: ProjectFacts) -> Path:
+    """The lowest folder that has the modules which a program imports, as far as they are found."""
+    home, top = Path.home().resolve(), project.root
+    for above in [*project.root.parents][:_HIGHEST]:
+        if above == home or above in home.parents:
+            break
+        there = ProjectFacts(project.path, above, project.reader, ProjectCache(project.reader))
+        missing = {
+            module
+            for path in (project.path, *project.reached())
+            for module in project.cache.file(path).modules
+            if not module.startswith(".") and not is_known(module)
+            and project.of(path).resolve(module) is None
+        }  # fmt: skip
+        if any(_is_package(there, above, module) for module in missing):
+            project, top = there, above
+    return top
+
+
+def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
+    """Whether a module is found in a folder, as part of a package or where a file adds it."""
+    found, added = there.module_in(above, module), {*chain(*there.all_added())}
+    if found is not None and (found.parent != above or above in added):
+        return True
+    return any(there.module_in(folder, module) for folder in added)
+
+
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
-    found = {*project.reached()}
-    for importer in project.importers() if with_importers else ():
-        found |= {importer, *project.of(importer).reached()}
-    return found
+    starts = [project.path, *(project.importers() if with_importers else ())]
+    found: set[Path] = set()
+    while starts:
+        path = starts.pop()
+        own = {path, *project.of(path).reached()} - found
+        found |= own
+        starts += [script for each in sorted(own) for script in project.of(each).scripts()]
+    settings = [each for path in sorted(found) for each in project.of(path).settings()]
+    return found.union(settings)
 
 
 def settle(
@@ -88,16 +162,18 @@ def settle(
 
 
 def _tell(report: Report, programs: Programs) -> None:
-    """Say which files were migrated because a named one imports them."""
+    """Say which files were migrated because they belong to the program of a named one."""
     files = {resolved(file.path): file for file in report.files}
+    found: dict[Path, dict[Path, None]] = {}
     for real, imported in programs.imported.items():
-        others = [
-            programs.shown[other] for other in imported
+        found.setdefault(programs.named(real), {}).update(
+            (programs.shown[other], None) for other in imported
             if other not in programs.imported and files[other].result.diagnostics
-        ]  # fmt: skip
+        )  # fmt: skip
+    for named, others in found.items():
         if others:
             report.notes.append(
-                f"{programs.shown[real]}: migrated with what it imports: {_list(others)} "
+                f"{named}: migrated with what it imports, starts or reads: {_list([*others])} "
                 "(--only-named: not with it)"
             )
 
@@ -105,16 +181,35 @@ def _tell(report: Report, programs: Programs) -> None:
 def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
     """Say which programs may need files that nobody can tell: settings name them, or code does."""
     for real, imported in programs.imported.items():
+        if programs.named(real) != programs.shown[real]:
+            continue
         project, own = worker.project(programs.shown[real]), {real, *imported}
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")
             left = (path for path in project.modules_of_project() if path not in own)
             if asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
-                report.incomplete = True
-                report.notes.append(
-                    f"{programs.shown[real]}: may import more of the project, as {asked}: migrate "
-                    f"all of it (tpu-migrate {os.path.relpath(project.root)}), or name those files"
-                )
+                may = f"import more of the project, as {asked}"
+            elif settings := _settings_left(project, own):
+                may = f"be given a device by what names a GPU: {_list(settings)}"
+            else:
+                continue
+            report.incomplete = True
+            report.notes.append(
+                f"{programs.shown[real]}: may {may}: migrate all of it "
+                f"(tpu-migrate {os.path.relpath(project.root)}), or name those files"
+            )
+
+
+def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
+    """The settings that may give a program a GPU, and that it doesn't name; scripts, if they name
+    it."""
+    if not project.gives_gpu() or not any(project.of(path).takes_gpu() for path in own):
+        return []
+    return [
+        path.relative_to(project.root)
+        for path in project.settings_with_gpu()
+        if path not in own and (kinds.kind(path) != COMMAND or project.names_this(path))
+    ]
 
 
 def _asks_for_modules(project: ProjectFacts, path: Path) -> str:

@@ -36,7 +36,13 @@ from migrator.runs.cross_file import (
 from migrator.runs.delivery import deliver
 from migrator.runs.group import migrate_group
 from migrator.runs.groups import part_of
-from migrator.runs.named_files import programs_of, settle
+from migrator.runs.named_files import (
+    Programs,
+    folders_above,
+    parts_of_projects,
+    programs_of,
+    settle,
+)
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
@@ -69,7 +75,7 @@ def migrate_paths(
     """Migrate files and folders.
 
     Args:
-        paths: files, with those of the project that they import; or folders.
+        paths: files and folders, with those files of the project that they need.
         target: the name of one, or of one for each framework.
         write: rewrite in place; else nothing is written but to `output`.
         output: write a migrated copy of the one path there instead.
@@ -96,9 +102,9 @@ def migrate_paths(
     report, is_whole = Report(target=label(wanted)), diff_base is None and part[1] == 1
     with writing(report, roots) if write else looking(report, roots):
         every = _discovered(report, roots, config, from_hook)
-        worker = Worker(roots, wanted, config)
+        worker = _worker(every, roots, wanted, config)
         _tell_changes_alone(report, diff_base)
-        programs = programs_of(_named(every, roots) if is_whole else (), worker, from_hook)
+        programs = _programs(every if is_whole else (), roots, worker, from_hook)
         files = every if only_named else sorted({*every, *programs.others})
         migrated = migrate_all(_chosen(files, report, worker, part), worker, progress, executor)
         report.files = [*migrated.files]
@@ -111,6 +117,23 @@ def migrate_paths(
         save(report, roots, write, output, allow_dirty, () if only_named else programs.others)
     of_folders = is_whole and not from_hook and any(path.is_dir() for path in roots)
     return _summed_up(report, folders, worker, started, of_folders)
+
+
+def _worker(
+    files: Sequence[Path], roots: Sequence[Path], wanted: Sequence[Target], config: Config
+) -> Worker:
+    """A worker that knows the projects of named files."""
+    worker = Worker(roots, wanted, config)
+    above = folders_above(_named(files, roots), worker)
+    return Worker([*roots, *above], wanted, config) if above else worker
+
+
+def _programs(
+    files: Sequence[Path], roots: Sequence[Path], worker: Worker, from_hook: bool
+) -> Programs:
+    """The programs of named files, and of folders that are a part of their project."""
+    parts = parts_of_projects(() if from_hook else roots, worker)
+    return programs_of(_named(files, roots, parts), worker, from_hook, parts)
 
 
 def _summed_up(
@@ -243,10 +266,12 @@ def _discovered(
     return found.files
 
 
-def _named(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
-    """The files that were named one by one, and not found in a folder."""
+def _named(
+    files: Sequence[Path], roots: Sequence[Path], folders: Sequence[Path] = ()
+) -> list[Path]:
+    """The files that were named one by one, and those found in some of the folders."""
     given = {*roots}
-    return [path for path in files if path in given]
+    return [path for path in files if path in given or any(map(path.is_relative_to, folders))]
 
 
 def _check_whole(diff_base: str | None, part: tuple[int, int]) -> None:

@@ -150,6 +150,20 @@ def test_a_stream_that_does_not_run_is_not_missed(target: str) -> None:
     assert others == ["torch.cuda.get_device_capability", "torch.cuda.Stream"]
 
 
+def test_a_compiled_module_that_other_code_takes_the_place_of_is_not_missed(tmp_path: Path) -> None:
+    source = (
+        "import torch\n\n\ndef scale(x):\n    if x.is_cuda:\n        import scale_cuda\n"
+        "        return scale_cuda.forward(x)\n    {}\n\n\nprint(scale(torch.ones(2).cuda()))\n"
+    )
+    path = tmp_path / "train.py"
+    left = []
+    for other in ("return x * 2", "raise NotImplementedError"):
+        path.write_text(source.format(other), encoding="utf-8")
+        [file] = migrate_paths([path], "torchax").files
+        left.append(reported(file.result))
+    assert left == [[], ["import scale_cuda"]]
+
+
 @pytest.mark.parametrize(
     "skip",
     [

@@ -70,6 +70,8 @@ EACH = {
     "host_only": Verdict.FOR_CPU, "ours.boxes": Verdict.FOR_CPU, ".host.iou": Verdict.FOR_CPU,
     "knn_search": Verdict.COMPILED, "knn_search.ops": Verdict.COMPILED,
     "scan_cuda_core": Verdict.EXTENSION,
+    "quick._C": Verdict.COMPILED, "quick.ops._ext": Verdict.COMPILED,
+    "quick.config.defaults._C": Verdict.UNKNOWN,  # of yacs
     "pyrallis": Verdict.UNKNOWN, "next_ext.part": Verdict.UNKNOWN,
 }  # fmt: skip
 

@@ -1,10 +1,11 @@
 """Files that are named one by one stand for their programs."""
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from helpers import cli, committed
+from helpers import cli, committed, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -54,7 +55,8 @@ def _names(report: Report) -> list[str]:
 def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
     done = run_cli("train.py", "--target", "torchax")
     assert done.returncode == 0
-    assert "train.py: migrated with what it imports: helper.py (--only-named" in done.stdout
+    said = "train.py: migrated with what it imports, starts or reads: helper.py (--only-named"
+    assert said in done.stdout
     assert "100% automatic" in done.stdout
     assert ".cuda()" not in Path("helper.py").read_text(encoding="utf-8")
     assert Path("other.py").read_text(encoding="utf-8") == HELPER
@@ -73,6 +75,9 @@ def test_what_a_named_file_imports_is_migrated_with_it(project: Path) -> None:
         'parser.add_argument("--model", default="parts.helper")\n'
         "importlib.import_module(parser.parse_args().model)",
         'name = "parts.helper"\nimportlib.import_module(name)',
+        'importlib.util.spec_from_file_location("helper", "./parts/helper.py")',
+        'SourceFileLoader("helper", os.path.join(os.getcwd(), "parts/helper.py")).load_module()',
+        'exec(open("parts/helper.py").read())',
     ],
 )
 def test_what_is_imported_by_a_string_belongs_to_the_program(
@@ -99,6 +104,10 @@ x = torch.ones(3).cuda()
     ("lines", "said"),
     [
         ("importlib.import_module(sys.argv[1])", "train.py:4 computes the name of a module"),
+        (
+            "importlib.util.spec_from_file_location('x', sys.argv[1])",
+            "train.py:4 computes the name of a module",
+        ),
         ("import hydra", "train.py reads settings by Hydra"),
     ],
 )
@@ -218,3 +227,131 @@ def test_a_pattern_that_fits_the_projects_own_folder_excludes_nothing_in_it(
     assert _names(report) == ["helper.py", "train.py"]
     report = migrate_paths(["."], "torchax", config=Config(exclude=("build",)))
     assert _names(report) == ["helper.py", "train.py"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'subprocess.run([sys.executable, "helper.py", "--lr", "0.1"], check=True)',
+        'os.system(f"python helper.py --lr {sys.argv[1]}")',
+        'command = [sys.executable, "-m", "helper"]\nsubprocess.Popen(command)',
+        'runpy.run_path("helper.py")',
+        'runpy.run_module("helper")',
+        'os.execv(sys.executable, ["python", os.path.join(os.getcwd(), "helper.py")])',
+    ],
+)
+def test_what_a_program_starts_belongs_to_it(project: Path, start: str) -> None:
+    text = f"import os\nimport runpy\nimport subprocess\nimport sys\n\n{start}\n"
+    Path("train.py").write_text(text, encoding="utf-8")
+    assert _names(migrate_paths(["train.py"], "torchax")) == ["helper.py"]
+
+
+@pytest.mark.parametrize(
+    "line", ["!python helper.py --lr 1", "%run helper.py", "out = !python -m helper"]
+)
+def test_what_a_notebook_starts_belongs_to_it(project: Path, line: str) -> None:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    book = {"cells": [cell | {"source": [line]}], "metadata": {}, "nbformat": 4,
+            "nbformat_minor": 4}  # fmt: skip
+    Path("run.ipynb").write_text(json.dumps(book), encoding="utf-8")
+    assert _names(migrate_paths(["run.ipynb"], "torchax")) == ["helper.py"]
+
+
+def test_what_a_named_script_starts_is_migrated_with_it(project: Path) -> None:
+    Path("run.sh").write_text("python train.py --device cuda\n", encoding="utf-8")
+    names = ["helper.py", "run.sh", "train.py"]
+    assert _names(migrate_paths(["run.sh"], "torchax")) == names
+
+
+READER = """\
+import argparse
+
+import torch
+import yaml
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config"{default})
+config = yaml.safe_load(open(parser.parse_args().config))
+model = torch.nn.Linear(4, 2).to(config["device"])
+"""
+
+
+def test_settings_that_a_program_names_belong_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"configs/base.yaml": "device: cuda\n", "configs/other.yaml": "gpus: 0\n"}
+    train = READER.format(default=', default="configs/base.yaml"')
+    monkeypatch.chdir(committed(tmp_path, files | {"train.py": train}))
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 0
+    assert "what it imports, starts or reads: configs/base.yaml" in done.stdout
+    assert Path("configs/base.yaml").read_text(encoding="utf-8") == "device: jax\n"
+    assert "tpu_runtime.setup()" in Path("train.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("giver", "text"),
+    [("configs/base.yaml", "device: cuda\n"), ("run.sh", "python train.py --device cuda\n")],
+)
+def test_a_program_that_something_else_gives_a_gpu_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, giver: str, text: str
+) -> None:
+    monkeypatch.chdir(committed(tmp_path, {giver: text, "train.py": READER.format(default="")}))
+    done = run_cli("train.py", "--target", "torchax")
+    assert done.returncode == 1
+    assert f"train.py: may be given a device by what names a GPU: {giver}" in done.stdout
+
+
+@pytest.mark.parametrize("added", ["", "sys.path.append('..')\n"])
+def test_without_git_a_program_has_the_packages_above_it(tmp_path: Path, added: str) -> None:
+    files = {"tools/run.py": f"import sys\n{added}{TRAIN}".replace("helper", "parts.helper"),
+             "parts/helper.py": HELPER, "parts/other.py": HELPER}  # fmt: skip
+    write_tree(tmp_path, files)
+    report = migrate_paths([tmp_path / "tools" / "run.py"], "torchax")
+    assert _names(report) == ["helper.py", "run.py"]
+
+
+INIT_PATHS = """\
+import os.path as osp
+import sys
+
+
+def add_path(path):
+    if path not in sys.path:
+        sys.path.insert(0, path)
+
+
+add_path(osp.join(osp.dirname(__file__), "..", "lib"))
+"""
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+@pytest.mark.parametrize("adds", [INIT_PATHS, "import sys\n\nsys.path.append('../lib')\n"])
+def test_a_module_beside_a_program_adds_the_folders_of_others(
+    tmp_path: Path, in_git: bool, adds: str
+) -> None:
+    files = {"tools/_init_paths.py": adds, "tools/run.py": f"import _init_paths\n{TRAIN}",
+             "lib/helper.py": HELPER, "lib/other.py": HELPER}  # fmt: skip
+    (committed if in_git else write_tree)(tmp_path, files)
+    report = migrate_paths([tmp_path / "tools" / "run.py"], "torchax")
+    assert _names(report) == ["helper.py", "run.py"]
+
+
+def test_without_git_a_module_above_that_nothing_adds_is_another_programs(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "run.py").write_text(TRAIN, encoding="utf-8")
+    (tmp_path / "helper.py").write_text(HELPER, encoding="utf-8")
+    assert _names(migrate_paths([tmp_path / "tools" / "run.py"], "torchax")) == ["run.py"]
+
+
+def test_a_folder_has_what_its_programs_import_from_the_rest_of_a_project(
+    project: Path,
+) -> None:
+    write_tree(project, {"tools/run.py": f"import sys\nsys.path.append('..')\n{TRAIN}"})
+    assert _names(migrate_paths(["tools"], "torchax")) == ["helper.py", "run.py"]
+    done = run_cli("tools", "--check", "--target", "torchax")
+    said = "tools: migrated with what it imports, starts or reads: helper.py (--only-named"
+    assert said in done.stdout
+    done = run_cli("tools", "--check", "--only-named", "--target", "torchax")
+    assert "left behind, and needed by what was named: helper.py" in done.stdout
+    assert done.returncode == 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from helpers import DEVICE, TARGETS, migrated, run
+from helpers import DEVICE, TARGETS, migrated, run, write_tree
+
+from migrator import migrate_paths
 
 SCRIPT = """\
 import torch
@@ -112,3 +116,20 @@ x = torch.ones(2).cuda()
 """
     text = migrated(source, entry=True, portable=True)
     assert text.index("--lr") < text.index("--use-tpu") < text.index("parse_args")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'from faster_whisper import WhisperModel\n\nmodel = WhisperModel("large", device="cuda")\n',
+        'from ultralytics import YOLO\n\nYOLO("n.pt").predict("a.jpg", device="cuda:0")\n',
+        'from ultralytics import YOLO\n\nmodel = YOLO("n.pt")\n'
+        'model.predict("a.jpg", device="cuda:0")\n',
+        'import json\n\nprint(json.dumps({"device": "cuda"}))\n',
+        'import jax\n\nprint(jax.devices("cuda"))\n',
+    ],
+)
+def test_what_another_library_does_with_a_gpu_gives_no_set_up(tmp_path: Path, source: str) -> None:
+    report = migrate_paths([write_tree(tmp_path, {"main.py": source})], "torchax")
+    [file] = report.files
+    assert (file.result.changed, [d.code for d in file.result.diagnostics]) == (False, ["DEV002"])

@@ -50,6 +50,8 @@ _EXTENSION = re.compile(r"[Ee]xtension$|_ext$")  # what makes one in a setup.py
 _PLAIN = ("Extension", "CppExtension", "Pybind11Extension")
 # Names that only kernels have: `selective_scan_cuda_core`.
 _NAMED = re.compile(r"(?:^|\.)\w*_cuda(?:_\w+)?$")
+# Names that only compiled modules have, whatever for: `pkg._C`, but not that of yacs' settings.
+_ONLY_COMPILED = re.compile(r"^(?!.*(?:conf|cfg|defaults))[\w.]+\.(?:_C|_ext)$")
 
 
 def extension_of(project: ImportGraph, module: str) -> Extension | None:
@@ -71,6 +73,8 @@ def extension_of(project: ImportGraph, module: str) -> Extension | None:
             return each
     if _NAMED.search(module):
         return Extension(module, Built.CUDA, "compiled, by its name")
+    if _ONLY_COMPILED.match(module):
+        return Extension(module, Built.UNKNOWN, "compiled, by its name")
     return None
 
 

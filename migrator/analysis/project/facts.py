@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.devices.accelerators import Parsed
@@ -17,8 +17,11 @@ from migrator.analysis.import_verdicts import Verdict, is_known, verdict_of
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
+from migrator.analysis.project.started_scripts import started_by
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
+from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND
 
 _SETTINGS = (".yaml", ".yml")
 _MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
@@ -174,6 +177,23 @@ class ProjectFacts(ProgramFacts):
                 return None
             folder = folder.parent
         return folder / program
+
+    def scripts(self) -> Iterator[Path]:
+        """The project's scripts that this file starts in processes of their own."""
+        file = self.cache.file(self.path)
+        is_script = kinds.kind(self.path) == COMMAND
+        text = file.content.decode("utf-8", "replace") if is_script else ""
+        for name, is_module in started_by(text) if is_script else file.started:
+            path = self.resolve(name) if is_module else self.started(name)
+            if path is not None and path != self.path:
+                yield path
+
+    def settings(self) -> Iterator[Path]:
+        """The project's settings that this file names."""
+        for name in self.cache.file(self.path).settings:
+            path = self.started(name)
+            if path is not None and not kinds.is_data(path):
+                yield path
 
     def options(self, program: Path) -> set[str]:
         """The command-line options that a program and its imports declare: `--lr`."""

@@ -9,11 +9,12 @@ from contextlib import suppress
 from functools import cached_property
 
 from migrator.analysis import traces
-from migrator.analysis.devices import accelerators, device_strings
+from migrator.analysis.devices import accelerators, device_strings, given
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.prefilter import Tokens, without_prose, words_of
+from migrator.analysis.project import started_scripts
 from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.imports_by_name import ByName, imported_by_name
 from migrator.analysis.project.name_index import NameIndex, name_index
@@ -52,7 +53,9 @@ _SHARES = Tokens(
 )  # fmt: skip
 # not for `getLogger(__name__)` and `function.__name__`
 _MAY_GUARD = re.compile(rb"(?<![.\w])(?<!\w\()__name__|\bif\b[^\n]*__name__")
-_NAMES_MODULES = re.compile(rb"import_module|__import__")
+_NAMES_MODULES = re.compile(
+    rb"import_module|__import__|spec_from_file_location|load_source|SourceFileLoader|\bexec\("
+)
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
 _OPTIONS = re.compile(rb"add_argument|option")
@@ -229,6 +232,27 @@ class File:
         if not _TRAINS.search(self.content):
             return False
         return self.tree is not None and speaks_of_training(self.tree)
+
+    @cached_property
+    def taken_devices(self) -> Sequence[ast.AST]:
+        """Where it asks its settings for a device."""
+        if given.MAY_TAKE.search(self.content) is None or self.facts is None:
+            return ()
+        return [*given.taken(self.facts.names)]
+
+    @cached_property
+    def started(self) -> Sequence[tuple[str, bool]]:
+        """The scripts, or modules (True), that it starts."""
+        if started_scripts.MAY_START.search(self.content) is None or self.facts is None:
+            return ()
+        return [*dict.fromkeys(started_scripts.started(self.facts.names))]
+
+    @cached_property
+    def settings(self) -> Sequence[str]:
+        """The settings that it names: `configs/train.yaml`."""
+        if started_scripts.MAY_NAME_SETTINGS.search(self.content) is None or self.facts is None:
+            return ()
+        return started_scripts.settings_named(self.facts.names)
 
     @cached_property
     def distributes(self) -> bool:

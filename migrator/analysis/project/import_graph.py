@@ -69,12 +69,22 @@ class ImportGraph:
         """Folders that may be on `sys.path` when this file is imported, or started."""
         known = self.cache.bases.get(self.path)
         if known is None:
-            first, last = self._added()
+            first, last = self.all_added()
             known = usual = self._usual_bases()
             if first or last:
                 known = [*first, *usual[:2], *last, *usual[2:]]
             self.cache.bases[self.path] = known
         return known
+
+    def all_added(self) -> tuple[list[Path], list[Path]]:
+        """What this file adds to `sys.path`, and what a module beside it does (`_init_paths`)."""
+        first, last = self.added()
+        own, beside = self.path.parent, self.reader.list(self.path.parent)
+        for head in sorted(self.cache.file(self.path).libraries):
+            path = self.cache.inside(own, f"{head}.py") if f"{head}.py" in beside else self.path
+            if path != self.path and (added := self.of(path).added()):
+                first, last = [*first, *added[0]], [*last, *added[1]]
+        return first, last
 
     def _usual_bases(self) -> list[Path]:
         """These folders for a file that adds none."""
@@ -85,7 +95,7 @@ class ImportGraph:
             self.cache.usual_bases[own] = known
         return known
 
-    def _added(self) -> tuple[list[Path], list[Path]]:
+    def added(self) -> tuple[list[Path], list[Path]]:
         """Folders that this file adds to `sys.path` at the front, and at the end."""
         known = self.cache.added.get(self.path)
         if known is None:
@@ -105,6 +115,10 @@ class ImportGraph:
             at = Path(os.path.normpath(start / folder))
             if at == self.root or self.root in at.parents:
                 yield at
+
+    def module_in(self, folder: Path, module: str) -> Path | None:
+        """The file of a module in a folder that is on `sys.path`."""
+        return self._module(folder, module.split("."))
 
     def _module(self, folder: Path, parts: list[str]) -> Path | None:
         inside = self.cache.inside

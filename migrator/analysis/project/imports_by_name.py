@@ -1,4 +1,5 @@
-"""Imports of modules that a string names: `importlib.import_module("models.unet")`.
+"""Imports of modules that a string names: `importlib.import_module("models.unet")`, also by the
+path of a file.
 
 A name that is computed may be that of any module in its package; one that is an option's is its
 default, or one of its choices.
@@ -15,6 +16,8 @@ from migrator.analysis.syntax.nodes import argument, dotted
 
 ANY = ".*"  # ends the name of a package, of which any module may be imported
 _CALLS = ("importlib.import_module", "import_module", "__import__")
+# By the path of a file, with its position among the arguments
+_BY_PATH = {"spec_from_file_location": 1, "load_source": 1, "SourceFileLoader": 1}
 _DEEPEST = 4  # names of names
 
 
@@ -32,13 +35,32 @@ def imported_by_name(tree: ast.Module) -> ByName:
     found: dict[str, None] = {}
     unknown = None
     for call in nodes:
-        if isinstance(call, ast.Call) and dotted(call.func) in _CALLS:
+        if not isinstance(call, ast.Call):
+            continue
+        name = dotted(call.func) or ""
+        if name in _CALLS:
             given = argument(call, 0, "name")
             names = [*_names(given, nodes, _DEEPEST)] if given is not None else []
-            found.update((_absolute(name, call), None) for name in names)
-            if not names:
-                unknown = unknown or call
+            names = [_absolute(name, call) for name in names]
+        elif (position := _BY_PATH.get(name.rpartition(".")[2])) is not None:
+            names = [*_of_files(argument(call, position, "path"))]
+        elif name == "exec":
+            names = [*_of_files(call.args[0] if call.args else None)]
+        else:
+            continue
+        found.update(dict.fromkeys(names))
+        if not names and name != "exec":
+            unknown = unknown or call
     return ByName(list(found), unknown)
+
+
+def _of_files(path: ast.expr | None) -> Iterator[str]:
+    """The modules whose files a path names: `os.path.join(here, "ops/nms.py")`."""
+    for node in ast.walk(path) if path is not None else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value.removeprefix("./").strip("/")
+            if text.endswith(".py"):
+                yield text.removesuffix(".py").replace("/", ".")
 
 
 def _absolute(name: str, call: ast.Call) -> str:

@@ -133,9 +133,15 @@ class ProgramFacts(ImportedValues, StartingPoints):
         return any(
             self.code_reaches(path, node)
             for path in self.reached()
-            if self.cache.uses_device(path) and (facts := self.cache.facts(path)) is not None
-            for node in facts.device_uses
+            for node in self._device_uses(path)
         )
+
+    def _device_uses(self, path: Path) -> Sequence[ast.AST]:
+        facts = self.cache.facts(path) if self.cache.uses_device(path) else None
+        uses = facts.device_uses if facts is not None else ()
+        if uses or not self.takes_gpu(path=path) or not self.gives_gpu():
+            return uses
+        return self.cache.file(path).taken_devices
 
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""

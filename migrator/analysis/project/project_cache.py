@@ -37,6 +37,7 @@ class ProjectCache:
         self.usual_bases: dict[Path, list[Path]] = {}  # by folder
         self.started: dict[tuple[Path, Path], bool] = {}  # and its project's root
         self.installed: dict[Path, Set[Path]] = {}
+        self.settings_with_gpu: dict[Path, Sequence[Path]] = {}  # by the project's root
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}

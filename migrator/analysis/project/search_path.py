@@ -13,6 +13,7 @@ _SAME = ("str", "os.fspath", "pathlib.Path", "pathlib.PurePath", "os.path.abspat
          "os.path.realpath", "os.path.normpath", "os.path.expanduser")  # fmt: skip
 _SAME_METHODS = ("resolve", "absolute", "as_posix", "expanduser")
 _CONSTANTS = {"os.pardir": "..", "os.curdir": ".", "os.path.pardir": "..", "os.path.curdir": "."}
+_ADD = ("sys.path.append", "sys.path.insert", "site.addsitedir")
 _DEPTH = 6  # of names assigned from names
 _ADDS = re.compile(rb"sys\.path|\bsite\b|\bsys\b.*\bpath\b|\bsetup_root\b|\bautoroot")
 # They add the folder above the file that has a mark: one of those in which imports are looked for.
@@ -39,10 +40,12 @@ def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
             case ast.Call(func=func, args=[*_, folder]):
                 name = names.qualified(func) or ""
                 last = name != "sys.path.insert"
-                if name in ("sys.path.append", "sys.path.insert", "site.addsitedir"):
+                if name in _ADD:
                     folders = [folder]
                 elif name == "sys.path.extend":
                     folders = _listed(folder)
+                elif (of_helper := _of_helper(names, node)) is not None:
+                    last, folders = of_helper, [folder]
             case ast.AugAssign(target=target, value=value) if _is_sys_path(names, target):
                 folders = _listed(value)
             case ast.Assign(targets=[ast.Subscript(value=target, slice=ast.Slice())], value=value):
@@ -54,6 +57,22 @@ def added(names: Names, file: Path) -> Iterator[tuple[int, bool, Path]]:
             path = _path(names, folder, file)
             if path is not None:
                 yield folder.lineno, last, path
+
+
+def _of_helper(names: Names, call: ast.Call) -> bool | None:
+    """Whether a function of this file that adds its one argument puts it at the end; None for all
+    others: `def add_path(path): sys.path.insert(0, path)`."""
+    bound = (
+        names.lookup(call.func) if isinstance(call.func, ast.Name) and len(call.args) == 1 else ()
+    )
+    match [each.node for each in bound]:
+        case [ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg=given)])) as function]:
+            for node in ast.walk(function):
+                match node:
+                    case ast.Call(func=func, args=[*_, ast.Name(id=name)]) if name == given:
+                        if (added := names.qualified(func)) in _ADD:
+                            return added != "sys.path.insert"
+    return None
 
 
 def _finds_root(names: Names, node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ from migrator.analysis.devices import serving_frameworks
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.project import programs, search_path
 from migrator.analysis.project.file_facts import File
-from migrator.analysis.project.import_graph import ImportGraph
+from migrator.analysis.project.given_devices import GivenDevices
 from migrator.analysis.syntax.scripts import is_script_of
 from migrator.targets import RUNTIME
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # not data
 
 
-class StartingPoints(ImportGraph):
+class StartingPoints(GivenDevices):
     """How one file is started, or the programs that import it."""
 
     def may_start_gpu_code(self, source: bytes, framework: Framework) -> bool:
@@ -34,7 +34,7 @@ class StartingPoints(ImportGraph):
         is_module = not is_started and (file.is_of_package or self.is_imported())
         if is_module and not file.may_have_main_guard:
             return False
-        if not self.imports_gpu_code(framework):
+        if not self.leads_to_gpu(framework):
             return False
         return is_started or file.has_main_guard or (not is_module and self._acts())
 
@@ -128,7 +128,7 @@ class StartingPoints(ImportGraph):
             return started_from
         bases, own = self._bases_of_imports(), self.path.parent
         above = bases & self._added_before_runtime(migrated) & set(own.parents)
-        if bases.intersection(chain(*self._added())) or self._is_plainly_started():
+        if bases.intersection(chain(*self.added())) or self._is_plainly_started():
             bases = above or {own}
         return min(bases, key=lambda base: len(base.parts)) if bases else self._above_package()
 
@@ -171,7 +171,7 @@ class StartingPoints(ImportGraph):
 
     def _added_before_runtime(self, migrated: bytes) -> set[Path]:
         """Folders that the migrated file has on `sys.path` when it imports the runtime."""
-        facts = File(migrated).facts if any(self._added()) else None
+        facts = File(migrated).facts if any(self.added()) else None
         imports = facts.names.imports if facts is not None else ()
         lines = [i.lineno for i in imports if imported_heads(i) == {RUNTIME}]
         if facts is None or not lines:

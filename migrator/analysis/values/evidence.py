@@ -27,7 +27,7 @@ _ON_TORCH = frozenset({
     "fairseq", "fastai", "flash_attn", "ignite", "kornia", "lightning", "lpips", "mmcv", "mmdet",
     "mmengine", "mmpose", "mmseg", "monai", "open_clip", "peft", "pyro", "safetensors",
     "segmentation_models_pytorch", "sentence_transformers", "speechbrain", "stable_baselines3",
-    "timm", "transformers", "trl", "ultralytics", "whisper", "xformers",
+    "timm", "transformers", "trl", "whisper", "xformers",
 })  # fmt: skip
 # Libraries that only pass their arguments on.
 _CARRIERS = frozenset({
@@ -91,7 +91,7 @@ class Evidence:
         while isinstance(at, ast.expr) and not isinstance(at, ast.Call):
             at = self.names.parents.get(at)
         call = self.names.parents.get(at) if isinstance(at, ast.keyword) else None
-        name = self.names.qualified(call.func) if isinstance(call, ast.Call) else None
+        name = made_by(self.names, call.func) if isinstance(call, ast.Call) else None
         head = (name or "").partition(".")[0]
         if not name or head in sys.stdlib_module_names | _CARRIERS or is_on_torch(name):
             return None
@@ -360,6 +360,19 @@ def _calls_with_keywords(node: ast.FunctionDef) -> Iterator[ast.Call]:
 
 
 _FIRST_RANK = ast.Constant(0)
+
+
+def made_by(names: Names, callee: ast.expr) -> str | None:
+    """The full name of what is called; for a method, of the library's class that made the object.
+
+    An object is moved by `to`, whatever made it.
+    """
+    name = names.qualified(callee)
+    if name is None and isinstance(callee, ast.Attribute) and callee.attr != "to":
+        value = names.only_value(callee.value)
+        made = names.qualified(value.func) if isinstance(value, ast.Call) else None
+        return f"{made}.{callee.attr}" if made is not None else None
+    return name
 
 
 def is_on_torch(module: str) -> bool:

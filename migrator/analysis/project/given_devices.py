@@ -1,0 +1,84 @@
+"""Given devices: whether a project's configurations or scripts give a program a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migrator.analysis.devices.given import READERS, names_gpu
+from migrator.analysis.project.import_graph import ImportGraph
+from migrator.formats import kinds
+from migrator.formats.embedded import COMMAND, SETTING
+
+if TYPE_CHECKING:
+    from migrator.frameworks.framework import Framework
+
+_DEEPEST = 5  # folders below the project's
+
+
+class GivenDevices(ImportGraph):
+    """What a program of the project gets from files that aren't code."""
+
+    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+        if super().imports_gpu_code(framework):
+            return True
+        return any(self.takes_gpu(framework, path) for path in self.reached())
+
+    def leads_to_gpu(self, framework: Framework) -> bool:
+        """Whether a program gets to a GPU by what it imports, or by what its settings name."""
+        return self.takes_gpu(framework) or self.imports_gpu_code(framework)
+
+    def takes_gpu(self, framework: Framework | None = None, path: Path | None = None) -> bool:
+        """Whether this file, or one that it imports, asks its settings for a device, and files of
+        the project name a GPU there: for a program, what it reads or what starts it."""
+        if framework is not None and not framework.normalised:
+            return False
+        if not self.cache.file(path or self.path).taken_devices or not self.settings_with_gpu():
+            return False
+        is_module = not self.cache.file(self.path).has_main_guard and self.importers_above()
+        if not is_module and not self.gives_gpu():
+            return False
+        return any(b"torch" in self.cache.file(p).content for p in (self.path, *self.reached()))
+
+    def gives_gpu(self) -> bool:
+        """Whether something gives this program a GPU: a script that starts it, or, if it reads
+        settings, a configuration of the project."""
+        files = (self.path, *self.reached())
+        reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
+                    for p in files)  # fmt: skip
+        return any(
+            self.names_this(path) if kinds.kind(path) == COMMAND else reads
+            for path in self.settings_with_gpu()
+        )
+
+    def names_this(self, script: Path) -> bool:
+        """Whether a script names this program: `train.py`, `-m pkg.train`, `-m pkg`."""
+        name = self.path.stem if self.path.stem != "__main__" else self.path.parent.name
+        stem = re.escape(name.encode())
+        content = self.reader.read(script) or b""
+        return re.search(rb"(?<!\w)%b\.py\b|-m\s+[\w.]*\b%b\b" % (stem, stem), content) is not None
+
+    def settings_with_gpu(self) -> Sequence[Path]:
+        """The configurations and scripts of the project that name a GPU as a device."""
+        known = self.cache.settings_with_gpu.get(self.root)
+        if known is None:
+            known = self.cache.settings_with_gpu[self.root] = [
+                path
+                for path in self._settings_of_project()
+                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"")
+            ]
+        return known
+
+    def _settings_of_project(self) -> Iterator[Path]:
+        """Its configurations and scripts, without data, and without what git or tools keep."""
+        folders = [(self.root, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            for name in sorted(self.reader.list(folder)):
+                path = self.cache.inside(folder, name)
+                if kinds.kind(path) in (SETTING, COMMAND) and not kinds.is_data(path):
+                    yield path
+                elif "." not in name and depth < _DEEPEST:
+                    folders.append((path, depth + 1))
