@@ -8,6 +8,7 @@ import sys
 import click
 
 from migrator.cli.values import codes
+from migrator.codes import current
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -67,7 +68,9 @@ def explain_command(code: str) -> None:
     """Explain a code: what it means, why, and before and after for each target."""
     from migrator.report.explain import every_code, explain
 
-    found = every_code().get(code.upper())
+    known = every_code()
+    (wanted,) = current([code.upper()])
+    found = known.get(wanted) or next((known[c] for c in known if c[:3] == wanted), None)
     if found is None:
         raise UsageError(f"nothing has the code {code!r} (see: tpu-migrate rules)")
     explain(found, console())

@@ -26,6 +26,7 @@ from migrator.report.statistics import (
     by_code,
     by_effort,
     counted,
+    inventory,
     of_project,
     runtimes,
 )
@@ -304,7 +305,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if total:
         kept, reported = counts[Outcome.KEPT], counts[Outcome.REPORTED]
         console.print(
-            f"{counted(total, 'GPU construct')} = {edits:,} rewritten + {kept:,} kept + "
+            f"{inventory(work)} = {edits:,} rewritten + {kept:,} kept + "
             f"{reported:,} reported: {work.automatic:.0f}% automatic{_part_of_the_program(report)}",
             soft_wrap=True,
         )
