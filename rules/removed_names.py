@@ -9,7 +9,7 @@ from migrator.analysis.upgrades import BUILTIN, Removed, removed_builtins
 from migrator.codes import UPGRADES, Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import Edit, EditImport, Replace
+from migrator.edits import Delete, Edit, EditImport, Insert, Replace
 from migrator.rule import Context, Decision, Example, Rewrite, Rule
 
 from .replace import renamed, with_new_names
@@ -93,8 +93,9 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
         return report(gone, found.key)
     if (builtin := _builtin(gone)) is not None:
         return report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
-    if "." not in gone.instead:
-        return report(gone)
+    if "." not in gone.instead:  # a module
+        spelled, requires = ctx.module(gone.instead)
+        return Rewrite([Replace(node, spelled)], requires)
     module, _, name = gone.instead.rpartition(".")
     if module in _LOADED and isinstance(node.ctx, ast.Load):
         inside = f"{{owner}}.{module.rpartition('.')[2]}.{name}"
@@ -129,6 +130,8 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(statement, ast.Import):
         assert isinstance(found.node, ast.alias)
         return _module(ctx, statement, found.node, gone)
+    if gone.exact and gone.name == found.key and "." not in gone.instead:
+        return _of_its_own(ctx, statement, gone)
     table = _new_names(statement)
     return with_new_names(ctx, found, table) if found.key in table else report(gone, found.key)
 
@@ -146,6 +149,16 @@ def _module(ctx: Context, statement: ast.Import, alias: ast.alias, gone: Removed
         return Rewrite([EditImport(statement, rename={alias: text})])
     uses: list[Edit] = [Replace(u, gone.instead) for u in ctx.names.uses(alias.name, scope)]
     return Rewrite([EditImport(statement, rename={alias: gone.instead}), *uses])
+
+
+def _of_its_own(ctx: Context, statement: ast.ImportFrom, gone: Removed) -> Decision:
+    """`from sklearn.externals import joblib`: a module that is imported by itself now."""
+    (alias,) = (a for a in statement.names if taken_by(statement, a) == gone.name)
+    local = alias.asname or alias.name
+    text = f"import {gone.instead}" + (f" as {local}" if local != gone.instead else "")
+    more = len(statement.names) > 1
+    gone_import = EditImport(statement, drop=[alias]) if more else Delete(statement)
+    return Rewrite([Insert(ctx.names.tree, statement, [text]), gone_import])
 
 
 def _new_names(statement: ast.ImportFrom) -> dict[str, str]:

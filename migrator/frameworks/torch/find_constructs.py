@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from migrator.analysis import old_calls, removed_names
+from migrator.analysis import absent_names, old_calls, removed_names
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
@@ -131,7 +131,8 @@ def _named(
     """The construct that a name is."""
     construct = own(names, node, vocabulary, package)
     construct = construct or next(removed_names.find(names, node), None)
-    return construct or reference_of(names, flow, node, vocabulary)
+    construct = construct or reference_of(names, flow, node, vocabulary)
+    return construct or next(absent_names.find(names, node), None)
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
@@ -237,6 +238,7 @@ def _of_import(
     project: ProjectFacts | None,
 ) -> Iterator[Construct]:
     yield from removed_names.find(names, node)
+    yield from absent_names.find(names, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
     if _is_for_types(names, node):
