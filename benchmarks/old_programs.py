@@ -37,7 +37,7 @@ from migrator.runs.run import migrate_paths
 SEED = 72
 NO_PROGRAMS = ("test", "setup", "conftest", "__init__", "__main__", "docs")
 ENTRY = re.compile(r"^if __name__ *== *|\.parse_args\(|\.parse_known_args\(", re.MULTILINE)
-GONE = {name.partition(".")[0] for name in removed_names()}
+GONE = {name for name in removed_names() if "." not in name}
 
 
 def programs(repository: Path, most: int) -> list[Path]:
@@ -84,11 +84,16 @@ class Anything(type):
 class StandIns:
     """Finds modules of packages that neither this environment nor the repository has."""
 
-    def __init__(self, own: set[str]) -> None:
-        self.own = own
+    def __init__(self, own: set[str], repository: Path) -> None:
+        self.own, self.repository = own, str(repository)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         head = name.partition(".")[0]
+        frame = sys._getframe(1)
+        while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        if not frame.f_code.co_filename.startswith(self.repository):
+            return None  # an installed package tries it
         missing = head not in sys.stdlib_module_names and head not in self.own | GONE
         parent = sys.modules.get(head)
         if not missing or (parent is not None and not hasattr(parent, "stands_in")):
@@ -110,7 +115,7 @@ def start(program: Path, repository: Path) -> str:
     own = {each.stem for each in repository.glob("**/*.py")}
     own |= {each.name for each in repository.glob("**/") if any(each.glob("*.py"))}
     own |= {p.name for p in repository.glob("**/") if p != repository and any(p.glob("*/*.py"))}
-    sys.meta_path.append(StandIns(own))  # type: ignore[arg-type]
+    sys.meta_path.append(StandIns(own, repository))  # type: ignore[arg-type]
     os.chdir(repository)
     sys.path[:0] = [str(program.parent), str(repository)]
     sys.argv = [str(program)]
