@@ -23,6 +23,7 @@ import re
 import select
 import signal
 import sys
+import tempfile
 import traceback
 import types
 import warnings
@@ -174,9 +175,10 @@ def main() -> None:
         importlib.import_module(name)
     warnings.simplefilter("ignore")
     found = []
+    copies = Path(tempfile.mkdtemp(prefix="upgraded-"))
     for repository in sorted(each.resolve() for each in asked.checkouts.iterdir()):
         chosen = programs(repository, asked.most)
-        upgraded = asked.checkouts.resolve().with_name("upgraded") / repository.name
+        upgraded = copies / repository.name
         config = Config(select=("UPG",))
         migrate_paths([repository], asked.target, config=config, output=upgraded)
         for path in chosen:

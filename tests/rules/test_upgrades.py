@@ -12,7 +12,9 @@ import torchvision
 from helpers import cli, constructs, migrated, run, write_tree
 from PIL import Image
 
+from migrator import migrate_paths
 from migrator.analysis.upgrades import removed_arguments, removed_builtins, removed_methods
+from migrator.diagnostics import Outcome
 
 HEAD = "import numpy as np\nimport torch\n\nx = torch.ones(3).cuda()\n"
 SIGNAL = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -282,3 +284,27 @@ def test_the_inventory_counts_upgrades_beside_constructs_of_gpus(tmp_path: Path)
     root = write_tree(tmp_path, {"train.py": source})
     done = cli(".", "--target", "torchax", "--check", cwd=root).stdout.decode()
     assert "1 GPU construct and 2 upgrades = 2 rewritten + 0 kept + 1 reported: 67%" in done
+
+
+# ---- requirements --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("transformers==4.37.0", "far below 5.24"),
+        ("accelerate==0.20.3", "far below 1.15"),
+        ("pandas<1.4", "takes pandas>=2.2.2"),
+        ("scikit-learn==0.24.1", "takes scikit-learn>=1.4.2"),
+        ("numba==0.53", "takes numba>=0.60"),
+        ("transformers>=4.30", ""),
+        ("transformers<5", ""),
+        ("diffusers==0.40", ""),
+        ("pandas>=1.0", ""),
+    ],
+)
+def test_requirements_of_older_versions_are_reported(line: str, said: str, tmp_path: Path) -> None:
+    files = {"requirements.txt": f"torch\n{line}\n", "train.py": HEAD}
+    report = migrate_paths([write_tree(tmp_path, files)], "torchax")
+    found = [d.message for _, d in report.diagnostics(Outcome.REPORTED)]
+    assert len(found) == bool(said) and all(said in message for message in found)
