@@ -7,8 +7,8 @@ each, up to `--most` programs are drawn with a seed: files with a main block, or
 arguments. Each is run up to its main block, as it is and after the rules UPG alone, in a process
 with this interpreter's torch, torchvision, NumPy, SciPy and Pillow. Packages that are not installed
 are replaced by stand-ins that have every name: only what is installed counts. A program starts if
-its imports and its top level raise nothing; one that leaves with a usage message, or runs longer
-than the time given, has started. For the others, the line that stops them is printed.
+its imports and its top level raise nothing, or it leaves with a usage message; one that runs longer
+than the time given is counted apart. For the others, the line that stops them is printed.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ from migrator.runs.run import migrate_paths
 SEED = 72
 NO_PROGRAMS = ("test", "setup", "conftest", "__init__", "__main__", "docs")
 ENTRY = re.compile(r"^if __name__ *== *|\.parse_args\(|\.parse_known_args\(", re.MULTILINE)
+LIBRARIES = (
+    "torch", "torch.utils.data", "torch.distributed", "torchvision", "scipy.stats", "PIL.Image",
+    "scipy.ndimage", "scipy.spatial", "transformers", "transformers.models.clip.modeling_clip",
+)  # fmt: skip
+RUNNING = "still running"
 GONE = {name for name in removed_names() if "." not in name}
 
 
@@ -154,7 +159,7 @@ def in_process(program: Path, repository: Path, seconds: float) -> str:
         os._exit(0)
     os.close(write)
     ready, _, _ = select.select([read], [], [], seconds)
-    said = os.read(read, 4000).decode() if ready else ""
+    said = os.read(read, 4000).decode() if ready else RUNNING
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -171,9 +176,10 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=120)
     options.add_argument("--json", type=Path)
     asked = options.parse_args()
-    for name in ("torch", "torch.utils.data", "torchvision", "scipy", "PIL.Image", "numpy"):
-        importlib.import_module(name)
     warnings.simplefilter("ignore")
+    for name in LIBRARIES:  # once, for all forks
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     found = []
     copies = Path(tempfile.mkdtemp(prefix="upgraded-"))
     for repository in sorted(each.resolve() for each in asked.checkouts.iterdir()):
@@ -190,9 +196,10 @@ def main() -> None:
             }
             found.append(row)
             print(json.dumps(row), flush=True)
-    starts = Counter((not row["before"], not row["after"]) for row in found)
-    print(f"{len(found)} programs: {starts[True, True] + starts[True, False]} start before, "
-          f"{starts[True, True] + starts[False, True]} after the upgrades")  # fmt: skip
+    for when in ("before", "after"):
+        said = Counter(row[when] if row[when] in ("", RUNNING) else "stops" for row in found)
+        print(f"{when}: {len(found)} programs, {said['']} start, {said['stops']} stop, "
+              f"{said[RUNNING]} were still running")  # fmt: skip
     if asked.json:
         lines = ",\n".join(json.dumps(row) for row in found)
         asked.json.write_text(f"[\n{lines}\n]\n")

@@ -15,7 +15,9 @@ MEANINGS = Rule(
     why="""`loss.data[0]` was the number of a loss, which has no dimension since PyTorch 0.4. A mask
 is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to copy, where NumPy 1
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
-static methods; one with a state is reported.""",
+static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
+checkpoint that the file uses as a model, or saves with the command line's arguments, is loaded as
+before.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -75,6 +77,17 @@ def mask(ctx: Context, found: Construct) -> Decision:
             return Rewrite([EditCall(call, method="bool")])
     assert isinstance(found.node, ast.expr)
     return Rewrite([Replace(found.node, "{mask}.bool()", {"mask": found.node})])
+
+
+@MEANINGS.on("changed", "pickle")
+def pickled(ctx: Context, found: Construct) -> Decision:
+    """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
+        return kept
+    note = "as before PyTorch 2.6: loading runs code of the file, so it has to be trusted"
+    return Rewrite([EditCall(call, put={"weights_only": "False"})], note=note)
 
 
 @MEANINGS.on("changed", "function")

@@ -52,6 +52,9 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("loader", called, call)
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
+        if called == "torch.load" and not _is_given(call, "weights_only", 3):
+            if _holds_objects(names, call):
+                yield Construct("changed", "pickle", call)
         if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
             yield Construct("changed", "bytes", call)
         for keyword in call.keywords:
@@ -64,6 +67,42 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("removed method", call.func.attr, call)
         if call.func.attr in _MASKED and call.args and _is_byte(names, call.args[0]):
             yield Construct("changed", "mask", call.args[0])
+
+
+def _holds_objects(names: Names, load: ast.Call) -> bool:
+    """Whether a checkpoint holds more than tensors: it is used as a model, or saved as such."""
+    parent = names.parents.get(load)
+    match parent:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            uses = [names.parents.get(use) for use in names.uses(name, names.scope_of(load))]
+            only = len(names.scope_of(load).bindings.get(name, ())) == 1
+            if only and any(isinstance(u, ast.Attribute) and u.attr in _OF_MODEL for u in uses):
+                return True
+        case ast.Attribute(attr=attr) if attr in _OF_MODEL:
+            return True
+    saved = (names.call_of(node) for node, name in names.meant if name == "torch.save")
+    return any(call is not None and _saves_objects(names, call) for call in saved)
+
+
+def _saves_objects(names: Names, save: ast.Call) -> bool:
+    """Whether the command line's arguments are in what is saved."""
+    if not save.args:
+        return False
+    parts = [save.args[0], names.only_value(save.args[0])]
+    values = [value for part in parts if isinstance(part, ast.Dict) for value in part.values]
+    return any(isinstance(each, ast.Name) and _is_of_command_line(names, each) for each in values)
+
+
+def _is_of_command_line(names: Names, name: ast.Name) -> bool:
+    value = names.only_value(name)
+    parsed = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    if parsed and value.func.attr in ("parse_args", "parse_known_args"):
+        return True
+    bindings = names.lookup(name)
+    return name.id in ("args", "opt", "opts") and all(b.kind == "param" for b in bindings)
+
+
+_OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "cuda", "modules")
 
 
 def _is_given(call: ast.Call, name: str, place: int) -> bool:

@@ -1,5 +1,7 @@
 """Calls, methods and meanings of older versions: what replaces them gives the same."""
 
+import argparse
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -152,6 +154,16 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
          "y = x.masked_select(mask.bool())"),
         ("loss = f(x)\nloss.backward()\ny = loss.data[0]", "y = loss.item()"),
         ("y = scores.data[0]", "y = scores.data[0]"),
+        ("model = torch.load(path, map_location='cpu')\nmodel.eval()",
+         "torch.load(path, map_location='cpu', weights_only=False)"),
+        ("args = parser.parse_args()\ntorch.save({'net': net, 'args': args}, p)\n"
+         "y = torch.load(p, map_location='cpu')",
+         "torch.load(p, map_location='cpu', weights_only=False)"),
+        ("torch.save({'net': net.state_dict()}, p)\ny = torch.load(p, map_location='cpu')",
+         "torch.load(p, map_location='cpu')\n"),
+        ("y = torch.load(p, map_location='cpu')\nnet.load_state_dict(y['net'])",
+         "torch.load(p, map_location='cpu')\n"),
+        ("y = torch.load(p, map_location='cpu', weights_only=True).eval()", "weights_only=True)"),
         ("y = prefetcher.next()", "y = prefetcher.next()"),
         ("y = torch.nn.functional.dropout(x).data[0]", ".data[0]"),
     ],
@@ -263,6 +275,19 @@ def test_changed_meanings_are_refused() -> None:
         np.array([1], copy=False)
     with pytest.raises(ValueError, match="frombuffer"):
         np.fromstring(b"ab", dtype=np.uint8)
+
+
+def test_a_checkpoint_with_more_than_tensors_is_refused_and_loads_as_before(tmp_path: Path) -> None:
+    saved = {"w": torch.ones(2), "args": argparse.Namespace(lr=0.1)}
+    torch.save(saved, tmp_path / "a.pth")
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+        torch.load(tmp_path / "a.pth")
+    assert torch.load(tmp_path / "a.pth", weights_only=False)["args"] == saved["args"]
+
+
+def test_async_says_what_it_is_now() -> None:
+    result = run("import torch\nx = x.cuda(async=True)\n")
+    assert "the argument is non_blocking" in result.diagnostics[0].message
 
 
 # ---- settings ------------------------------------------------------------------------------------
