@@ -71,6 +71,11 @@ class Anything(type):
             return given[0]  # a decorator
         return Anything("anything", (), {})
 
+    def __ge__(cls, other: object) -> bool:
+        return True
+
+    __gt__ = __le__ = __lt__ = __ge__
+
     def __iter__(cls) -> object:
         return iter(())
 
@@ -98,11 +103,13 @@ class StandIns:
         frame = sys._getframe(1)
         while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
             frame = frame.f_back
+        parent = sys.modules.get(head)
+        if parent is not None:
+            known = hasattr(parent, "stands_in")
+            return ModuleSpec(name, self, is_package=True) if known else None
         if not frame.f_code.co_filename.startswith(self.repository):
             return None  # an installed package tries it
-        missing = head not in sys.stdlib_module_names and head not in self.own | GONE
-        parent = sys.modules.get(head)
-        if not missing or (parent is not None and not hasattr(parent, "stands_in")):
+        if head in sys.stdlib_module_names or head in self.own | GONE:
             return None
         return ModuleSpec(name, self, is_package=True)
 

@@ -4,13 +4,14 @@ import ast
 
 from migrator.analysis.removed_names import removed
 from migrator.analysis.syntax.canonical import canonical
+from migrator.analysis.syntax.exports import exported
 from migrator.analysis.syntax.nodes import taken_by
 from migrator.analysis.upgrades import BUILTIN, Removed, removed_builtins
 from migrator.codes import UPGRADES, Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
 from migrator.edits import Delete, Edit, EditImport, Insert, Replace
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 from .replace import renamed, with_new_names
 from .upgrade_templates import reason_to_keep, report, with_code
@@ -133,7 +134,54 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
     if gone.exact and gone.name == found.key and "." not in gone.instead:
         return _of_its_own(ctx, statement, gone)
     table = _new_names(statement)
+    plain = _builtins(ctx, statement)
+    if plain and (found.key in table or found.node in plain):
+        return _with_builtins(ctx, found, statement, table, plain)
     return with_new_names(ctx, found, table) if found.key in table else report(gone, found.key)
+
+
+def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:
+    """Names of an import that stood for Python's own, if all their uses can be those."""
+    found: dict[ast.alias, str] = {}
+    scope = ctx.names.scope_of(statement)
+    for alias in statement.names:
+        name = taken_by(statement, alias)
+        gone, local = removed(name), alias.asname or alias.name
+        builtin = _builtin(gone) if gone is not None and gone.exact and gone.name == name else None
+        if builtin and not ctx.names.top.bindings.get(builtin):
+            if len(scope.bindings.get(local, ())) == 1 and local not in exported(ctx.names):
+                found[alias] = builtin
+    return found
+
+
+def _with_builtins(
+    ctx: Context,
+    found: Construct,
+    statement: ast.ImportFrom,
+    table: dict[str, str],
+    plain: dict[ast.alias, str],
+) -> Decision:
+    """All names of an import at once: Python's own ones need none."""
+    moved = [alias for alias in statement.names if taken_by(statement, alias) in table]
+    if found.node is not next(a for a in statement.names if a in plain or a in moved):
+        return Keep("goes with what is imported with it")
+    edits: list[Edit] = []
+    drop, rename = [*plain], dict[ast.alias, str]()
+    if moved:
+        first = Construct(found.kind, taken_by(statement, moved[0]), moved[0])
+        decision = with_new_names(ctx, first, table)
+        assert isinstance(decision, Rewrite)
+        edits = [edit for edit in decision.edits if not isinstance(edit, EditImport)]
+        for edit in decision.edits:
+            if isinstance(edit, EditImport):
+                drop, rename = [*drop, *edit.drop], dict(edit.rename)
+    scope = ctx.names.scope_of(statement)
+    for alias, builtin in plain.items():
+        uses = ctx.names.uses(alias.asname or alias.name, scope)
+        edits += [Replace(use, builtin) for use in uses]
+    whole = len(drop) == len(statement.names)
+    edits.append(Delete(statement) if whole else EditImport(statement, drop, rename))
+    return Rewrite(edits)
 
 
 def _module(ctx: Context, statement: ast.Import, alias: ast.alias, gone: Removed) -> Decision:

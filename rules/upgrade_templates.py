@@ -6,6 +6,7 @@ import re
 from migrator.analysis.upgrades import BUILTIN, METHOD, Removed
 from migrator.edits import Replace
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.targets import RUNTIME
 
 # Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
 _OF_TORCH = ("torch.", "torchvision.")
@@ -31,8 +32,10 @@ def reason_to_keep(ctx: Context, node: ast.AST, name: str) -> Decision | None:
 
 
 def is_of_gpu_code(ctx: Context) -> bool:
-    """Whether this file is part of a program that uses a device."""
-    project = ctx.project
+    """Whether this file is part of a program that uses a device, or is migrated already."""
+    project, text = ctx.project, ctx.source.text
+    if RUNTIME in text or f'"{ctx.words.device}"' in text or f"'{ctx.words.device}'" in text:
+        return True
     return ctx.uses_device or (project is not None and project.is_imported_by_gpu_code())
 
 

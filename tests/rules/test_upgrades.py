@@ -148,7 +148,7 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
         ("import cPickle as pickle\ny = pickle.dumps(1)", "import pickle\n"),
         ("import cPickle\ny = cPickle.dumps(1)", "y = pickle.dumps(1)"),
         ("import Queue as q\ny = q.Queue()", "import queue as q\n"),
-        ("from itertools import izip\ny = izip(a, b)", "from itertools import izip\n"),
+        ("from itertools import izip\ny = izip(a, b)", "y = zip(a, b)"),
         ("from functools import partial\ny = reduce(f, a)", "y = functools.reduce(f, a)"),
         ("m = x > 0\nmask = torch.zeros(3, dtype=torch.uint8)\ny = x.masked_select(mask)",
          "y = x.masked_select(mask.bool())"),
