@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from migrator.codes import current
 from migrator.errors import UsageError
 from migrator.files import witness
 from migrator.files.places import resolved
@@ -177,6 +178,7 @@ def _checked(table: Any, file: Path) -> Config:
                 raise UsageError(f"{where} {key} must be a list of strings")
             value = tuple(value)
             if name in ("select", "ignore"):
+                value = current(value)
                 check_codes(value, f"{where} {key}")
         elif expected == "bool" and not isinstance(value, bool):
             raise UsageError(f"{where} {key} must be true or false")

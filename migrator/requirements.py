@@ -131,9 +131,34 @@ def companions(
 
 
 def bounds(target: Target) -> dict[str, str]:
-    """The versions of numpy and scipy that go with the tested ones, by their names."""
+    """The versions of numpy, and of packages built for it, that go with the tested ones."""
     numpy = {each.name: each.text for each in pinned(target) if each.name == "numpy"}
-    return {**numpy, **target.environment.asked}
+    built = {name: f"{name}>={version}" for name, version in _FOR_NUMPY_2.items()}
+    return {**built, **numpy, **target.environment.asked}
+
+
+# The first versions that run beside NumPy 2 (https://github.com/numpy/numpy/issues/26191).
+_FOR_NUMPY_2 = {
+    "h5py": "3.11", "matplotlib": "3.8.4", "numba": "0.60", "opencv-python": "4.10",
+    "opencv-python-headless": "4.10", "pandas": "2.2.2", "scikit-learn": "1.4.2", "scipy": "1.13",
+}  # fmt: skip
+
+
+def is_far_below(target: Target, name: str, asked: str) -> str | None:
+    """The release of a framework that programs ran with, where another major one is pinned.
+
+    >>> from migrator.targets import targets
+    >>> is_far_below(targets()["torchax"], "transformers", "==4.37.0")
+    '5.24'
+    """
+    pinned_version = re.fullmatch(r"\s*===?\s*(\d+)\.(\d+)[\w.*]*\s*", asked)
+    ran_with = target.environment.frameworks.get(name)
+    if pinned_version is None or ran_with is None:
+        return None
+    major, minor = int(pinned_version[1]), int(pinned_version[2])
+    known_major, _, known_minor = ran_with.partition(".")
+    is_older = major < int(known_major) or (major == 0 and 2 * minor < int(known_minor))
+    return ran_with if is_older else None
 
 
 def in_place_of(asked: str, wanted: str) -> str:
@@ -242,7 +267,7 @@ def _standard(asked: str) -> str:
 
 
 def shut_out(target: Target, name: str, asked: str) -> str | None:
-    """The versions of numpy or scipy that go with the target, where `asked` has none of them."""
+    """The versions of a package that go with the target, where `asked` has none of them."""
     wanted = bounds(target).get(name, "")
     return wanted if wanted and excludes(asked, wanted.removeprefix(name)) else None
 

@@ -1,26 +1,32 @@
 """Names that PyTorch, NumPy and others no longer have in the versions that a TPU needs."""
 
 import ast
-import re
 
-from migrator.analysis.removed_names import Removed, removed
+from migrator.analysis.removed_names import removed
 from migrator.analysis.syntax.canonical import canonical
+from migrator.analysis.syntax.exports import exported
 from migrator.analysis.syntax.nodes import taken_by
+from migrator.analysis.upgrades import BUILTIN, Removed, removed_builtins
+from migrator.codes import UPGRADES, Family
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.edits import Delete, Edit, EditImport, Insert, Replace
+from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
 
 from .replace import renamed, with_new_names
+from .upgrade_templates import reason_to_keep, report, with_code
+
+FAMILY = Family(UPGRADES, "Old versions", 99)
 
 REMOVED = Rule(
-    code="LIB010",
+    code="UPG001",
     name="removed-name",
     summary="a name that PyTorch, NumPy or another library no longer has",
-    why="""Programs for GPUs often pin old versions; a TPU needs PyTorch 2.9 and NumPy 2. 300 names
-of torch, torchvision, NumPy, SciPy, Pillow, pandas, scikit-learn, Matplotlib and Python itself are
-known. What is the same under another name gets that. What has other arguments or results now is
-reported, with what takes its place. Only programs that use a device are looked at.""",
+    why="""Programs for GPUs often pin old versions; a TPU needs PyTorch 2.9 and NumPy 2. Some 500
+names of torch, torchvision, NumPy, SciPy, Pillow, pandas, scikit-learn, Matplotlib and Python
+itself are known. What is the same under another name gets that. What has other arguments or results
+now is reported, with what takes its place. Only programs that use a device are looked at. Code that
+asks for the version first, or catches the error, stays. `--ignore UPG` leaves all old names.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",
         "https://numpy.org/doc/stable/release/1.20.0-notes.html",
@@ -62,19 +68,15 @@ reported, with what takes its place. Only programs that use a device are looked 
         Example(
             """
             import torch
-            values, vectors = torch.symeig(torch.eye(3).cuda(), eigenvectors=True)
+            values, vectors = torch.eig(torch.eye(3).cuda(), eigenvectors=True)
             """,
             after="""
             import torch
-            values, vectors = torch.symeig(torch.eye(3).to("{device}"), eigenvectors=True)
+            values, vectors = torch.eig(torch.eye(3).to("{device}"), eigenvectors=True)
             """,
         ),
     ),
 )
-
-# Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
-_OF_TORCH = ("torch.", "torchvision.")
-_OF_OTHER_CODE = Keep("nothing here uses a device")
 
 
 @REMOVED.on("removed", "*")
@@ -82,18 +84,19 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     node, gone = found.node, removed(found.key)
     if gone is None:
         return None
-    if not _concerns(ctx, found.key):
-        return _OF_OTHER_CODE
+    if (kept := reason_to_keep(ctx, node, found.key)) is not None:
+        return kept
     assert isinstance(node, ast.Attribute)
-    if ctx.names.is_guarded_import(node):
-        return Keep("the import fails, and the fallback is used")
     is_itself = found.key in (gone.name, canonical(gone.name))
+    if is_itself and gone.code and not ctx.names.is_question(node):
+        return with_code(ctx, gone, node)
     if not gone.exact or not is_itself or ctx.names.is_question(node):
-        return _report(gone, found.key)
+        return report(gone, found.key)
     if (builtin := _builtin(gone)) is not None:
-        return _report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
-    if "." not in gone.instead:
-        return _report(gone)
+        return report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
+    if "." not in gone.instead:  # a module
+        spelled, requires = ctx.module(gone.instead)
+        return Rewrite([Replace(node, spelled)], requires)
     module, _, name = gone.instead.rpartition(".")
     if module in _LOADED and isinstance(node.ctx, ast.Load):
         inside = f"{{owner}}.{module.rpartition('.')[2]}.{name}"
@@ -101,25 +104,20 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     return renamed(ctx, node, found.key, gone.instead)
 
 
-@REMOVED.on("loader", "*")
-def without_loader(ctx: Context, found: Construct) -> Decision | None:
-    """PyYAML 6 has no default any more; that of PyYAML 5 was this one."""
-    assert isinstance(found.node, ast.Call)
-    if not _is_of_gpu_code(ctx):
-        return _OF_OTHER_CODE
-    spelled, requires = ctx.module("yaml")
-    put = {"Loader": f"{spelled}.FullLoader"}
-    return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
-
-
-@REMOVED.on("pairs", "*")
-def without_return_complex(ctx: Context, found: Construct) -> Decision:
-    """PyTorch has no default any more; for real numbers, that of PyTorch 1 was this one."""
-    assert isinstance(found.node, ast.Call)
-    if _COMPLEX.search(ctx.source.text):  # then the signal may be complex, too
-        return Report("PyTorch has to be told return_complex; False if the signal is real")
-    put = {"return_complex": "False"}
-    return Rewrite([EditCall(found.node, put=put)], note="PyTorch 2 has to be told")
+@REMOVED.on("removed builtin", "*")
+def without_import(ctx: Context, found: Construct) -> Decision | None:
+    """`xrange`: a name that Python 2 had without an import."""
+    if (kept := reason_to_keep(ctx, found.node, found.key)) is not None:
+        return kept
+    gone = removed_builtins()[found.key]
+    assert isinstance(found.node, ast.Name)
+    if not gone.exact:
+        return report(gone)
+    module, _, name = gone.instead.rpartition(".")
+    if module == BUILTIN.rstrip("."):
+        return report(gone) if ctx.names.top.bindings.get(name) else _replaced(found.node, name)
+    spelled, requires = ctx.module(module)
+    return Rewrite([Replace(found.node, f"{spelled}.{name}")], requires)
 
 
 @REMOVED.on("removed import", "*")
@@ -127,13 +125,88 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
     gone, statement = removed(found.key), ctx.parent(found.node)
     if gone is None:
         return None
-    if not _concerns(ctx, found.key):
-        return _OF_OTHER_CODE
     assert isinstance(statement, ast.Import | ast.ImportFrom)
-    if ctx.names.is_guarded_import(statement):
-        return Keep("the import fails, and the fallback is used")
-    table = _new_names(statement) if isinstance(statement, ast.ImportFrom) else {}
-    return with_new_names(ctx, found, table) if found.key in table else _report(gone, found.key)
+    if (kept := reason_to_keep(ctx, statement, found.key)) is not None:
+        return kept
+    if isinstance(statement, ast.Import):
+        assert isinstance(found.node, ast.alias)
+        return _module(ctx, statement, found.node, gone)
+    if gone.exact and gone.name == found.key and "." not in gone.instead:
+        return _of_its_own(ctx, statement, gone)
+    table = _new_names(statement)
+    plain = _builtins(ctx, statement)
+    if plain and (found.key in table or found.node in plain):
+        return _with_builtins(ctx, found, statement, table, plain)
+    return with_new_names(ctx, found, table) if found.key in table else report(gone, found.key)
+
+
+def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:
+    """Names of an import that stood for Python's own, if all their uses can be those."""
+    found: dict[ast.alias, str] = {}
+    scope = ctx.names.scope_of(statement)
+    for alias in statement.names:
+        name = taken_by(statement, alias)
+        gone, local = removed(name), alias.asname or alias.name
+        builtin = _builtin(gone) if gone is not None and gone.exact and gone.name == name else None
+        if builtin and not ctx.names.top.bindings.get(builtin):
+            if len(scope.bindings.get(local, ())) == 1 and local not in exported(ctx.names):
+                found[alias] = builtin
+    return found
+
+
+def _with_builtins(
+    ctx: Context,
+    found: Construct,
+    statement: ast.ImportFrom,
+    table: dict[str, str],
+    plain: dict[ast.alias, str],
+) -> Decision:
+    """All names of an import at once: Python's own ones need none."""
+    moved = [alias for alias in statement.names if taken_by(statement, alias) in table]
+    if found.node is not next(a for a in statement.names if a in plain or a in moved):
+        return Keep("goes with what is imported with it")
+    edits: list[Edit] = []
+    drop, rename = [*plain], dict[ast.alias, str]()
+    if moved:
+        first = Construct(found.kind, taken_by(statement, moved[0]), moved[0])
+        decision = with_new_names(ctx, first, table)
+        assert isinstance(decision, Rewrite)
+        edits = [edit for edit in decision.edits if not isinstance(edit, EditImport)]
+        for edit in decision.edits:
+            if isinstance(edit, EditImport):
+                drop, rename = [*drop, *edit.drop], dict(edit.rename)
+    scope = ctx.names.scope_of(statement)
+    for alias, builtin in plain.items():
+        uses = ctx.names.uses(alias.asname or alias.name, scope)
+        edits += [Replace(use, builtin) for use in uses]
+    whole = len(drop) == len(statement.names)
+    edits.append(Delete(statement) if whole else EditImport(statement, drop, rename))
+    return Rewrite(edits)
+
+
+def _module(ctx: Context, statement: ast.Import, alias: ast.alias, gone: Removed) -> Decision:
+    """A module that has another name now, and its uses."""
+    if not gone.exact or gone.name != alias.name or "." in gone.name:
+        return report(gone, alias.name)
+    if alias.asname is not None:
+        text = gone.instead if alias.asname == gone.instead else f"{gone.instead} as {alias.asname}"
+        return Rewrite([EditImport(statement, rename={alias: text})])
+    scope = ctx.names.scope_of(statement)
+    if len(scope.bindings.get(alias.name, ())) != 1 or gone.instead in ctx.names.by_id:
+        text = f"{gone.instead} as {alias.name}"
+        return Rewrite([EditImport(statement, rename={alias: text})])
+    uses: list[Edit] = [Replace(u, gone.instead) for u in ctx.names.uses(alias.name, scope)]
+    return Rewrite([EditImport(statement, rename={alias: gone.instead}), *uses])
+
+
+def _of_its_own(ctx: Context, statement: ast.ImportFrom, gone: Removed) -> Decision:
+    """`from sklearn.externals import joblib`: a module that is imported by itself now."""
+    (alias,) = (a for a in statement.names if taken_by(statement, a) == gone.name)
+    local = alias.asname or alias.name
+    text = f"import {gone.instead}" + (f" as {local}" if local != gone.instead else "")
+    more = len(statement.names) > 1
+    gone_import = EditImport(statement, drop=[alias]) if more else Delete(statement)
+    return Rewrite([Insert(ctx.names.tree, statement, [text]), gone_import])
 
 
 def _new_names(statement: ast.ImportFrom) -> dict[str, str]:
@@ -153,33 +226,7 @@ def _replaced(node: ast.expr, text: str) -> Decision:
 
 def _builtin(gone: Removed) -> str | None:
     """Python's own name that it stood for."""
-    module, _, name = gone.instead.rpartition(".")
-    return name if module == "builtins" else None
+    return gone.instead.removeprefix(BUILTIN) if gone.instead.startswith(BUILTIN) else None
 
 
-def _report(gone: Removed, name: str = "") -> Report:
-    instead = _builtin(gone) or gone.instead
-    library = gone.name.partition(".")[0]
-    library = _LIBRARIES.get(library, library)
-    said = "" if name in ("", gone.name) else f" ({gone.name})"
-    return Report(f"{library} no longer has it{said}; use {instead}")
-
-
-_COMPLEX = re.compile(r"(?<!return_)complex")
 _LOADED = ("scipy.signal.windows",)  # with the package that had the name
-_LIBRARIES = {
-    "torch": "PyTorch", "numpy": "NumPy 2", "PIL": "Pillow", "scipy": "SciPy",
-    "sklearn": "scikit-learn", "matplotlib": "Matplotlib",
-    **dict.fromkeys(("asyncio", "base64", "cgi", "collections", "fractions", "inspect",
-                     "platform", "time"), "Python"),
-}  # fmt: skip
-
-
-def _concerns(ctx: Context, name: str) -> bool:
-    return name.startswith(_OF_TORCH) or _is_of_gpu_code(ctx)
-
-
-def _is_of_gpu_code(ctx: Context) -> bool:
-    """Whether this file is part of a program that uses a device."""
-    project = ctx.project
-    return ctx.uses_device or (project is not None and project.is_imported_by_gpu_code())

@@ -17,6 +17,7 @@ from migrator.requirements import (
     clash,
     constraint,
     in_place_of,
+    is_far_below,
     name_of,
     older_library,
     ranges,
@@ -55,8 +56,9 @@ so `pytorch` moves to environment.yml's pip list, unless a conda package needs i
 has under another name. The lines of `conda list --export` in requirements.txt are only reported.
 
 Reported: packages that only exist for CUDA or another accelerator, also as wheels and repositories;
-packages that come with torch's CUDA wheels; bounds on Python, numpy and scipy that exclude every
-tested version; lock files, and lists written by uv or pip-compile, which have to be made again.""",
+packages that come with torch's CUDA wheels; bounds on Python, numpy and what is built for it that
+exclude every tested version; frameworks pinned to a release far below the tested one; lock files,
+and lists written by uv or pip-compile, which have to be made again.""",
     examples=(
         Example(
             """
@@ -285,6 +287,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if name is None:
         return Report(f"not changed automatically; the target needs {all_needed(ctx)}")
     if name not in versions:
+        if ran_with := is_far_below(ctx.target, name, asked_of(body)):
+            return Report(_FAR_BELOW.format(ran_with))
         return _without_version(ctx, name, others, line, body)
     if found.key == "dependency" and not (wheel or repository):
         return of_library(ctx, found, name, said, body)
@@ -335,6 +339,7 @@ def extra(ctx: Context, found: Construct) -> Decision:
 
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target needs {}"
 _OF_JAX = "probably of a program for JAX; in one environment with it, the target needs {}"
+_FAR_BELOW = "far below {}, with which programs for the target were run; raise it"
 SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 

@@ -69,11 +69,16 @@ def mentioned() -> re.Pattern[str]:
 
 # A version of what the target's packages need in certain ones.
 _BOUNDED = re.compile(r"(?<![\w.-])(?:numpy|scipy)\b[\s\"'(]*[<>=~]")
+# An upper bound or a pin of what is built for NumPy, or of a framework.
+_OLD = re.compile(
+    r"(?<![\w.-])(?:accelerate|diffusers|h5py|lightning|matplotlib|numba|opencv-python(?:-headless)?"
+    r"|pandas|peft|scikit-learn|transformers|trl)(?![\w-])[\s\"'(]*(?:<|==|~=|=\s*[\"'][\^~<=\d])"
+)
 
 
 def matters(text: str) -> bool:
     """A cheap test: False for a line that installs what has nothing to do with the device."""
-    return mentioned().search(text) is not None or _BOUNDED.search(text) is not None
+    return any(pattern.search(text) is not None for pattern in (mentioned(), _BOUNDED, _OLD))
 
 
 def of_package(name: str) -> Library | None:

@@ -1,41 +1,19 @@
-"""Names that PyTorch, NumPy and others had, and no longer have in the versions that a TPU needs.
-
-They are in removed_names.json, one a line, with what takes their place and the page that says so.
-One that is `exact` is the same under its new name; the others take other arguments, or give
-something else.
-"""
+"""Uses of names that PyTorch, NumPy and others no longer have; see `migrator.analysis.upgrades`."""
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 
 from migrator.analysis.prefilter import words_of
 from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import taken_by
+from migrator.analysis.upgrades import Removed, removed_names
 from migrator.construct import Construct
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A function, class, constant or module that is gone."""
-
-    name: str
-    instead: str
-    source: str
-    exact: bool = False
-
-
-@cache
-def removed_names() -> dict[str, Removed]:
-    text = Path(__file__).with_name("removed_names.json").read_text(encoding="utf-8")
-    return {row["name"]: Removed(**row) for row in json.loads(text)}
 
 
 def removed(qualname: str) -> Removed | None:
@@ -56,12 +34,9 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
     match node:
         case ast.Attribute():
             qualname = names.qualified(node)
-            if qualname is not None and removed(qualname) is not None:
-                yield Construct("removed", qualname, node)
-        case ast.Call(args=[_], keywords=[]) if names.qualified(node.func) in _WITH_LOADER:
-            yield Construct("loader", "yaml.load", node)
-        case ast.Call() if names.qualified(node.func) == "torch.stft" and _gives_pairs(node):
-            yield Construct("pairs", "torch.stft", node)
+            if qualname is not None and (gone := removed(qualname)) is not None:
+                if gone.name == qualname or "." in gone.name:  # the import of a module says it
+                    yield Construct("removed", qualname, node)
         case ast.ImportFrom(level=0, names=aliases):
             for alias in aliases:
                 if removed(taken_by(node, alias)) is not None:
@@ -72,35 +47,25 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                     yield Construct("removed import", alias.name, alias)
 
 
-def _gives_pairs(call: ast.Call) -> bool:
-    """Whether a call of torch.stft doesn't say what it returns: once, real pairs."""
-    said = {keyword.arg for keyword in call.keywords}
-    starred = any(isinstance(each, ast.Starred) for each in call.args)
-    return not starred and not said & {"return_complex", None} and len(call.args) < _RETURN_COMPLEX
-
-
-_RETURN_COMPLEX = 10  # the place of this argument of torch.stft
-# Functions of PyYAML that had a default loader.
-_WITH_LOADER = ("yaml.load", "yaml.load_all")
-_LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\))*\)")
-
-
 # ---- a cheap test --------------------------------------------------------------------------------
 
 
 def may_be_in(source: bytes) -> bool:
     """Whether a file may have such a name, judging by its words: `from m import x`, `m.x`."""
-    if b"yaml" in source and _LOADS.search(source) is not None:
-        return True
-    if b"stft" in source and b"torch" in source:
-        return True
     words = words_of(source)
+    modules = _MODULE.findall(source)
+    if any(module.decode() in removed_names() for module in modules):
+        return True
     for module in dict.fromkeys(module for word, module in _words() if word in words):
         if any(short in source for short in module.called) and module.used.search(source):
             return True
         if module.begins in source and module.imported.search(source):
             return True
     return False
+
+
+# The first module of an import, in a notebook, too.
+_MODULE = re.compile(rb"(?:^|[\"n;:])[ \t]*(?:import|from)[ ]+(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -142,7 +107,8 @@ def _words() -> list[tuple[bytes, _Module]]:
     lasts: dict[str, list[str]] = {}
     for name in removed_names():
         module, _, last = name.rpartition(".")
-        lasts.setdefault(module, []).append(last)
+        if module:
+            lasts.setdefault(module, []).append(last)
     return [
         (f"\n{last}\n".encode(), module)
         for module, which in ((_module(m, "|".join(each)), each) for m, each in lasts.items())

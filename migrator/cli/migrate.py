@@ -17,6 +17,7 @@ from migrator.cli.option_groups import GroupedCommand
 from migrator.cli.output import show, write_reports
 from migrator.cli.progress import Progress
 from migrator.cli.values import codes, folders, formats, paths
+from migrator.codes import current
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
 from migrator.files import witness
@@ -35,7 +36,7 @@ AUTO = "auto"  # in place of a target's name: the one that gets furthest
 def _codes(
     ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    codes = tuple(c.strip() for part in value for c in part.split(",") if c.strip())
+    codes = current(c.strip() for part in value for c in part.split(",") if c.strip())
     check_codes(codes, f"--{parameter.name}")
     return codes
 

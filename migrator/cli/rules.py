@@ -10,6 +10,7 @@ from difflib import get_close_matches
 import click
 
 from migrator.cli.values import codes
+from migrator.codes import current
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -75,9 +76,10 @@ def explain_command(code: str) -> None:
     from migrator.report.terminal import say
 
     known, out = every_code(), console()
-    if entry := known.get(code.upper()):
+    (wanted,) = current([code.upper()])  # an older code's, today
+    if entry := known.get(wanted):
         explain(entry, out)
-    elif family := [entry for name, entry in known.items() if name.startswith(code.upper())]:
+    elif family := [entry for name, entry in known.items() if name.startswith(wanted)]:
         for entry in family:
             say(out, f"{entry.code}  {entry.name}: {entry.summary}", 8)
     elif is_name(code):

@@ -62,4 +62,6 @@ def not_python(error: SyntaxError | ValueError) -> Failure:
     if error.lineno:
         column = max(error.offset or 1, 1)
         where = Range(error.lineno, column, error.lineno, column)
-    return Failure(SYNTAX, f"not valid Python: {error.msg}", where)
+    known = "; async is a keyword since Python 3.7, and the argument is non_blocking"
+    said = known if "async=" in (error.text or "").replace(" ", "") else ""
+    return Failure(SYNTAX, f"not valid Python: {error.msg}{said}", where)

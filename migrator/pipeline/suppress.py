@@ -13,6 +13,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
+from migrator.codes import current
 from migrator.diagnostics import Range
 from migrator.formats.embedded import holds_text
 
@@ -48,7 +49,8 @@ class Suppressions:
                 if other and difflib.get_close_matches(other[1], _WORDS, 1, 0.7):
                     self.misspelt.append((where, other[1]))
                 continue
-            codes = tuple(c.strip() for c in (match[2] or "").split(",") if c.strip())
+            said = (c.strip() for c in (match[2] or "").split(","))
+            codes = current(c for c in said if c)
             self.marks.append((where, match[1], codes))
             if match[1] == "ignore":
                 self.lines[line] = codes

@@ -27,6 +27,7 @@ from migrator.report.statistics import (
     by_code,
     by_effort,
     counted,
+    inventory,
     of_project,
     runtimes,
 )
@@ -310,7 +311,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     if total:
         without = ", not counting those" if work.suppressed else ""
         share = f"{work.automatic:.0f}% automatic{without}{_part_of_the_program(report)}"
-        say(console, f"{counted(total, 'GPU construct')}: {_outcomes(work)} ({share})")
+        say(console, f"{inventory(work)}: {_outcomes(work)} ({share})")
     elif scanned and report.target and not failed:
         say(console, "no GPU code was found")
     if report.lacks_program:

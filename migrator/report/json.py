@@ -95,6 +95,7 @@ def _file(file: FileReport, now: FileReport | None) -> dict[str, Any]:
 def _work(work: Work) -> dict[str, Any]:
     return {
         "automatic": round(work.automatic, 1),
+        "upgrades": work.upgrades.total(),
         "effort": work.effort and str(work.effort),
         "left": [
             {"code": code, "effort": str(effort), "count": n}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from migrator.analysis.import_verdicts import unknown
+from migrator.codes import UPGRADES
 from migrator.diagnostics import Diagnostic, Effort, Outcome
 from migrator.runs.run_report import WHEEL, FileReport, Report
 from migrator.targets import RUNTIME
@@ -26,6 +27,7 @@ class Work:
     """The constructs of a file, or of a project, by outcome."""
 
     outcomes: Counter[Outcome]
+    upgrades: Counter[Outcome]  # those of names and calls of older versions
     left: Counter[tuple[str, Effort]]  # reported constructs, by code and effort
     suppressed: int = 0  # of those that are kept
 
@@ -76,6 +78,7 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
     found = [d for d in diagnostics if d.outcome is not None]
     return Work(
         Counter(d.outcome for d in found if d.outcome is not None),
+        Counter(d.outcome for d in found if d.outcome is not None and d.code[:3] == UPGRADES),
         Counter((d.code, d.effort) for d in found if d.effort is not None),
         sum(d.is_suppressed for d in found),
     )
@@ -123,6 +126,13 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
         if diagnostic.outcome is not None:
             counts.setdefault(diagnostic.code, Counter())[diagnostic.outcome] += 1
     return dict(sorted(counts.items()))
+
+
+def inventory(work: Work) -> str:
+    """What was looked at: `3 GPU constructs and 2 upgrades`."""
+    upgrades = work.upgrades.total()
+    said = counted(work.outcomes.total() - upgrades, "GPU construct")
+    return f"{said} and {counted(upgrades, 'upgrade')}" if upgrades else said
 
 
 def counted(number: int, noun: str) -> str:

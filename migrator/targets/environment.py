@@ -38,6 +38,11 @@ class Environment:
     frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with
     import_limits: Mapping[str, str] = field(default_factory=dict)  # imports fail beyond them
     damage: Damage | None = None
+    # Lists of the names that its packages have, in analysis/installed.
+    names: tuple[str, ...] = (
+        "torch-2.9.0", "torchvision-0.24.0", "numpy-2.4.6", "scipy-1.17.1", "PIL-13.0.0",
+        "pandas-3.1.1",
+    )  # fmt: skip
 
     @property
     def newest(self) -> Version:

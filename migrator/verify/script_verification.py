@@ -27,11 +27,12 @@ from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .originals import notes_on, record_original, refuse_migrated
 from .progress import Runs
-from .recordings import Settings, importing_once
+from .recordings import Recording, Settings, importing_once
 from .script import Script
 from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
+from .upgraded_original import upgraded
 from .verification import Options
 
 _BISECTED = "--bisect follows the code that the golden was recorded from"
@@ -108,14 +109,10 @@ def _begun(
     notes = [*interpreter.notes]
     if known is None:
         refuse_migrated(script, target, options)
-        try:
-            first = record_original(
-                script, work, running, settings, runs, options.keep,
-                installer=interpreter.installer,
-            )  # fmt: skip
-        except NothingRecorded:
-            require(interpreter.python, target)  # it may not even import torch
-            raise
+        script, first, said = _first_run(
+            script, target, interpreter, running, settings, options, work, runs
+        )
+        notes += said
         device = str(first.machine["device"])
     else:
         settings = replace(
@@ -149,3 +146,35 @@ def _begun(
         known.rounded if known else None, runs, beginning, traced=traced,
     )  # fmt: skip
     return replace(result, golden_device=device, notes=notes, tolerances=tolerances), verification
+
+
+def _first_run(
+    script: Script,
+    target: Target,
+    interpreter: Interpreter,
+    running: Path,
+    settings: Settings,
+    options: Options,
+    work: Path,
+    runs: Runs,
+) -> tuple[Script, Recording, list[str]]:
+    """The original's recording: as it is, or with its old names upgraded, with a note."""
+
+    def record(which: Script, place: Path) -> Recording:
+        return record_original(
+            which, place, running, settings, runs, options.keep, installer=interpreter.installer
+        )
+
+    try:
+        return script, record(script, work), []
+    except NothingRecorded:
+        require(interpreter.python, target)  # it may not even import torch
+        raise
+    except VerifyError:
+        found = upgraded(script, target, work)
+        if found is None:
+            raise
+    newer, note = found
+    place = work / "after-upgrades"
+    place.mkdir()
+    return newer, record(newer, place), [note]

@@ -40,3 +40,9 @@ def canonical(name: str | None) -> str | None:
     return (
         name not in _FUNCTIONS and _CANONICAL.get(name)
     ) or f"{_CANONICAL.get(head, head)}.{last}"
+
+
+def spellings(name: str) -> list[str]:
+    """A name, and those that `canonical` makes it."""
+    head, _, last = name.rpartition(".")
+    return [name, *(f"{long}.{last}" for long, short in _CANONICAL.items() if short == head)]

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from migrator.analysis import removed_names
+from migrator.analysis import absent_names, old_calls, removed_names
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
@@ -81,6 +81,7 @@ def find(
                     if isinstance(node, ast.Attribute):
                         part_of_found.add(node.value)
                     continue
+                yield from old_calls.find(names, node)
                 if names.qualified(node) is None and not may_be_method(node, vocabulary):
                     continue  # most of them
                 construct = _named(names, flow, node, vocabulary, package)
@@ -130,7 +131,8 @@ def _named(
     """The construct that a name is."""
     construct = own(names, node, vocabulary, package)
     construct = construct or next(removed_names.find(names, node), None)
-    return construct or reference_of(names, flow, node, vocabulary)
+    construct = construct or reference_of(names, flow, node, vocabulary)
+    return construct or next(absent_names.find(names, node), None)
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
@@ -179,7 +181,7 @@ def _of_expression(
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                 yield Construct("string", "cuda", node)
         case ast.Call():
-            yield from removed_names.find(names, node)
+            yield from old_calls.find(names, node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
@@ -192,8 +194,10 @@ def _of_expression(
                 yield Construct("ranks", "environment", node)
             if is_option(node) and option_name(node) == "local_rank":
                 yield Construct("ranks", "option", node)
-        case ast.Subscript() | ast.Compare() if environment(names, node):
-            yield Construct("ranks", "environment", node)
+        case ast.Subscript() | ast.Compare():
+            if environment(names, node):
+                yield Construct("ranks", "environment", node)
+            yield from old_calls.find(names, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
@@ -222,6 +226,8 @@ def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construc
                 yield Construct("tensor", "masked assignment", node)
         case ast.If() | ast.While() | ast.Assert() if _reads_values(names, node):
             yield Construct("branch", "values", node)
+        case ast.ClassDef():
+            yield from old_calls.find(names, node)
 
 
 def _of_import(
@@ -232,6 +238,7 @@ def _of_import(
     project: ProjectFacts | None,
 ) -> Iterator[Construct]:
     yield from removed_names.find(names, node)
+    yield from absent_names.find(names, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
     if _is_for_types(names, node):

@@ -24,7 +24,15 @@ from migrator.registry import registry
 from migrator.report.html import data
 from migrator.report.html.numbers import Numbers
 from migrator.report.markup import pieces
-from migrator.report.statistics import NO_PROGRAM, by_code, counted, of_project, runtimes, untried
+from migrator.report.statistics import (
+    NO_PROGRAM,
+    by_code,
+    counted,
+    inventory,
+    of_project,
+    runtimes,
+    untried,
+)
 from migrator.report.staying import staying
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import targets
@@ -98,6 +106,7 @@ def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> 
         "visible": visible,
         "prose": prose,
         "counted": counted,
+        "inventory": inventory,
         "name": data.name,
     }
     style = _read("report.css")

@@ -8,4 +8,12 @@ ENVIRONMENT = Environment(
     driver="torch_tpu",  # brings libtpu
     imports=("torch", "torch_tpu"),
     runs_with={"torch": ">=2.11,<=2.15.0", "torch_tpu": "==0.2.*"},
+    names=(
+        "torch-2.15.0",
+        "torchvision-0.29.2",
+        "numpy-2.4.6",
+        "scipy-1.17.1",
+        "PIL-13.0.0",
+        "pandas-3.1.1",
+    ),
 )

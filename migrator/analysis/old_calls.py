@@ -1,0 +1,213 @@
+"""Calls, methods and expressions that newer versions refuse or read otherwise."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from migrator.analysis.syntax.names import Names
+from migrator.analysis.upgrades import (
+    CALLED,
+    removed_arguments,
+    removed_builtins,
+    removed_methods,
+)
+from migrator.construct import Construct
+
+# Methods of other classes, too: these are told by their object, or their arguments.
+_BY_OBJECT = {"getsize": re.compile("font", re.IGNORECASE)}
+_WITH_NUMBER = ("rfft", "irfft")
+_MASKED = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
+
+
+def find(names: Names, node: ast.AST) -> Iterator[Construct]:
+    """What a call, a name without a meaning, a class or another expression is."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()):
+            if name in removed_builtins() and not names.lookup(node) and not names.star_imports:
+                yield Construct("removed builtin", name, node)
+        case ast.Call():
+            yield from _of_call(names, node)
+        case ast.Subscript(
+            value=ast.Attribute(value=ast.Name() as owner, attr="data"), slice=ast.Constant(value=0)
+        ):
+            if _is_loss(names, owner):
+                yield Construct("changed", "number", node)
+        case ast.ClassDef():
+            bases = map(names.qualified, node.bases)
+            if any(base in _FUNCTIONS for base in bases) and (old := _legacy_method(names, node)):
+                yield Construct("changed", "function", old)
+
+
+_FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
+
+
+def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
+    called = names.qualified(call.func)
+    if called is not None:
+        if called in CALLED:
+            yield Construct("removed", f"{called}()", call)
+        if called in _WITH_LOADER and len(call.args) == 1 and not call.keywords:
+            yield Construct("loader", called, call)
+        if called == "torch.stft" and _gives_pairs(call):
+            yield Construct("pairs", called, call)
+        if called == "torch.load" and not _is_given(call, "weights_only", 3):
+            if _holds_objects(names, call):
+                yield Construct("changed", "pickle", call)
+        if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
+            yield Construct("changed", "bytes", call)
+        for keyword in call.keywords:
+            if called == "numpy.array" and _is_false_copy(keyword):
+                yield Construct("changed", "copy", call)
+            if (called, keyword.arg) in removed_arguments():
+                yield Construct("removed argument", called, keyword)
+    elif isinstance(call.func, ast.Attribute):
+        if call.func.attr in removed_methods() and _is_meant(names, call, call.func):
+            yield Construct("removed method", call.func.attr, call)
+        if call.func.attr in _MASKED and call.args and _is_byte(names, call.args[0]):
+            yield Construct("changed", "mask", call.args[0])
+
+
+def _holds_objects(names: Names, load: ast.Call) -> bool:
+    """Whether a checkpoint holds more than tensors: it is used as a model, or saved as such."""
+    parent = names.parents.get(load)
+    match parent:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            uses = [names.parents.get(use) for use in names.uses(name, names.scope_of(load))]
+            only = len(names.scope_of(load).bindings.get(name, ())) == 1
+            if only and any(isinstance(u, ast.Attribute) and u.attr in _OF_MODEL for u in uses):
+                return True
+        case ast.Attribute(attr=attr) if attr in _OF_MODEL:
+            return True
+    saved = (names.call_of(node) for node, name in names.meant if name == "torch.save")
+    return any(call is not None and _saves_objects(names, call) for call in saved)
+
+
+def _saves_objects(names: Names, save: ast.Call) -> bool:
+    """Whether the command line's arguments are in what is saved."""
+    if not save.args:
+        return False
+    parts = [save.args[0], names.only_value(save.args[0])]
+    values = [value for part in parts if isinstance(part, ast.Dict) for value in part.values]
+    return any(isinstance(each, ast.Name) and _is_of_command_line(names, each) for each in values)
+
+
+def _is_of_command_line(names: Names, name: ast.Name) -> bool:
+    value = names.only_value(name)
+    parsed = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
+    if parsed and value.func.attr in ("parse_args", "parse_known_args"):
+        return True
+    bindings = names.lookup(name)
+    return name.id in ("args", "opt", "opts") and all(b.kind == "param" for b in bindings)
+
+
+_OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "cuda", "modules")
+
+
+def _is_given(call: ast.Call, name: str, place: int) -> bool:
+    return len(call.args) > place or any(k.arg in (name, None) for k in call.keywords)
+
+
+def _is_false_copy(keyword: ast.keyword) -> bool:
+    value = keyword.value
+    return keyword.arg == "copy" and isinstance(value, ast.Constant) and value.value is False
+
+
+def _is_meant(names: Names, call: ast.Call, method: ast.Attribute) -> bool:
+    """Whether the object may be one whose class had the method."""
+    owner, name = method.value, method.attr
+    if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
+        return False
+    if isinstance(owner, ast.Call) and names.qualified(owner.func) == "super":
+        return False
+    if name in _WITH_NUMBER:
+        given = call.args[0] if call.args else None
+        return isinstance(given, ast.Constant) and isinstance(given.value, int)
+    if name == "next":
+        value = names.only_value(owner)
+        return isinstance(value, ast.Call) and names.qualified(value.func) == "iter"
+    said = _BY_OBJECT.get(name)
+    return said is None or said.search(ast.unparse(owner)) is not None
+
+
+def _is_byte(names: Names, mask: ast.expr) -> bool:
+    """Whether a mask is a tensor of bytes: `x.byte()`, or a variable that is one."""
+    match names.only_value(mask):
+        case ast.Call(func=ast.Attribute(attr="byte"), args=[], keywords=[]):
+            return True
+        case ast.Call(keywords=keywords):
+            dtypes = [k.value for k in keywords if k.arg == "dtype"]
+            return any(names.qualified(dtype) == "torch.uint8" for dtype in dtypes)
+    return False
+
+
+def _is_loss(names: Names, owner: ast.Name) -> bool:
+    """Whether gradients of it are asked for: then it has one element."""
+    return any(
+        isinstance(above := names.parents.get(use), ast.Attribute)
+        and above.attr == "backward"
+        and isinstance(call := names.parents.get(above), ast.Call)
+        and call.func is above
+        and not call.args
+        and not any(k.arg in ("gradient", None) for k in call.keywords)
+        for use in names.uses(owner.id, names.scope_of(owner))
+    )
+
+
+def _legacy_method(names: Names, node: ast.ClassDef) -> ast.FunctionDef | None:
+    """The `forward` of a function with a state, which is called on an instance."""
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and part.name == "forward":
+            said = {names.qualified(decorator) for decorator in part.decorator_list}
+            return None if "staticmethod" in said else part
+    return None
+
+
+def _gives_pairs(call: ast.Call) -> bool:
+    """Whether a call of torch.stft doesn't say what it returns: once, real pairs."""
+    said = {keyword.arg for keyword in call.keywords}
+    starred = any(isinstance(each, ast.Starred) for each in call.args)
+    return not starred and not said & {"return_complex", None} and len(call.args) < _RETURN_COMPLEX
+
+
+_RETURN_COMPLEX = 10  # the place of this argument of torch.stft
+# Functions of PyYAML that had a default loader.
+_WITH_LOADER = ("yaml.load", "yaml.load_all")
+_LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\))*\)")
+
+
+# ---- a cheap test --------------------------------------------------------------------------------
+
+
+def may_be_in(source: bytes) -> bool:
+    """Whether a file may have one of these, judging by its words."""
+    if b"yaml" in source and _LOADS.search(source) is not None:
+        return True
+    if b"torch" in source and _OF_TORCH.search(source) is not None:
+        return True
+    if b"copy=False" in source and b"array(" in source:
+        return True
+    return _methods().search(source) is not None or _builtins().search(source) is not None
+
+
+_OF_TORCH = re.compile(
+    rb"stft\(|\.data\[0\]|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
+    rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
+    rb"|onnx\.export|download\s*="
+)
+_COMPILED: dict[str, re.Pattern[bytes]] = {}
+
+
+def _methods() -> re.Pattern[bytes]:
+    if "methods" not in _COMPILED:
+        words = "|".join([*removed_methods(), "fromstring"])
+        _COMPILED["methods"] = re.compile(rf"\.(?:{words})\(|\bnormed\s*=".encode())
+    return _COMPILED["methods"]
+
+
+def _builtins() -> re.Pattern[bytes]:
+    if "builtins" not in _COMPILED:
+        words = "|".join(removed_builtins())
+        _COMPILED["builtins"] = re.compile(rf"(?<![\w.])(?:{words})\b(?=\s*[(),])".encode())
+    return _COMPILED["builtins"]

@@ -1,0 +1,32 @@
+"""An original that only starts under the target's versions once its old names are upgraded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from migrator import migrate_paths
+from migrator.codes import UPGRADES
+from migrator.config import Config
+from migrator.diagnostics import Outcome
+from migrator.report.statistics import counted
+from migrator.targets import Target
+
+from .script import Script
+
+
+def upgraded(script: Script, target: Target, work: Path) -> tuple[Script, str] | None:
+    """A copy of the script with the upgrades alone, and a note; None if it has none to make."""
+    folder = work / "upgraded"
+    report = migrate_paths(
+        [script.folder], target.name, config=Config(select=(UPGRADES,)), output=folder
+    )
+    made = [d for _, d in report.diagnostics(Outcome.REWRITTEN) if d.code.startswith(UPGRADES)]
+    if not made or report.failures:
+        return None
+    codes = ", ".join(sorted({d.code for d in made}))
+    note = (
+        f"the original does not start under these versions: {counted(len(made), 'upgrade')} "
+        f"({codes}) went before it, too; `--select {UPGRADES} --diff` shows them"
+    )
+    return replace(script, folder=folder), note

@@ -1,0 +1,52 @@
+"""Names that the pinned versions don't have, and that no table of upgrades knows."""
+
+import ast
+
+from migrator.analysis.absent_names import missing
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+from .upgrade_templates import reason_to_keep
+
+ABSENT = Rule(
+    code="UPG006",
+    name="absent-name",
+    summary="a name that the versions of the target do not have",
+    why="""The names that a program takes from torch, torchvision, NumPy, SciPy, Pillow and pandas
+are looked up in lists made from the versions that programs for the target run with. One that is
+not there fails when it is reached. It may be of an older version, of a newer one, or misspelt.""",
+    effort=Effort.MINUTES,
+    examples=(
+        Example(
+            """
+            import torch
+            from torchvision.models import resnet19
+            model = resnet19().cuda()
+            """,
+            after="""
+            import torch
+            from torchvision.models import resnet19
+            model = resnet19().to("{device}")
+            """,
+        ),
+    ),
+)
+
+
+@ABSENT.on("absent", "*")
+def absent(ctx: Context, found: Construct) -> Decision:
+    name = missing(found.key, ctx.target.environment.names)
+    if name is None:
+        return Keep("is in the versions of this target")
+    parent = ctx.parent(found.node)
+    node = parent if isinstance(parent, ast.Import | ast.ImportFrom) else found.node
+    if (kept := reason_to_keep(ctx, node, found.key)) is not None:
+        return kept
+    if isinstance(node, ast.Attribute) and ctx.names.is_question(node):
+        return Keep("is imported where it is there")
+    if any(isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load)
+           and ctx.names.qualified(n) == name for n in ctx.names.order):  # fmt: skip
+        return Keep("the program gives it a value")
+    module, _, last = name.rpartition(".")
+    return Report(f"{module} has no {last} in the versions of {ctx.target.name}")

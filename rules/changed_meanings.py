@@ -1,0 +1,134 @@
+"""Code that newer versions of PyTorch and NumPy read otherwise, and refuse."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.edits import EditCall, Replace
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+from .upgrade_templates import reason_to_keep
+
+MEANINGS = Rule(
+    code="UPG005",
+    name="changed-meaning",
+    summary="code that newer versions refuse because it means something else now",
+    why="""`loss.data[0]` was the number of a loss, which has no dimension since PyTorch 0.4. A mask
+is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to copy, where NumPy 1
+only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
+static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
+checkpoint that the file uses as a model, or saves with the command line's arguments, is loaded as
+before.""",
+    references=(
+        "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
+        "https://docs.pytorch.org/docs/stable/notes/extending.html",
+    ),
+    examples=(
+        Example(
+            """
+            import torch
+            loss = model(x.cuda()).sum()
+            loss.backward()
+            total += loss.data[0]
+            y = x.masked_fill(mask.byte(), 0)
+            """,
+            after="""
+            import torch
+            loss = model(x.to("{device}")).sum()
+            loss.backward()
+            total += loss.item()
+            y = x.masked_fill(mask.bool(), 0)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            class Double(torch.autograd.Function):
+                def forward(self, x):
+                    return 2 * x
+            y = Double()(x.cuda())
+            """,
+            after="""
+            import torch
+            class Double(torch.autograd.Function):
+                def forward(self, x):
+                    return 2 * x
+            y = Double()(x.to("{device}"))
+            """,
+        ),
+    ),
+)
+
+
+@MEANINGS.on("changed", "number")
+def number(ctx: Context, found: Construct) -> Decision:
+    match found.node:
+        case ast.Subscript(value=ast.Attribute(value=owner), ctx=ast.Load()):
+            kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+            return kept or Rewrite([Replace(found.node, "{owner}.item()", {"owner": owner})])
+    return Report("a loss has no dimension; assign to its data with `[...]`")
+
+
+@MEANINGS.on("changed", "mask")
+def mask(ctx: Context, found: Construct) -> Decision:
+    if (kept := reason_to_keep(ctx, found.node, "torch.Tensor")) is not None:
+        return kept
+    match found.node:
+        case ast.Call(func=ast.Attribute(attr="byte"), args=[], keywords=[]) as call:
+            return Rewrite([EditCall(call, method="bool")])
+    assert isinstance(found.node, ast.expr)
+    return Rewrite([Replace(found.node, "{mask}.bool()", {"mask": found.node})])
+
+
+@MEANINGS.on("changed", "pickle")
+def pickled(ctx: Context, found: Construct) -> Decision:
+    """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
+        return kept
+    note = "as before PyTorch 2.6: loading runs code of the file, so it has to be trusted"
+    return Rewrite([EditCall(call, put={"weights_only": "False"})], note=note)
+
+
+@MEANINGS.on("changed", "function")
+def function(ctx: Context, found: Construct) -> Decision:
+    kept = reason_to_keep(ctx, found.node, "torch.autograd.Function")
+    return kept or Report(
+        "PyTorch runs no function with a state: make forward and backward static, with ctx for "
+        "self, and call apply"
+    )
+
+
+@MEANINGS.on("changed", "copy")
+def copied(ctx: Context, found: Construct) -> Decision:
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, "numpy.array")) is not None:
+        return kept
+    if len(call.args) > 2 or {k.arg for k in call.keywords} - {"copy", "dtype", "order"}:
+        return Report("NumPy 2 copies nothing then, and raises if it has to; use numpy.asarray")
+    spelled, requires = ctx.module("numpy")
+    drop = [keyword for keyword in call.keywords if keyword.arg == "copy"]
+    return Rewrite([EditCall(call, function=f"{spelled}.asarray", drop=drop)], requires)
+
+
+@MEANINGS.on("changed", "bytes")
+def from_bytes(ctx: Context, found: Construct) -> Decision:
+    """Of bytes, `numpy.frombuffer` gives the same, as an array that can't be written to."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, "numpy.fromstring")) is not None:
+        return kept
+    if _is_only_read(ctx, call):
+        spelled, requires = ctx.module("numpy")
+        return Rewrite([EditCall(call, function=f"{spelled}.frombuffer")], requires)
+    return Report("NumPy 2 reads text only; use numpy.frombuffer(…).copy() for bytes")
+
+
+def _is_only_read(ctx: Context, call: ast.Call) -> bool:
+    """Whether an array goes into a function that copies it."""
+    parent = ctx.parent(call)
+    return isinstance(parent, ast.Call) and ctx.names.qualified(parent.func) in _COPYING
+
+
+_COPYING = ("cv2.imdecode", "torch.tensor", "numpy.array")

@@ -1,0 +1,107 @@
+"""Arguments that functions no longer take, or that they have to be given now."""
+
+import ast
+import re
+
+from migrator.analysis.upgrades import removed_arguments
+from migrator.construct import Construct
+from migrator.edits import EditCall
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+from .upgrade_templates import reason_to_keep
+
+ARGUMENTS = Rule(
+    code="UPG003",
+    name="old-argument",
+    summary="an argument that a function no longer takes, or has no default any more",
+    why="""An argument with another name gets that. One that did nothing for the result goes:
+`verbose` of a scheduler, which printed. Others are reported. `yaml.load` is told the loader that
+was its default, and `torch.stft` what it once returned.""",
+    references=(
+        "https://docs.pytorch.org/docs/stable/optim.html",
+        "https://github.com/yaml/pyyaml/blob/main/CHANGES",
+    ),
+    examples=(
+        Example(
+            """
+            import torch
+            from torch.optim.lr_scheduler import StepLR
+            from torchvision.utils import save_image
+            x = torch.ones(3, 3).cuda()
+            scheduler = StepLR(optimizer, 30, verbose=True)
+            save_image(x, path, range=(-1, 1))
+            """,
+            after="""
+            import torch
+            from torch.optim.lr_scheduler import StepLR
+            from torchvision.utils import save_image
+            x = torch.ones(3, 3).to("{device}")
+            scheduler = StepLR(optimizer, 30)
+            save_image(x, path, value_range=(-1, 1))
+            """,
+        ),
+        Example(
+            """
+            import torch
+            import yaml
+            x = torch.ones(3).cuda()
+            config = yaml.load(open("config.yaml"))
+            """,
+            after="""
+            import torch
+            import yaml
+            x = torch.ones(3).to("{device}")
+            config = yaml.load(open("config.yaml"), Loader=yaml.FullLoader)
+            """,
+        ),
+    ),
+)
+
+
+@ARGUMENTS.on("removed argument", "*")
+def argument(ctx: Context, found: Construct) -> Decision:
+    keyword, call = found.node, ctx.parent(found.node)
+    assert isinstance(keyword, ast.keyword) and keyword.arg and isinstance(call, ast.Call)
+    gone = removed_arguments()[found.key, keyword.arg]
+    if (kept := reason_to_keep(ctx, call, found.key)) is not None:
+        return kept
+    given = {each.arg for each in call.keywords}
+    if gone.exact and gone.instead not in given and not _is_off(keyword):
+        return Rewrite([EditCall(call, rename={keyword.arg: gone.instead})])
+    if isinstance(keyword.value, ast.Constant) and (not gone.exact or _is_off(keyword)):
+        if _is_off(keyword) or keyword.arg == "verbose":
+            note = "" if _is_off(keyword) else "it no longer prints its steps"
+            return Rewrite([EditCall(call, drop=[keyword])], note=note)
+    instead = f"; use {gone.instead}" if gone.instead else ""
+    return Report(f"{found.key} no longer takes {keyword.arg}{instead}")
+
+
+def _is_off(keyword: ast.keyword) -> bool:
+    """Whether an argument says what is so without it."""
+    return isinstance(keyword.value, ast.Constant) and keyword.value.value in (False, None)
+
+
+@ARGUMENTS.on("loader", "*")
+def without_loader(ctx: Context, found: Construct) -> Decision | None:
+    """PyYAML 6 has no default any more; that of PyYAML 5 was this one."""
+    assert isinstance(found.node, ast.Call)
+    if (kept := reason_to_keep(ctx, found.node, "yaml.load")) is not None:
+        return kept
+    spelled, requires = ctx.module("yaml")
+    put = {"Loader": f"{spelled}.FullLoader"}
+    return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
+
+
+@ARGUMENTS.on("pairs", "*")
+def without_return_complex(ctx: Context, found: Construct) -> Decision:
+    """PyTorch has no default any more; for real numbers, that of PyTorch 1 was this one."""
+    assert isinstance(found.node, ast.Call)
+    if (kept := reason_to_keep(ctx, found.node, "torch.stft")) is not None:
+        return kept
+    if _COMPLEX.search(ctx.source.text):  # then the signal may be complex, too
+        return Report("PyTorch has to be told return_complex; False if the signal is real")
+    put = {"return_complex": "False"}
+    return Rewrite([EditCall(found.node, put=put)], note="PyTorch 2 has to be told")
+
+
+_COMPLEX = re.compile(r"(?<!return_)complex")

@@ -1,0 +1,64 @@
+"""Methods that arrays, data frames, fonts, dictionaries and iterators no longer have."""
+
+import ast
+
+from migrator.analysis.upgrades import removed_methods
+from migrator.construct import Construct
+from migrator.edits import EditCall
+from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+
+from .upgrade_templates import reason_to_keep, report, with_code
+
+METHODS = Rule(
+    code="UPG004",
+    name="old-method",
+    summary="a method that objects no longer have",
+    why="""`d.iteritems()` is Python 2's, `a.tostring()` NumPy 1's, `next` was a method. The kind of
+an object is not always known: a method that a class of the project defines is left alone.""",
+    references=("https://docs.python.org/3/whatsnew/3.0.html",),
+    examples=(
+        Example(
+            """
+            import torch
+            x = torch.ones(3).cuda()
+            for name, value in weights.iteritems():
+                print(name)
+            images = iter(loader).next()
+            """,
+            after="""
+            import torch
+            x = torch.ones(3).to("{device}")
+            for name, value in weights.items():
+                print(name)
+            images = next(iter(loader))
+            """,
+        ),
+        Example(
+            """
+            import torch
+            x = torch.ones(3).cuda()
+            width, height = draw.textsize(label)
+            """,
+            after="""
+            import torch
+            x = torch.ones(3).to("{device}")
+            width, height = draw.textsize(label)
+            """,
+        ),
+    ),
+)
+
+
+@METHODS.on("removed method", "*")
+def method(ctx: Context, found: Construct) -> Decision:
+    call, gone = found.node, removed_methods()[found.key]
+    assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    if (kept := reason_to_keep(ctx, call, found.key)) is not None:
+        return kept
+    if owner := ctx.defines(found.key):
+        return Report(f"{gone.since} no longer has it, if it is not the one of {owner}")
+    if gone.code:
+        return with_code(ctx, gone, call.func, call.func.value)
+    if gone.exact and not call.args and not call.keywords:
+        return Rewrite([EditCall(call, method=gone.instead)])
+    return report(gone)
