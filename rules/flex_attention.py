@@ -11,7 +11,7 @@ FLEX = Rule(
     why="""`flex_attention` compiles a function that changes scores, or masks them. It raises
 ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do the
 same: its `attn_mask` is the block mask's function at all positions, or, in floating point, what
-is added to the scores.""",
+is added to the scores. On torch_tpu FlexAttention works, and stays.""",
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(
