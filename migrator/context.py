@@ -374,8 +374,8 @@ class Context:
         if (devices := self.words.devices) is None or devices.launch is None:
             return ()
         if self.project is not None:
-            return self.project.in_the_way(path, ranks, is_renamed=bool(devices.address))
-        return ranks.obstacles.to_launch(is_renamed=bool(devices.address))
+            return self.project.in_the_way(path, ranks, devices=devices)
+        return ranks.obstacles.to_launch(devices=devices)
 
     @cached_property
     def unserved(self) -> dict[ast.AST, str]:

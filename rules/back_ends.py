@@ -3,7 +3,7 @@
 import ast
 
 from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, said_name
+from migrator.analysis.syntax.nodes import argument, dotted, said_name
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace, SetString
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -127,12 +127,61 @@ def is_of_one(call: ast.Call) -> bool:
     return store is not None and isinstance(size, ast.Constant) and size.value == 1
 
 
+def _by_device(ctx: Context, call: ast.Call, backend: ast.expr, word: str) -> str | None:
+    """`"cpu:gloo,cuda:nccl"`, with the device's own back end in place of NCCL."""
+    devices = ctx.words.devices
+    if devices is None or devices.back_end is None or not isinstance(backend, ast.Constant):
+        return None
+    parts = str(backend.value).split(",")
+    if ":" not in parts[0]:
+        return None
+    device = f"{{{ctx.device_string(call)}}}:{{{word}}}"
+    kept = [device if part.strip() == "cuda:nccl" else part.strip() for part in parts]
+    return "f" + ctx.quoted(",".join(kept), backend)
+
+
+def _uses_gpus(ctx: Context) -> bool:
+    """Whether the file has code for GPUs beside its processes."""
+    return any("cuda" in each.key for each in ctx.constructs)
+
+
+def _asks_torch(ctx: Context, backend: ast.expr) -> bool:
+    """Whether the program's own function gives a back end, by torch's table of devices."""
+    name = dotted(backend)
+    values = [backend]
+    if name is not None:
+        assigned_to = (node for node in ctx.names.order if isinstance(node, ast.Assign))
+        values = [n.value for n in assigned_to if any(dotted(t) == name for t in n.targets)]
+    return bool(values) and all(
+        isinstance(value, ast.Call) and _reads_table(ctx, value) for value in values
+    )
+
+
+def _reads_table(ctx: Context, call: ast.Call) -> bool:
+    made: ast.AST | None = ctx.flow.called_definition(call)
+    name = ctx.names.qualified(call.func)
+    if made is None and name is not None and ctx.project is not None:
+        found = ctx.project.definition(name)
+        made = found[2] if found is not None else None
+    asked = ("default_device_backend_map", "get_default_backend_for_device")
+    return made is not None and any(
+        isinstance(node, ast.Attribute) and node.attr in asked for node in ast.walk(made)
+    )
+
+
 def other_back_end(ctx: Context, call: ast.Call, group: str) -> Decision:
     """The same group with another back end; a rank's device is not chosen by it."""
     backend, word = argument(call, 0, "backend"), back_end(ctx, call, group)
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
     if not gone and backend is not None and is_of_device(ctx, backend):
         return Keep("the back end of the device")
+    if backend is not None and ctx.words.devices is not None and ctx.words.devices.native:
+        if _asks_torch(ctx, backend):
+            kept = Keep("the program asks torch for the back end of its device")
+            return Rewrite([EditCall(call, drop=gone)]) if gone else kept
+        if ast.unparse(backend) == "'gloo'" and not _uses_gpus(ctx):
+            return Keep("exchanges tensors of the CPU")
+        word = _by_device(ctx, call, backend, word) or word
     named = backend if isinstance(backend, ast.Constant) else assigned(ctx, call, group)
     if named is not None and named.value == group and not gone:
         return Keep("the target's back end")

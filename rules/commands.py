@@ -136,7 +136,7 @@ _DEVICE = re.compile(r"--device(?![\w-])")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
     if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(ctx.text(found))):
         return None
-    if ctx.target.portable:
+    if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the option")
     staying = _that_stays(ctx, ctx.text(found))
     if staying:

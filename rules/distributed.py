@@ -147,6 +147,8 @@ _BY_HAND = ("broadcast_coalesced", "gather", "parallel_apply", "reduce_add", "re
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are handled one by one")
+    if ctx.words.devices is not None and ctx.words.devices.native:
+        return _natively(ctx, found)
     if is_behind_gone(ctx.names, found.node):
         return Keep("follows an import that fails and is caught: torch no longer has it")
     call = ctx.names.call_of(found.node)
@@ -175,6 +177,17 @@ def distributed(ctx: Context, found: Construct) -> Decision:
     if is_served(found.key, ctx.words):
         return Keep("does the same in the target's process group, where a program makes one")
     return Report("code for several devices is not rewritten yet")
+
+
+def _natively(ctx: Context, found: Construct) -> Decision:
+    """Where torch.distributed serves the target's device itself: it stays, but what it lacks."""
+    devices = ctx.words.devices
+    assert devices is not None
+    if not is_asked_for(ctx, found):
+        for lacking, reason in devices.lacks.items():
+            if found.key.removeprefix(GROUP).startswith(lacking):
+                return Report(reason)
+    return Keep("torch.distributed serves the device as it does GPUs")
 
 
 @DISTRIBUTED.on("name", *(f"{GROUP}{name}" for name in GONE))

@@ -2,7 +2,7 @@
 
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.rule import Context, Decision, Example, Report, Rule
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 FLEX = Rule(
     code="LIB006",
@@ -11,7 +11,7 @@ FLEX = Rule(
     why="""`flex_attention` compiles a function that changes scores, or masks them. It raises
 ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do the
 same: its `attn_mask` is the block mask's function at all positions, or, in floating point, what
-is added to the scores.""",
+is added to the scores. On torch_tpu FlexAttention works, and stays.""",
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(
@@ -30,6 +30,8 @@ is added to the scores.""",
 
 @FLEX.on("name", "torch.nn.attention.flex_attention.*")
 def flex(ctx: Context, found: Construct) -> Decision:
+    if ctx.words.flex_attention:
+        return Keep("works there, without a kernel of its own")
     return Report(
         "FlexAttention has no kernel for a TPU; use scaled_dot_product_attention, with the mask as "
         "a tensor"

@@ -53,7 +53,8 @@ def generator(ctx: Context, found: Construct) -> Decision:
     assert call is not None
     if ctx.words.generators:
         device = argument(call, 0, "device")
-        if device is None or not ctx.flow.kind(device) & (Kind.DEVICE_STRING | Kind.DEVICE_INT):
+        named = isinstance(device, ast.Constant | ast.JoinedStr)
+        if device is None or not (named or ctx.flow.kind(device) & Kind.DEVICE_INT):
             return Keep("a generator for the device that the program chooses")
         return Rewrite([Replace(device, ctx.device(device))])
     return Rewrite([Replace(call, "{function}()", {"function": call.func})])

@@ -289,6 +289,21 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([EditCall(call, drop=drop, first=back_end(ctx, call, words.group), put=put)])
 
 
+_NEW_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
+
+
+@RANKS.on("name", *(f"torch.distributed.{name}" for name in _NEW_GROUPS))
+def further_group(ctx: Context, found: Construct) -> Decision | None:
+    """`new_group(ranks, backend="nccl")`"""
+    words, call = ctx.words.devices, ctx.names.call_of(found.node)
+    if words is None or call is None or not (ctx.ranks or words.native):
+        return None
+    for given in (*call.args, *(k.value for k in call.keywords if k.arg == "backend")):
+        if isinstance(given, ast.Constant) and given.value == "nccl":
+            return Rewrite([Replace(given, back_end(ctx, call, words.group))])
+    return None
+
+
 @RANKS.on("name", *SPAWNS)
 def spawned(ctx: Context, found: Construct) -> Decision | None:
     words, call = rank_words(ctx), ctx.names.call_of(found.node)

@@ -58,7 +58,7 @@ read.""",
 
 @SETTING.on("setting", "device")
 def device_setting(ctx: Context, found: Construct) -> Decision:
-    if ctx.target.portable:
+    if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the setting")
     return with_setting(
         ctx, found, DEVICE_SETTING,

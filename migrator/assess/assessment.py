@@ -36,13 +36,14 @@ class Standing:
 
     target: str
     work: Work
+    code: Work  # the part of it that is code: a list of requirements decides nothing
     advice: int  # how often it runs in a way that the target has something to say about
 
     @property
     def merit(self) -> tuple[float, int, int]:
         """The least is the best: by what is left, then by what it takes, then by how it runs."""
-        effort = _EFFORTS.index(self.work.effort) + 1 if self.work.effort else 0
-        return -round(self.work.automatic), effort, self.advice
+        effort = _EFFORTS.index(self.code.effort) + 1 if self.code.effort else 0
+        return -round(self.code.automatic), effort, self.advice
 
     @property
     def rank(self) -> tuple[tuple[float, int, int], bool, str]:
@@ -73,19 +74,31 @@ class Assessment:
         best, *others = self.standings
         if not best.work.outcomes:
             return f"{best.target}: no GPU code"
-        done = f"{best.target}: {best.work.automatic:.0f}% automatic"
+        done = f"{best.target}: {best.code.automatic:.0f}% of its GPU code is done automatically"
         if not others:
             return done
         other = others[0]
-        against = f"{other.work.automatic:.0f}% on {other.target}"
+        against = f"{other.code.automatic:.0f}% on {other.target}"
         if best.merit[0] != other.merit[0]:
             return f"{done}, against {against}"
         if best.merit[1] != other.merit[1]:
-            less, more = (s.work.effort or "nothing" for s in (best, other))
+            less, more = (s.code.effort or "nothing" for s in (best, other))
             return f"{done}, as on {other.target}; the rest takes {more} there, {less} here"
         if best.merit[2] != other.merit[2]:
-            return f"{done}, as on {other.target}, which gets more advice about speed"
-        return f"{done}, as on {other.target}: nothing in the code favours either"
+            return (
+                f"{done}, as on {other.target}, where more places may be slow ({other.advice} "
+                f"notes, {best.advice} here)"
+            )
+        others_as_good = " and ".join(name for name in self.equal if name != best.target)
+        return f"{done}, as on {others_as_good}{_hint(self.equal)}"
+
+
+def _hint(equal: Sequence[str]) -> str:
+    """What each of several targets is for that the code does not choose between."""
+    hints = [
+        f"take {name} {targets()[name].good_for}" for name in equal if targets()[name].good_for
+    ]
+    return f"; {', '.join(hints)}" if hints else ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +175,8 @@ def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assess
         own = [reports[file] for file in files if file in reports]
         said = [diagnostic for file in own for diagnostic in file.result.diagnostics]
         advice = sum(diagnostic.severity is Severity.ADVICE for diagnostic in said)
-        standings.append(Standing(target, of_files(own), advice))
+        code = of_files([file for file in own if is_code(file.path)])
+        standings.append(Standing(target, of_files(own), code, advice))
     standings.sort(key=lambda standing: standing.rank)
     first, best = next(iter(runs.values())), runs[standings[0].target]
     work = {first[file].path: of_file(best[file]) for file in files if file in best}

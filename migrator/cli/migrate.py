@@ -254,8 +254,11 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
     if asked.strip_todo and values["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not asked.strip_todo:
-        names = " or ".join((*target_names(), AUTO))
-        raise UsageError(f"no target given: --target {names}, or target in [tool.tpu-migrate]")
+        names = ", ".join(target_names())
+        raise UsageError(
+            f"no target given: --target {AUTO} chooses one by the code, or name it ({names}), also "
+            "as target in [tool.tpu-migrate]"
+        )
     asked.check()
     if AUTO in config.targets:
         config = _with_chosen_target(asked, config)

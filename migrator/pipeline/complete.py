@@ -16,7 +16,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import Delete, Edit, EditCall, Insert, code, covered, places
+from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, places
 from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
@@ -95,7 +95,8 @@ def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert |
     if not context.words.device_names or word is None:
         return None
     variable = context.device_variable
-    uses = [e for e in plan.edits if e.node not in gone and variable.is_named_in(code(e))]
+    written = (e for e in plan.edits if e.node not in gone and not isinstance(e, SetString))
+    uses = [edit for edit in written if variable.is_named_in(code(edit))]
     if not uses:
         return None
     names, lines = context.names, [f"{variable.new} = {word.code}"]

@@ -60,6 +60,7 @@ class Target:
     runtime: Path | None = None
     framework: str = "torch"  # of the programs that run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`
+    good_for: str = ""  # what it is the one to take for, where the code leaves the choice
     delivered: Delivered | None = None  # the runtime, if requirements have to name it
 
     @property

@@ -43,6 +43,9 @@ class Devices:
     """
 
     group: str  # the backend of torch.distributed
+    # Whether torch.distributed serves the device itself, all of it but what `lacks` has
+    native: bool = False
+    lacks: Mapping[str, str] = field(default_factory=dict)  # reasons, by the first letters
     copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it only supports GPUs
     # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself
     ranks: Word | None = None
@@ -96,6 +99,7 @@ class Words:
     scripts_normalization: bool = False  # a module on the device can be scripted with BatchNorm
     scripts_dropout: bool = False  # … and trained with dropout
     scripts_devices: bool = True  # TorchScript sees which device a tensor is on
+    flex_attention: bool = False  # FlexAttention works
     safetensors: bool = False  # safetensors reads straight onto the device, by its name
     threads: bool = False  # any thread may use the device
     absent: frozenset[str] = frozenset()  # operators that neither it nor the CPU supports

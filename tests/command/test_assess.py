@@ -73,7 +73,20 @@ def test_what_is_left_decides(tmp_path: Path) -> None:
         taken[name] = found
     better = taken["a"]
     assert better.standings[0].work.reported < better.standings[1].work.reported
-    assert better.why.startswith(f"{better.best.target}: 100% automatic, against ")
+    done = f"{better.best.target}: 100% of its GPU code is done automatically, against "
+    assert better.why.startswith(done)
+
+
+def test_a_list_of_requirements_decides_nothing(tmp_path: Path) -> None:
+    """Nothing but what is said of the code does; and where that is the same, the reason says what
+    each target is for."""
+    plain = {"run.py": "import torch\n\nx = torch.ones(1).cuda()\n"}
+    (alone,) = choose([write_tree(tmp_path / "a", plain)], Config())
+    lists = "torch==2.9.0\nnvidia-ml-py\napex\ncupy-cuda12x\n"
+    (beside,) = choose([write_tree(tmp_path / "b", plain | {"requirements.txt": lists})], Config())
+    assert beside.best.work.reported
+    assert (beside.best.target, beside.equal) == (alone.best.target, alone.equal)
+    assert "take torch_tpu if the code must keep running on GPUs" in beside.why
 
 
 def test_target_auto_takes_what_is_said(tmp_path: Path) -> None:

@@ -167,9 +167,14 @@ def _role(names: Names, flow: Flow, at: ast.expr, parent: ast.AST | None, depth:
 
 
 _READERS = ("get", "pop", "setdefault", "getenv")
+_OF_MESHES = {"init_device_mesh": 0, "DeviceMesh": 0, "DeviceMesh.from_group": 1}
 _PLACES = {
     ("torch.device", 0), ("torch.load", 1), ("torch.jit.load", 1),
     ("torch.is_autocast_enabled", 0), ("torch.get_autocast_dtype", 0),
+    ("torch.get_device_module", 0), ("torch.distributed.get_default_backend_for_device", 0),
+    *((f"torch.distributed.{module}{name}", place)
+      for module in ("", "device_mesh.", "tensor.", "_tensor.")
+      for name, place in _OF_MESHES.items()),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from migrator.analysis.ranks.obstacles import Cause
 from migrator.analysis.ranks.unrelated_processes import CONTEXTS, PROCESSES, are_unrelated
 from migrator.analysis.ranks.vocabulary import RPC
 from migrator.analysis.syntax.names import Names
+from migrator.targets.words import Devices
 
 _KEPT = 32  # programs of which is known what they reach: a megabyte or two each
 
@@ -171,9 +172,9 @@ class ProgramFacts(ImportedValues, StartingPoints):
             self.cache.obstacles[path] = ranks.obstacles.to_one_process(definition)
         return self.cache.obstacles[path]
 
-    def in_the_way(self, path: Path | None, ranks: Ranks, *, is_renamed: bool) -> Sequence[Cause]:
+    def in_the_way(self, path: Path | None, ranks: Ranks, *, devices: Devices) -> Sequence[Cause]:
         """What keeps a target from starting the ranks in a file of a program (None: this file)."""
-        found = ranks.obstacles.to_launch(is_renamed=is_renamed)
+        found = ranks.obstacles.to_launch(devices=devices)
         there = path or self.path
         return [cause for cause in found if not self._is_beside_ranks(there, ranks, cause[0])]
 

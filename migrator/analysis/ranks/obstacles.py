@@ -31,6 +31,7 @@ from migrator.analysis.ranks.vocabulary import (
 )
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.nodes import argument, choices
+from migrator.targets.words import Devices
 
 if TYPE_CHECKING:
     from migrator.analysis.ranks.file_ranks import Ranks
@@ -47,7 +48,7 @@ class Obstacles:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks, self.names = ranks, ranks.names
         self.numbers, self.data, self.processes = Numbers(ranks), Data(ranks), Processes(ranks)
-        self._to_launch: dict[bool, list[Cause]] = {}
+        self._to_launch: dict[tuple[bool, bool], list[Cause]] = {}
 
     @cached_property
     def _uses(self) -> list[tuple[int, str]]:
@@ -59,7 +60,7 @@ class Obstacles:
 
         `definition` follows values into other files.
         """
-        found = [*_lines(self._unknown(UNDERSTOOD)), *self._uses]
+        found = [*_lines(self._of_xla()), *_lines(self._unknown(UNDERSTOOD)), *self._uses]
         for passed in self.numbers.passed:
             callee = definition(passed.function) if definition is not None else None
             name = parameter_name(callee, passed.place) if callee is not None else ""
@@ -76,7 +77,8 @@ class Obstacles:
         A launcher may start any number of ranks, so one is enough unless the program
         fixes the number.
         """
-        found = [*_lines(self._unknown(ALONE)), *self.processes.in_the_way]
+        found = [*_lines(self._of_xla()), *_lines(self._unknown(ALONE))]
+        found += self.processes.in_the_way
         found += self._counted_otherwise()
         return min(found, default=None)
 
@@ -97,19 +99,18 @@ class Obstacles:
                 continue
             yield node.lineno, "device_count() may stand for the number of ranks"
 
-    def to_launch(self, *, is_renamed: bool) -> list[Cause]:
-        """What keeps the target from starting the rank processes, and why, in source order.
-
-        Args:
-            is_renamed: whether the call that starts them is rewritten.
-        """
-        if is_renamed not in self._to_launch:
-            found = [*self._unknown(WITH_PROCESSES, of_xla=not is_renamed)]
-            found += self.processes.hooks()
+    def to_launch(self, *, devices: Devices) -> list[Cause]:
+        """What keeps the target from starting the rank processes, and why, in source order."""
+        is_renamed = bool(devices.address)  # whether the call that starts them is rewritten
+        asked = is_renamed, devices.native
+        if asked not in self._to_launch:
+            found = [] if is_renamed else [*self._of_xla()]
+            if not devices.native:
+                found += [*self._unknown(WITH_PROCESSES), *self.processes.hooks()]
             if is_renamed:
                 found += [*self.processes.children, *self._by_position()]
-            self._to_launch[is_renamed] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
-        return self._to_launch[is_renamed]
+            self._to_launch[asked] = sorted(found, key=lambda one: (one[0].lineno, one[1]))
+        return self._to_launch[asked]
 
     def _by_position(self) -> Iterator[Cause]:
         """Calls that cannot be rewritten."""
@@ -132,12 +133,16 @@ class Obstacles:
             self.names.parents.get(node), ast.Compare
         )
 
-    def _unknown(self, understood: Set[str], of_xla: bool = True) -> Iterator[Cause]:
-        """Functions and options of torch.distributed, and of torch_xla, that are not understood."""
+    def _of_xla(self) -> Iterator[Cause]:
+        """Functions of torch_xla for ranks."""
         for node, name in self.names.meant:
-            if name.startswith(traces.RANK_MODULES) and of_xla:
+            if name.startswith(traces.RANK_MODULES):
                 if self.names.call_of(node) and not self.names.is_question(node):
                     yield node, f"{name} is not supported"
+
+    def _unknown(self, understood: Set[str]) -> Iterator[Cause]:
+        """Functions and options of torch.distributed that are not understood."""
+        for node, name in self.names.meant:
             if not name.startswith(GROUP) or isinstance(
                 self.names.parents.get(node), ast.Attribute
             ):

@@ -17,4 +17,5 @@ TARGET = Target(
     traces=TRACES,
     runtime=own_runtime("torch_tpu"),
     portable=True,
+    good_for="if the code must keep running on GPUs, or uses PyTorch's own parallelism",
 )

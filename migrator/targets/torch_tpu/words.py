@@ -7,6 +7,20 @@ _ABSENT = (
     "to_sparse_bsc", "sparse.mm", "sparse.addmm", "sparse.softmax", "sparse.log_softmax",
     "quantize_per_tensor", "quantize_per_channel",
 )  # fmt: skip
+_IN_PARTS = (
+    "context parallelism has no rule for the TPU's attention, and raises an error: divide the "
+    "batch, or the heads by tensor parallelism"
+)
+# Names of torch.distributed that raise an error on a TPU, or are for NVIDIA's GPUs.
+_LACKS = {
+    "rpc": "RPC sends tensors of the CPU and of GPUs: move a TPU's to the CPU first",
+    "ProcessGroupNCCL": "is NCCL's, for GPUs alone; `init_process_group()` chooses the TPU's",
+    "Backend.NCCL": "NCCL is for GPUs alone; on a TPU the back end is `tpu_dist`",
+    "tensor.experimental.context_parallel": _IN_PARTS,
+    "tensor.experimental._context_parallel": _IN_PARTS,
+    "tensor.experimental._attention": _IN_PARTS,
+    "_symmetric_memory": "symmetric memory is for NVIDIA's GPUs: exchange by collectives",
+}
 # Functions of torch.cuda, and those for any accelerator that take the same arguments.
 _SAME = {
     "is_available": "is_available",
@@ -46,6 +60,8 @@ WORDS = Words(
     },
     devices=Devices(
         group="tpu_dist",
+        native=True,
+        lacks=_LACKS,
         launch=Word("torch.multiprocessing.spawn"),
         back_end=Word(
             "{torch.distributed}.get_default_backend_for_device({device})", ("torch.distributed",)
@@ -56,6 +72,7 @@ WORDS = Words(
     generators=True,
     absent=frozenset(_ABSENT),
     compiles=True,
+    flex_attention=True,
     profiler="torch.profiler with TorchTPU's configuration",
     float64="float64 is emulated, which is slow",
 )

@@ -7,6 +7,7 @@ Stands alone, in the target's python.
 
 import contextlib
 import ctypes
+import functools
 import os
 from importlib import import_module
 from typing import Any
@@ -61,6 +62,17 @@ def _prepare(plugin: str) -> None:
     _kept.extend((library, replacement, option))
 
 
+def _waiting(copy: Any) -> Any:
+    """A copy that waits: one that goes on needs memory of the host, too."""
+
+    @functools.wraps(copy)
+    def copied(*given: Any, **options: Any) -> Any:
+        options.pop("non_blocking", None)
+        return copy(*given, **options)
+
+    return copied
+
+
 def load() -> None:
     """Called by torch at import."""
     torch: Any = import_module("torch")
@@ -70,6 +82,8 @@ def load() -> None:
         hardware.get_tpu_device_count = lambda: 1
         loader.load()
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # it has no memory of its own
+    for copy in ("to", "copy_"):
+        setattr(torch.Tensor, copy, _waiting(getattr(torch.Tensor, copy)))
     # With these, torch_tpu uses a TPU kernel; without them, it multiplies.
     for kernel in ("flash", "mem_efficient", "cudnn"):
         getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
