@@ -1,7 +1,7 @@
 """Attention whose kernel is compiled from a function of the program."""
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Report, Rule
 
 FLEX = Rule(
@@ -12,6 +12,7 @@ FLEX = Rule(
 ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do the
 same: its `attn_mask` is the block mask's function at all positions, or, in floating point, what
 is added to the scores.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(
