@@ -32,7 +32,8 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    assert "|" not in text, text
+    return " ".join(text.split())
 
 
 # ---- settings ------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def _described(function: Callable[..., Any]) -> str:
     rows = (
         (
             f"`{name}`",
-            f"`{each.annotation}`",
+            f"`{each.annotation}`".replace(" | ", " or "),  # no bar in a table
             "" if each.default is each.empty else f"`{each.default!r}`",
             said.get("Args", {}).get(name, ""),
         )
@@ -136,12 +137,14 @@ def runtime() -> str:
     of = {target.name: _names(runtime_wheel(target).modules) for target in those}
     of["`--portable`"] = _names(runtime_wheel(portable(those[0])).modules)
     every = sorted({name for names in of.values() for name in names}, key=str.lower)
-    return table(("name", "", *of), (_row(name, of) for name in every))
+    return table(("name", "what it is", "for"), (_row(name, of) for name in every))
 
 
 def _row(name: str, of: Mapping[str, Mapping[str, _Name]]) -> tuple[str, ...]:
-    first = next(names[name] for names in of.values() if name in names)
-    return f"`{first.call}`", first.about, *("yes" if name in has else "" for has in of.values())
+    having = [target for target, names in of.items() if name in names]
+    first = of[having[0]][name]
+    everywhere = len(having) == len(of)
+    return f"`{first.call}`", first.about, "all" if everywhere else ", ".join(having)
 
 
 def _names(modules: Mapping[str, bytes]) -> dict[str, _Name]:

@@ -17,7 +17,7 @@ import json
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
@@ -84,8 +84,8 @@ def test_what_is_generated_is_current(generate: ModuleType, tmp_path: Path) -> N
 
 def rows(page: str, title: str) -> list[list[str]]:
     """The cells of the first table whose first cell has this title, without the head."""
-    lines = (DOCS / page).read_text("utf-8").partition(f"\n| {title} |")[2].partition("\n\n")[0]
-    return [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines.splitlines()[2:]]
+    text = (DOCS / page).read_text("utf-8").partition(f"\n| {title} |")[2].partition("\n\n")[0]
+    return [line[2:-2].split(" | ") for line in text.splitlines()[2:]]
 
 
 def test_every_setting_is_taken_as_the_page_says(tmp_path: Path) -> None:
@@ -122,13 +122,20 @@ def test_every_public_name_of_a_runtime_is_in_the_reference(target: str) -> None
         for node in module.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     ]
-    column = ["torchax", "torch_xla", "torch_tpu"].index(target) + 2
     there = {
-        re.split(r"[`(]", row[0])[1]
-        for row in rows("api.md", "name")
-        if len(row) > column and row[column].strip("| ") == "yes"
+        re.split(r"[`(]", call)[1]
+        for call, _, those in rows("api.md", "name")
+        if those == "all" or target in those.split(", ")
     }
     assert there == set(names)
+
+
+def test_what_comes_back_has_the_attributes_that_are_named() -> None:
+    for path, attributes in rows("api.md", "class"):
+        module, _, found = path.strip("`").rpartition(".")
+        returned = getattr(importlib.import_module(module), found)
+        there = {field.name for field in fields(returned)} | set(vars(returned))
+        assert set(re.findall(r"`(\w+)`", attributes)) <= there, found
 
 
 # ---- the pages of codes --------------------------------------------------------------------------
