@@ -13,22 +13,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from migrator.targets import RUNTIME, targets
-from migrator.targets.wheel import runtime_wheel
-
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = "repository/"
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 ROW = re.compile(r"^\| \[(\w+)\]\((\w+\.md)\) \| ([\w-]+) ", re.MULTILINE)
-
-
-def on_startup(command: str, dirty: bool) -> None:
-    """Put runtimes together for the reference: here, what they share lies apart."""
-    for target in targets().values():
-        folder = ROOT / "build" / "reference" / "runtime" / target.name / RUNTIME
-        for name, content in runtime_wheel(target).modules.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

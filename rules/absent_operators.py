@@ -1,7 +1,7 @@
 """Operators that a target does not have at all."""
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 ABSENT = Rule(
@@ -10,6 +10,7 @@ ABSENT = Rule(
     summary="an operator that the target lacks, and that can't run on the CPU instead",
     why="""Most operators that a target lacks run on the CPU instead. These return a kind of
 tensor that the target doesn't have: sparse, or quantized.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -8,6 +8,7 @@ from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.edits import AddBranch, Delete
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -101,6 +102,7 @@ OTHER = Rule(
 migrated by the same rules. If a program knows several kinds, its CUDA code is migrated and its code
 for the others stays: under an `if` that asks for them, a TPU machine never reaches it. What it does
 reach is reported. `torch.version.hip`, which AMD's ROCm sets, is None on a TPU machine.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """

@@ -60,10 +60,13 @@ SIZES = Rule(
     safety=Safety.DISPLAY_ONLY,
     why="""A TPU multiplies matrices in blocks of 128 by 128 (256 by 256 on a v6e), and stores
 tensors in tiles of 8 by 128. A hidden width of 200 takes as long as 256; a batch of 12 as long as
-16. If you are free to choose, take multiples of 128 for widths and of 8 for batches. Another width
-is another model, so change it only before training from scratch. The advice is given for hidden
-widths of 128 or more that are written as numbers and waste a fifth of a block or more, and for
-training batches that are not multiples of 8.""",
+16.
+
+If you are free to choose, take multiples of 128 for widths and of 8 for batches. Another width is
+another model, so change it only before training from scratch.
+
+The advice is given for hidden widths of 128 or more that are written as numbers and waste a fifth
+of a block or more, and for training batches that are not multiples of 8.""",
     examples=(
         Example.moved(
             "from torch import nn\n\nmodel = nn.Sequential(\n"

@@ -32,10 +32,14 @@ DATA_DEPENDENT = Rule(
     safety=Safety.DISPLAY_ONLY,
     why="""A program compiled for a TPU has fixed shapes. How many elements a mask selects is only
 known after running, so torchax runs the model operator by operator, and torch_xla waits for the
-values and compiles again for each new shape. This concerns `x[mask]`, `nonzero`, `torch.where` with
-one argument, `masked_select`, `unique`, `nms`, and `repeat_interleave` with a tensor of repeats.
+values and compiles again for each new shape.
+
+This concerns `x[mask]`, `nonzero`, `torch.where` with one argument, `masked_select`, `unique`,
+`nms`, and `repeat_interleave` with a tensor of repeats.
+
 `torch.where` with a fill value has a fixed shape: instead of summing a selection, sum with zeros in
 the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape, and is fine.
+
 Only forward passes, loops that train or call a model, and functions called there get this advice:
 code that runs once compiles once.""",
     examples=(
@@ -54,11 +58,13 @@ GROWING = Rule(
     summary="a tensor that grows in each iteration has a new shape each time",
     safety=Safety.DISPLAY_ONLY,
     why="""Each length needs its own program: torch_xla compiles one per length, and torchax runs
-the model operator by operator, because no length comes twice. Allocate the full length once, and
-write at the position. A model with causal attention ignores what comes after a position; other
-models need a mask. Make the position a tensor: with a Python number, each position would need a
-program. The same works for a cache of keys and values. Pad inputs of many lengths to a few
-lengths. If you only collect results, append them to a list and join it once after the loop.""",
+the model operator by operator, because no length comes twice.
+
+Allocate the full length once, and write at the position. A model with causal attention ignores what
+comes after a position; other models need a mask. Make the position a tensor: with a Python number,
+each position would need a program. The same works for a cache of keys and values. Pad inputs of
+many lengths to a few lengths. If you only collect results, append them to a list and join it once
+after the loop.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\nfor _ in range(new_tokens):\n"

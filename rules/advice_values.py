@@ -44,8 +44,10 @@ WIDE = Rule(
     why="""No TPU has 64-bit arithmetic. On torchax, JAX's 64-bit types are off: float64 becomes
 float32 on the device, with a warning, and moving an int64 value beyond 2³¹ raises an error
 (`JAX_ENABLE_X64=1` turns them on). On torch_xla float64 is kept and emulated, which is slow.
-Tensors on the CPU don't change. If you need the precision (the angles of a position embedding),
-compute once on the CPU, in `__init__`, and register the result as a float32 buffer.""",
+Tensors on the CPU don't change.
+
+If you need the precision (the angles of a position embedding), compute once on the CPU, in
+`__init__`, and register the result as a float32 buffer.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
@@ -62,10 +64,10 @@ HALF = Rule(
     name="float16",
     summary="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
     safety=Safety.DISPLAY_ONLY,
-    why="""Both targets accept float16, and the compiler converts it for every product. bfloat16
-takes the same memory, is what the matrix unit multiplies, and has the range of float32, so nothing
-overflows. It keeps 8 bits of a number instead of 11, so the type is not changed unless you ask.
-`.half()` belongs to PRE005, autocast to PRE003.""",
+    why="""torchax and torch_xla accept float16, and the compiler converts it for every product.
+bfloat16 takes the same memory, is what the matrix unit multiplies, and has the range of float32, so
+nothing overflows. It keeps 8 bits of a number instead of 11, so the type is not changed unless you
+ask. `.half()` belongs to PRE005, autocast to PRE003.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel.cuda()\n"

@@ -17,10 +17,12 @@ READ = Rule(
     summary="a value that is read in each iteration makes the program wait for the device",
     safety=Safety.DISPLAY_ONLY,
     why="""Python prepares the next iteration while the device still computes this one, until a
-value is needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a
-forward pass, reading a value also prevents compiling the model as a whole. Sums and lists of
-tensors stay on the device without waiting. Read them after the loop, or every N iterations: a
-read under an `if` that counts iterations is fine. In iterations that train, see TRN005.""",
+value is needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a forward
+pass, reading a value also prevents compiling the model as a whole.
+
+Sums and lists of tensors stay on the device without waiting. Read them after the loop, or every N
+iterations: a read under an `if` that counts iterations is fine. In iterations that train, see
+TRN005.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in batches:\n"

@@ -17,9 +17,11 @@ APEX = Rule(
     why="""FusedAdam, FusedSGD, FusedLayerNorm and FusedRMSNorm fuse by hand what torch.optim and
 torch.nn compute; XLA fuses by itself. Defaults that differ are written out: FusedAdam is AdamW
 without weight decay (unless `adam_w_mode=False`), where torch's AdamW decays by 0.01;
-FusedRMSNorm's eps is 1e-5. Arguments without a counterpart are reported. apex keeps the averages
-of 16-bit parameters in float32, torch in the type of the parameters. `apex.amp` changes models,
-optimizers and torch's functions behind the scenes, so it is reported, with what to use instead.""",
+FusedRMSNorm's eps is 1e-5. Arguments without a counterpart are reported. apex keeps the averages of
+16-bit parameters in float32, torch in the type of the parameters.
+
+`apex.amp` changes models, optimizers and torch's functions behind the scenes, so it is reported,
+with what to use instead.""",
     references=("https://nvidia.github.io/apex/",),
     examples=(
         Example(

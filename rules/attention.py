@@ -15,14 +15,15 @@ ATTENTION = Rule(
 tensors of (batch, tokens, heads, dim), or with fewer dimensions, which the source doesn't show. So
 the runtime has their functions, built on torch's. Groups of queries that share keys, causal masks
 (flash_attn's last query sees the last key, since its version 2.1), windows, scales and biases mean
-the same. On torchax, a TPU kernel is used from 4,096 keys on, if it fits. What torch's attention
-doesn't have (softcap, ALiBi, log-sum-exps) is reported, or raises an error if only a run can tell.
-Packed sequences (varlen) are kept apart by a mask, so time and memory grow with the square of all
-tokens together.
+the same. On torchax, a TPU kernel is used from 4,096 keys on, if it fits.
 
-An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the
-fallback is used. `flash_attn_interface` (FlashAttention 3) returns a tensor or a tuple,
-depending on its version, and is reported.""",
+What torch's attention doesn't have (softcap, ALiBi, log-sum-exps) is reported, or raises an error
+if only a run can tell. Packed sequences (varlen) are kept apart by a mask, so time and memory grow
+with the square of all tokens together.
+
+An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the fallback
+is used. `flash_attn_interface` (FlashAttention 3) returns a tensor or a tuple, depending on its
+version, and is reported.""",
     references=(
         "https://github.com/Dao-AILab/flash-attention",
         "https://facebookresearch.github.io/xformers/components/ops.html",

@@ -17,8 +17,8 @@ AUTOCAST = Rule(
     code="PRE003",
     name="autocast",
     summary="autocast for CUDA becomes autocast for the target, in bfloat16",
-    why="""`torch.cuda.amp.autocast` silently leaves float32 on both targets. TPUs compute in
-bfloat16, not in float16. bfloat16 has the range of float32, so nothing overflows and no loss
+    why="""`torch.cuda.amp.autocast` silently leaves float32 on torchax and torch_xla. TPUs compute
+in bfloat16, not in float16. bfloat16 has the range of float32, so nothing overflows and no loss
 scaling is needed; its significand has 8 bits instead of 11.""",
     examples=(
         Example(

@@ -5,6 +5,7 @@ import ast
 from migrator.analysis.devices.choices import AVAILABLE, names_device
 from migrator.analysis.devices.device_strings import not_a_device
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Rule
 
 KERNELS = Rule(
@@ -14,6 +15,7 @@ KERNELS = Rule(
     why="""Where the other name is no device either, as in `"cuda" if torch.cuda.is_available() else
 "vanilla"`, both name code. The question stays: its answer on a TPU machine is no, and the program
 takes what runs anywhere. Where the text is known to be a device, the rules for devices decide.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """

@@ -7,6 +7,7 @@ from migrator.analysis.values.conditional_calls import is_no_more_than, none_aro
 from migrator.analysis.values.kinds import Kind
 from migrator.codes import Family
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 from migrator.targets import MIRRORED, RUNTIME
@@ -166,6 +167,7 @@ OTHER = Rule(
     summary="a torch.cuda function without a counterpart",
     why="""The function asks about, or controls, something that only NVIDIA hardware has. The
 message says what to use instead, if anything.""",
+    safety=Safety.DISPLAY_ONLY,
     for_cuda=True,
     examples=(
         Example(

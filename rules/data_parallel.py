@@ -19,11 +19,13 @@ COPIES = Rule(
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
     why="""One process drives all devices. (On torch_xla this is SPMD, which set-up has to know
-about.) Parameters are on all devices, each batch is split along its first dimension, and XLA
-sums over devices. The source also works with whole batches, so batch size and learning rate
-stay. The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the
-whole batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one
-call alone, becomes the call of the model.""",
+about.) Each device has all parameters and a part of each batch, which is split along its first
+dimension; XLA sums over devices. The source goes on working with whole batches, so batch size and
+learning rate stay.
+
+The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
+batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one call
+alone, becomes the call of the model.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -13,10 +13,11 @@ DEFAULT = Rule(
     code="DEV004",
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
-    why="""Both targets can be the default device (torchax through the runtime). The older
-`set_default_tensor_type` doesn't know their types. It sets a default device and a default dtype at
-once, and also affects `torch.Tensor(…)`, which a default device does not. So the runtime has a
-function that does all three. If the file sets a CPU type again, it uses that function, too.""",
+    why="""torchax and torch_xla can be the default device (torchax through the runtime), but the
+older `set_default_tensor_type` doesn't know their types. It does three things at once: it sets a
+default device, sets a default dtype, and changes what `torch.Tensor(…)` makes, which a default
+device does not. So the runtime has a function that does all three. If the file sets a CPU type
+again, it uses that function, too.""",
     examples=(
         Example(
             """

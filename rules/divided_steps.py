@@ -17,10 +17,11 @@ STEP = Rule(
     why="""torchax and torch_xla record the operations of a step, and compute them as one program:
 forward pass, loss, backward pass, clipping, and the optimizer's step. A value that Python reads
 before the step is over (`.item()`, `.cpu()`, `float()`, `print`, `if loss > 5:`) is computed at
-once, so the step becomes two programs, and more is kept in memory between them. After
-`optimizer.step()` a read divides nothing, and gets no advice. So read losses and scores there; a
-condition becomes `torch.where`, or is checked every N iterations. Models from other files that
-read values in their forward pass are named here, too: docs/compiled-steps.md.""",
+once, so the step becomes two programs, and more is kept in memory between them.
+
+After `optimizer.step()` a read divides nothing, and gets no advice. So read losses and scores
+there; a condition becomes `torch.where`, or is checked every N iterations. Models from other files
+that read values in their forward pass are named here, too: docs/compiled-steps.md.""",
     examples=(
         Example(
             """

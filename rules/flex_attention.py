@@ -1,7 +1,7 @@
 """Attention whose kernel is compiled from a function of the program."""
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 FLEX = Rule(
@@ -11,7 +11,10 @@ FLEX = Rule(
     why="""`flex_attention` compiles a function that changes scores, or masks them. It raises
 ValueError for tensors on a TPU. `torch.nn.functional.scaled_dot_product_attention` can do the
 same: its `attn_mask` is the block mask's function at all positions, or, in floating point, what
-is added to the scores. On torch_tpu FlexAttention works, and stays.""",
+is added to the scores.
+
+On torch_tpu FlexAttention works, and stays.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     references=("https://pytorch.org/blog/flexattention/",),
     examples=(

@@ -66,14 +66,18 @@ GIVEN = Rule(
 call returns a cache of full length, with the number of tokens, a tensor, as another part. So one
 program serves all positions: new keys and values are written there, and attention sees no later
 places; their weight is exactly zero. Calls without a cache, as in training, compute the same as
-before. The numbers stay the same if no other file looks into the caches. The source can't show
-this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
+before.
+
+The numbers stay the same if no other file looks into the caches. The source can't show this, so the
+rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
 Only the following form is known. For other forms, ADV002 says at each place what to write.
 
 Below `if past is not None:`, where `past` is a parameter, keys and values are joined with its two
 parts (`k = torch.cat((past[0], k), dim=-2)`, also by other names, or transposed), along dimension
-1, 2 or -2. The method returns the pair `(k, v)`, or a `torch.stack` of both.
+1, 2 or -2.
+
+The method returns the pair `(k, v)`, or a `torch.stack` of both.
 
 Otherwise keys and values, at most transposed or repeated, only go to one attention, or to one in
 each branch of an `if`. It is a `scaled_dot_product_attention` that is causal if `past is None`. Or

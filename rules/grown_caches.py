@@ -77,9 +77,11 @@ position, if it is a Python number. Instead, the cache is allocated once, and ne
 are written at a position that is a tensor: a buffer of the module, which counts on the device. The
 model's own causal mask has a row for each position, and masks all later ones: their weight is
 exactly zero. So one program serves all positions. A new text only sets the counter to zero: what an
-older text left is masked in the same way. The numbers stay the same if only this file's code reads
-the caches and the counters, and the model attends to as many new keys as it has new queries. The
-source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
+older text left is masked in the same way.
+
+The numbers stay the same if only this file's code reads the caches and the counters, and the model
+attends to as many new keys as it has new queries. The source can't show this, so the rewrite needs
+`--unsafe`; `tpu-migrate verify` compares the results.
 
 Only the following form is known. For other forms, ADV002 says at each place what to write.
 

@@ -10,9 +10,9 @@ HALF = Rule(
     code="PRE005",
     name="half",
     summary="float16 works on a TPU, but without hardware for it; bfloat16 is the native type",
-    why="""Both targets accept float16 tensors, but the compiler converts them for every product,
-which is slow. bfloat16 rounds more coarsely, so this is advice, and the change is only made with
-`--unsafe`.""",
+    why="""torchax and torch_xla accept float16 tensors, but the compiler converts them for every
+product, which is slow. bfloat16 rounds more coarsely, so this is advice, and the change is only
+made with `--unsafe`.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(

@@ -5,6 +5,7 @@ import ast
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.tpu_obstacles import replica_functions
 from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
@@ -18,6 +19,7 @@ ROWS = Rule(
 batch. Optimizers that keep squares of gradients square each part there; on JAX, as in torch, they
 square the sum. The model is not worse, but its losses differ: compare runs on one back end, or
 train with SGD if the numbers have to agree.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/api_docs/python/tf/IndexedSlices",),
     examples=(
@@ -46,6 +48,7 @@ EXECUTION = Rule(
     why="""The host starts each call of a program on the TPU, and waits for the values that
 callbacks need. `steps_per_execution` runs several steps in one call. That saves time for short
 steps, and callbacks are called less often. It has to divide the number of steps of an epoch.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -76,6 +79,7 @@ SIZES = Rule(
     why="""A TPU's programs have fixed shapes. The size of the result of `boolean_mask`, `unique`
 and `where` with one argument depends on the values: multiply by the mask, or use `where` with three
 arguments. In datasets, which run on the host, these operations are fine.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(

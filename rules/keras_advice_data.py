@@ -4,6 +4,7 @@ import ast
 
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
 from migrator.rule import Context, Decision, Example, Rule, advice
@@ -15,6 +16,7 @@ REMAINDER = Rule(
     why="""A TPU program has one shape. A smaller last batch is another program, and can't be
 divided over several devices. In training, `drop_remainder=True` drops it. In an evaluation, choose
 a batch size that divides the data, because dropped examples are not measured.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -45,6 +47,7 @@ HOST = Rule(
 that created them. A dataset on a remote TPU can't call them, and a model on a TPU never can.
 `padded_batch` makes batches of different lengths, and each length is compiled: pad to one length,
 or to a few (`bucket_by_sequence_length`).""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/data_performance",),
     examples=(
@@ -72,6 +75,7 @@ FILES = Rule(
     summary="files of a dataset that the TPU's machine has to reach",
     why="""A local TPU reads a dataset's files on this machine. A remote one (`TPU_NAME`) reads them
 on its own machine, so they have to be in Cloud Storage (`gs://…`).""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://www.tensorflow.org/guide/tpu",),
     examples=(
@@ -100,6 +104,7 @@ EPOCH = Rule(
     why="""With `steps_per_epoch`, every epoch should have the same number of steps. But a dataset
 that is not repeated ends with its last batch, and training ends, too. `.repeat()` before
 `.batch(…)` fills every batch and drops no example.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://keras.io/api/models/model_training_apis/#fit-method",),
     examples=(
@@ -132,6 +137,7 @@ BATCH = Rule(
 time. If 8 cores can't share a batch equally, some get fewer rows than others, or training ends with
 an error. For 8 cores, use a multiple of 64. The migration doesn't change the size: with larger
 batches, an epoch has fewer steps and needs another learning rate.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://cloud.google.com/tpu/docs/performance-guide",),
     examples=(

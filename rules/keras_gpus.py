@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from migrator.analysis.gpu_text_patterns import HIDES
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.edits import Delete, Edit, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -98,6 +99,7 @@ VARIABLE = Rule(
     summary="variables for GPUs stay, and change nothing",
     why="""TensorFlow reads them only on a GPU. `CUDA_VISIBLE_DEVICES` doesn't hide a TPU: a
 program that ran on the CPU because it hid all GPUs runs on the TPU now.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     examples=(
         Example(

@@ -4,6 +4,7 @@ import ast
 
 from migrator.analysis.syntax.nodes import argument
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.edits import EditCall, Replace, SetString
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -79,6 +80,7 @@ DOUBLE = Rule(
     summary="a TPU has no float64",
     why="""JAX has no 64-bit types unless `JAX_ENABLE_X64` is set, and warns once that it uses
 float32 instead. On a TPU float64 is emulated, and slow.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     examples=(
         Example(

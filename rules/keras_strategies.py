@@ -24,9 +24,10 @@ STRATEGY = Rule(
     why="""With TensorFlow, a `TPUStrategy` takes the place of `MirroredStrategy`,
 `MultiWorkerMirroredStrategy` and `OneDeviceStrategy`, and its uses stay. Keras on JAX has
 `DataParallel`: it is set once, before a model is made, and divides each batch over all devices;
-`scope` has no counterpart, and needs none. One device computes as it did. Each batch, including
-the last, has to be a multiple of the number of devices, or JAX raises an error
-(`drop_remainder=True`). Batch normalization then averages over the whole batch, where
+`scope` has no counterpart, and needs none. One device computes as it did.
+
+Each batch, including the last, has to be a multiple of the number of devices, or JAX raises an
+error (`drop_remainder=True`). Batch normalization then averages over the whole batch, where
 MirroredStrategy does over each GPU's part. OneDeviceStrategy is removed. With any other use of a
 strategy the program stays.""",
     framework="tensorflow",

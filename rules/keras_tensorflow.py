@@ -4,7 +4,7 @@ import ast
 from collections.abc import Mapping
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.edits import Edit, EditCall, Replace
 from migrator.frameworks.tensorflow.obstacles import obstacles
 from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
@@ -19,10 +19,13 @@ ONLY = Rule(
     summary="code that only TensorFlow runs keeps a program on TensorFlow",
     why="""With another back end, these raise an error or train nothing: a training loop with
 `tf.GradientTape`, a `tf.function`, a model's own `train_step`, a metric that a layer updates in its
-`call`, operations in a layer without a counterpart in `keras.ops`, and TensorFlow 1. On a TPU,
-TensorFlow itself doesn't support TensorFlow 1, estimators, parameter servers, or training loops
-that don't divide their loss over the cores. The whole program stays, and each such line is reported
-with what to write instead.""",
+`call`, operations in a layer without a counterpart in `keras.ops`, and TensorFlow 1.
+
+On a TPU, TensorFlow itself doesn't support TensorFlow 1, estimators, parameter servers, or training
+loops that don't divide their loss over the cores.
+
+The whole program stays, and each such line is reported with what to write instead.""",
+    safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     effort=Effort.HOURS,
     references=("https://keras.io/guides/migrating_to_keras_3/",),

@@ -13,12 +13,16 @@ LAUNCHER = Rule(
     code="CMD002",
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
-    why="""A program for several devices keeps its processes (ranks), and torchrun starts them,
-as on GPUs. With --shard, one process drives all devices of torchax. If the command names a
-program of the project that is rewritten to be one process (rule DST003), `torchrun … train.py`
-becomes `python train.py`, for one host. Otherwise the command stays, and the message says how to
-start the program, as it does for accelerate, DeepSpeed, Horovod and MPI. GPUs requested from
-Slurm, Docker or Kubernetes, and images made for CUDA, are reported with a replacement.""",
+    why="""A program for several devices keeps its processes (ranks), and torchrun starts them, as
+on GPUs. So the command stays, and the message says how to start the program, as it does for
+accelerate, DeepSpeed, Horovod and MPI.
+
+With --shard, one process drives all devices of torchax. If the command names a program of the
+project that is rewritten to be one process (rule DST003), `torchrun … train.py` becomes `python
+train.py`, for one host.
+
+GPUs requested from Slurm, Docker or Kubernetes, and images made for CUDA, are reported with a
+replacement.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),
     examples=(
         Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),

@@ -18,9 +18,11 @@ IN_PYTORCH = Rule(
     why="""The runtime has functions of torch_scatter, of `pointnet2_ops.pointnet2_utils` and of
 KNN_CUDA, and of the extensions `chamfer`, `MultiScaleDeformableAttention` and, of StyleGAN2,
 `upfirdn2d` and `fused`: the same arguments, results and gradients, written in PyTorch with shapes
-that don't depend on data. Only the import changes. Of torch_scatter's functions, those without
-`dim_size` read the number of results from the index, as the library does: give it where it is
-known. If a file uses something else of a library, all of it is reported.""",
+that don't depend on data. Only the import changes.
+
+Of torch_scatter's functions, those without `dim_size` read the number of results from the index, as
+the library does: give it where it is known. If a file uses something else of a library, all of it
+is reported.""",
     effort=Effort.HOURS,
     for_cuda=True,
     references=(

@@ -23,10 +23,10 @@ FAMILY = Family("RUN", "Modes of execution", 60)
 INFERENCE = Rule(
     code="RUN001",
     name="inference-mode",
-    summary="inference_mode fails on both targets; no_grad computes the same",
-    why="""Inference tensors have no version counter, but both targets use it: torch_xla raises
-"Cannot set version_counter for inference tensor", torchax a TypeError. `no_grad` gives the same
-numbers.""",
+    summary="inference_mode fails on the targets; no_grad computes the same",
+    why="""Inference tensors have no version counter, which the targets need: torch_xla raises
+"Cannot set version_counter for inference tensor", torchax a TypeError, and torch_tpu's compiler
+refuses them. `no_grad` gives the same numbers.""",
     examples=(
         Example(
             """
@@ -96,14 +96,16 @@ SCRIPT = Rule(
     code="RUN004",
     name="torchscript",
     summary="TorchScript modules can't be moved to the target, and XLA compiles without it",
-    why="""A scripted function runs on both targets. A scripted or loaded module can't be moved to
-the device. On torchax, a module that is moved first and scripted later runs, but not in training
-with dropout, and recurrent layers can't be scripted. On torch_xla, normalization can't be scripted.
-torch.jit.trace gives a CPU module on torchax, to be saved or shown. On torch_xla it doesn't see
-convolutions, and would keep their results as constants. On torchax, TorchScript doesn't see which
-device a tensor is on: a function that asks for it is left unscripted, and a module is reported.
-Programs that use no device (exports) stay.
-""",
+    why="""On torchax and torch_xla, a scripted function runs, but a scripted or loaded module can't
+be moved to the device. Programs that use no device (exports) stay.
+
+On torchax, a module that is moved first and scripted later runs, but not in training with dropout,
+and recurrent layers can't be scripted. TorchScript doesn't see which device a tensor is on: a
+function that asks for it is left unscripted, and a module is reported. torch.jit.trace gives a CPU
+module, to be saved or shown.
+
+On torch_xla, normalization can't be scripted. torch.jit.trace doesn't see convolutions, and would
+keep their results as constants.""",
     examples=(
         Example(
             """

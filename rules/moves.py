@@ -71,10 +71,12 @@ IS_CUDA = Rule(
     name="is-cuda",
     summary="x.is_cuda is False on the target; its device type is checked instead",
     why="""`is_cuda` is False for a tensor on the target, so the program would silently leave its
-GPU branch. Before something that only CUDA has (a kernel, an extension, a library, a function
-that runs one), False is the right answer. There the check stays, like checks of a device's type
-or of `torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the
-same answer also moves a model to the device, it is reported.""",
+GPU branch.
+
+Before something that only CUDA has (a kernel, an extension, a library, a function that runs one),
+False is the right answer. There the check stays, like checks of a device's type or of
+`torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the same
+answer also moves a model to the device, it is reported.""",
     examples=(
         Example(
             """

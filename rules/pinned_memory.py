@@ -40,7 +40,7 @@ program's own functions and classes that pass their `**kwargs` on to a loader.""
 NON_BLOCKING = Rule(
     code="MOV005",
     name="non-blocking",
-    summary="non_blocking is accepted by both targets and changes nothing",
+    summary="non_blocking stays, and changes nothing on a TPU",
     why="Transfers to the device are asynchronous anyway, so the argument stays.",
     examples=(Example("x = x.to(device, non_blocking=True)\n"),),
 )

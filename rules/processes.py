@@ -1,6 +1,7 @@
 """Processes and threads that a program starts by itself."""
 
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 from migrator.targets import RUNTIME
 
@@ -9,11 +10,16 @@ CHILD = Rule(
     name="child-process",
     summary="a child process that uses the device or shares its memory",
     why="""A GPU serves many processes, and CUDA lets them share its memory. A TPU belongs to one
-process, and its memory can't be shared: while the parent has it, a child that uses it fails, or
-waits forever. Children that stay on the CPU (data workers, environments for reinforcement learning,
-Hogwild on the CPU) work as they are and are not reported; nor are start methods and sharing
-strategies. The rule only looks at one file, so torch processes whose function is in another one
-are reported. So are tasks of Celery, and what Ray runs of a script, which no worker loads.""",
+process, and its memory can't be shared. While the parent has it, a child that uses it fails, or
+waits forever.
+
+Children that stay on the CPU work as they are, and are not reported: data workers, environments for
+reinforcement learning, Hogwild on the CPU. Nor are start methods and sharing strategies.
+
+The rule only looks at one file. If the function of a child is in another one, a process of
+torch.multiprocessing is reported, because it may use the device; other processes are not. Tasks of
+Celery are reported, and so is what Ray runs of a script, which no worker loads.""",
+    safety=Safety.DISPLAY_ONLY,
     references=("https://pytorch.org/docs/stable/notes/multiprocessing.html",),
     examples=(
         Example(
@@ -50,11 +56,11 @@ THREAD = Rule(
     code="DST005",
     name="thread",
     summary="a thread that uses the device",
-    why="""torchax is on only in the thread that calls setup(). Another thread that moves
-tensors, or computes with tensors of the device, gets an error, unless it calls
-tpu_runtime.setup() first. So do web servers and Gradio, which call functions in threads of their
-own. On torch_xla threads share the device, as on a GPU. Threads that stay on the CPU are not
-reported.""",
+    why="""torchax is on only in the thread that calls setup(). Another thread that moves tensors,
+or computes with tensors of the device, gets an error, unless it calls tpu_runtime.setup() first.
+The same goes for functions that web servers and Gradio call in threads of their own. On torch_xla,
+threads share the device, as on a GPU. Threads that stay on the CPU are not reported.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """

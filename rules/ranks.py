@@ -31,22 +31,26 @@ RANKS = Rule(
     name="ranks",
     imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
     summary="a program with ranks keeps them, with one process for each device",
-    why="""A program keeps its ranks, each a process with one device. Samplers, batch sizes,
-collectives, rank guards, checkpoints and BatchNorm of one rank mean the same as on GPUs, and the
-runtime averages gradients after each backward pass. FullyShardedDataParallel and fully_shard keep
-their numbers, wrapping, mixed precision and state dicts, but each rank has all parameters: memory
-is not divided. torchrun starts the program as before. torch.multiprocessing.spawn and
-start_processes stay on torchax; on torch_xla they become torch_xla.launch, which uses all devices.
+    why="""Each rank stays a process, with one device. Samplers, batch sizes, collectives, rank
+guards, checkpoints and the BatchNorm of a rank mean the same as on GPUs. The runtime averages
+gradients after each backward pass. torchrun starts the program as before.
+torch.multiprocessing.spawn and start_processes stay on torchax; on torch_xla they become
+torch_xla.launch, which uses all devices.
+
+FullyShardedDataParallel and fully_shard keep their numbers, wrapping, mixed precision and state
+dicts. But memory is not divided: each rank has all parameters.
 
 With --shard, one process drives all devices of torchax instead. It is rank 0 of a world of one, so
-prints, files and checkpoints are those of rank 0. The data are those of all ranks together: the
-k-th batch holds the k-th batch of every rank, in the sampler's order, and is split over the
-devices. Numbers in the configuration keep their meaning: the batch size is that of one rank (or
-what the program divides by the number of ranks, which is the number of devices), and the learning
-rate stays. Sums and means over the whole batch are those over all ranks, so a collective leaves a
-tensor unchanged, and a division by the number of ranks that undoes a sum divides by 1. BatchNorm
-uses the statistics of the whole batch, as SyncBatchNorm does. A program that does not train has one
-rank, and the devices share the model's weights (rule SHD001).""",
+prints, files and checkpoints are those of rank 0.
+
+Eight ranks with a batch size of 32 become one process whose batches have 256 samples. The
+configuration still says 32, and the learning rate stays: the loader's k-th batch holds the k-th
+batch of every rank, in the sampler's order, and is split over the devices. If the program divides a
+batch size by the number of ranks, that is the number of devices. Sums and means over the batch are
+those over all ranks. So a collective leaves a tensor unchanged, and a division by the number of
+ranks that undoes a sum divides by 1. BatchNorm uses the statistics of the whole batch, as
+SyncBatchNorm does. A program that does not train has one rank, and the devices share the model's
+weights (rule SHD001).""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -1,7 +1,7 @@
 """Ray: what asks it for GPUs."""
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Report, Rule
 from migrator.targets import RUNTIME
 
@@ -13,6 +13,7 @@ RESOURCES = Rule(
 waits for ever, or Ray refuses to start. Chips are the resource `TPU`; a trainer of Ray Train takes
 them by `ScalingConfig(use_tpu=True)`. Every task and actor is a process of its own, and has to turn
 the TPU on itself.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     for_cuda=True,
     references=("https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html",),

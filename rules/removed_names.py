@@ -24,9 +24,11 @@ REMOVED = Rule(
     summary="a name that PyTorch, NumPy or another library no longer has",
     why="""Programs for GPUs often pin old versions; a TPU needs PyTorch 2.9 and NumPy 2. Some 500
 names of torch, torchvision, NumPy, SciPy, Pillow, pandas, scikit-learn, Matplotlib and Python
-itself are known. What is the same under another name gets that. What has other arguments or results
-now is reported, with what takes its place. Only programs that use a device are looked at. Code that
-asks for the version first, or catches the error, stays. `--ignore UPG` leaves all old names.""",
+itself are known.
+
+What is the same under another name gets that. What has other arguments or results now is reported,
+with what takes its place. Only programs that use a device are looked at. Code that asks for the
+version first, or catches the error, stays. `--ignore UPG` leaves all old names.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",
         "https://numpy.org/doc/stable/release/1.20.0-notes.html",

@@ -46,9 +46,11 @@ REQUIREMENT = Rule(
     why="""torch and torchvision get the versions that were tested together, and what the target
 needs is added after them. torch_xla gets its extra `tpu`, because nothing else installs libtpu (not
 in constraints, which can't have extras). An index of CUDA wheels becomes PyTorch's index of CPU
-wheels. Libraries keep their ranges, or get one around the tested version, because pins would
-exclude every other library; what the target needs becomes an extra, `tpu`. Projects that need torch
-to build get its version only. Requirements of projects without GPU code stay.
+wheels.
+
+Libraries keep their ranges, or get one around the tested version, because pins would exclude every
+other library; what the target needs becomes an extra, `tpu`. Projects that need torch to build get
+its version only. Requirements of projects without GPU code stay.
 
 Files: requirements.txt and constraints, pyproject.toml (PEP 621, uv, Hatch, PDM, Poetry, pixi),
 Pipfile, pixi.toml, setup.py, setup.cfg, tox.ini and environment.yml. Conda has no torch for TPUs,

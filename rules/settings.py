@@ -28,11 +28,14 @@ SETTING = Rule(
     why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
 target's device. It keeps an index if a program next to it or above it compares devices. A number of
 devices stays if such a program reads that key: what the program does with it is rewritten or
-reported there. `accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that
-names it, also in another file of the same folder, or for a program with a LightningCLI. Other
-settings for GPUs (a back end, another accelerator, float16 of accelerate or Trainer) are reported.
-Commands are rewritten as in scripts (rule CMD001). Very long files count as data, and are not
-read.""",
+reported there.
+
+`accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that names it, also in
+another file of the same folder, or for a program with a LightningCLI.
+
+Other settings for GPUs (a back end, another accelerator, float16 of accelerate or Trainer) are
+reported. Commands are rewritten as in scripts (rule CMD001). Very long files count as data, and are
+not read.""",
     examples=(
         Example(
             """

@@ -19,7 +19,7 @@ SETUP = Rule(
     code="SET001",
     name="set-up",
     summary="an entry script turns the target on, once, after its imports",
-    why="""`setup()` turns the target on, keeps float32 products in float32 (a TPU's default is
+    why="""`setup()` turns the target on. It keeps float32 products in float32 (a TPU's default is
 bfloat16), turns on the persistent cache of compiled programs, and makes `torch.manual_seed` seed
 the device.
 
@@ -27,12 +27,13 @@ An entry script has a main guard, or does something when it is loaded and is not
 files. `__main__.py` is one, and so is a module that a command of the project starts
 (`[project.scripts]`, Poetry's scripts, `console_scripts`), or that a framework loads: Cog's
 predictor, a handler of TorchServe, a service of BentoML, actors and tasks of Ray and Celery, an
-application of FastAPI or Flask. Other modules that are only imported get no set-up. If a folder has
-no program, the summary says that whoever imports it has to call `setup()`.
+application of FastAPI or Flask.
+
+Other modules that are only imported get no set-up. If a folder has no program, the summary says
+that whoever imports it has to call `setup()`.
 
 A program that asks its settings or options for a device is one, too, if a configuration or a script
-of the project names a GPU there (`device: cuda`, `--device cuda`).
-""",
+of the project names a GPU there (`device: cuda`, `--device cuda`).""",
     examples=(
         Example(
             """

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.edits import EditCall
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -57,6 +57,7 @@ OPTIMIZER = Rule(
     name="optimizer",
     summary="an optimizer that the target can't run",
     why="SparseAdam needs sparse gradients, which no target has.",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -4,7 +4,7 @@ import ast
 
 from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -82,6 +82,7 @@ GRAPH = Rule(
     summary="CUDA graphs have no counterpart: XLA compiles whole programs",
     why="""XLA compiles the whole step, which gives what a CUDA graph is for: no launch cost per
 kernel. Remove capture and replay, and call the function itself.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(

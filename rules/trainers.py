@@ -6,7 +6,7 @@ from migrator.analysis.syntax.literals import leaves, values
 from migrator.analysis.syntax.nodes import argument
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.edits import EditCall, SetString
 from migrator.frameworks.torch.trainer_arguments import says_gpu
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
@@ -19,10 +19,12 @@ TRAINER = Rule(
     summary="Accelerate, transformers' Trainer and TRL choose the device by themselves",
     why="""They look for accelerators that they know. Accelerate finds torch_xla by itself, and
 torchax's device by the variable ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are
-built on Accelerate. So the program stays, and only the set-up is added. If an argument keeps it on
-the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there. `notebook_launcher` forks a process for each
-GPU, and a TPU's runtime doesn't survive a fork; with `num_processes=1` it calls the function
-directly.""",
+built on Accelerate. So the program stays, and only the set-up is added (SET001). If an argument
+keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.
+
+`notebook_launcher` forks a process for each GPU, and a TPU's runtime doesn't survive a fork; with
+`num_processes=1` it calls the function directly.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """

@@ -11,6 +11,7 @@ from migrator.analysis.training.loops import (
 )
 from migrator.codes import Family
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.edits import Insert
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
 
@@ -70,6 +71,7 @@ UNCLEAR = Rule(
     summary="a step() that may be an optimizer's, or not",
     why="""The file doesn't show what the object is. If it is an optimizer, add the target's step
 boundary, `torch_xla.sync()`, after it. A scheduler or an environment needs none.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """
@@ -86,8 +88,9 @@ ROUND = Rule(
     name="loop-boundary",
     summary="each iteration of a loop that calls a model and trains nothing ends with a sync",
     why="""Without a sync, loops of evaluation, sampling and generation keep recording, and the
-graph grows with every iteration. Reading with `.item()` or `.cpu()` only evaluates that value.
-So the sync goes after the model, before the first value that is read. torchax needs none.
+graph grows with every iteration. Reading with `.item()` or `.cpu()` only evaluates that value. So
+the sync goes after the model, before the first value that is read. torchax needs none.
+
 A loop over a DataLoader that records gradients gets its sync, too, if the source shows that no
 value gets a backward pass later. Where it doesn't show this, there is advice.""",
     examples=(

@@ -1,7 +1,7 @@
 """torch.func: functions that transform other functions."""
 
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 from migrator.targets import targets
 
@@ -13,6 +13,7 @@ TRANSFORMS = Rule(
 wrapped, in Python, so the first operator inside raises an error. `functional_call` and
 `stack_module_state` run on every target, and so do `torch.autograd.functional.jacobian` and
 `hessian`.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     references=("https://docs.pytorch.org/docs/stable/func.html",),
     examples=(

@@ -6,7 +6,7 @@ from migrator.analysis.import_verdicts import Verdict, verdict_of
 from migrator.analysis.libraries import MODULES
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, Safety
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 FAMILY = Family("LIB", "Libraries", 100)
@@ -37,10 +37,13 @@ EXTENSION = Rule(
     name="cuda-extension",
     summary="a CUDA extension that is compiled at install or run time",
     why="""Write CUDA kernels again in PyTorch, which XLA compiles, or in Pallas, JAX's language for
-kernels. A module that is imported is known to be compiled by what the project's `setup.py` files
-build, by its git submodules that are not checked out, and by native sources beside a package that
-has no such file. Where none of this says what it is compiled for, it is reported, too. An extension
-for the CPU is not.""",
+kernels.
+
+A module that is imported is known to be compiled by what the project's `setup.py` files build, by
+its git submodules that are not checked out, and by native sources beside a package that has no such
+file. Where none of this says what it is compiled for, it is reported, too. An extension for the CPU
+is not.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.REWRITE,
     for_cuda=True,
     examples=(
@@ -68,10 +71,12 @@ KERNELS = Rule(
     name="cuda-kernels-by-name",
     summary="kernels and quantized weights that are loaded by name, and only exist for CUDA",
     why="""`kernels.get_kernel` downloads kernels built for CUDA. bitsandbytes, which
-`BitsAndBytesConfig` and `load_in_4bit` use, has no kernels for a TPU. With `device_map`,
-accelerate places the parts of a model; it sees a machine's GPUs, but not a TPU. The same goes
-for diffusers' offloads, which move parts to a GPU when needed. A `pipeline` of transformers uses
-a GPU, by its number or by itself, otherwise the CPU.""",
+`BitsAndBytesConfig` and `load_in_4bit` use, has no kernels for a TPU.
+
+With `device_map`, accelerate places the parts of a model; it sees a machine's GPUs, but not a TPU.
+The same goes for diffusers' offloads, which move parts to a GPU when needed. A `pipeline` of
+transformers uses a GPU, by its number or by itself, otherwise the CPU.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
@@ -107,6 +112,7 @@ PROVIDERS = Rule(
     summary="ONNX Runtime with a provider for GPUs",
     why="""ONNX Runtime has no execution provider for TPUs. Where one for GPUs is missing, it warns
 and computes on the CPU, which is right but slow.""",
+    safety=Safety.DISPLAY_ONLY,
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(

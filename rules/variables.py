@@ -4,6 +4,7 @@ import ast
 
 from migrator.analysis.gpu_text_patterns import HIDES
 from migrator.construct import Construct
+from migrator.diagnostics import Safety
 from migrator.frameworks.torch.strings import VISIBLE
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
@@ -14,6 +15,7 @@ VARIABLE = Rule(
     why="""A statement that sets it stays and has no effect. A TPU machine has no value to read. If
 it hides all GPUs (`""`, `"-1"`), the program ran on the CPU, and now runs on the TPU: if you don't
 want that, name the CPU as the device.""",
+    safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """

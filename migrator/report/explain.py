@@ -25,7 +25,7 @@ from migrator.rule import Example, Rule
 from migrator.targets import targets
 
 _SAFETY = {
-    Safety.SAFE: "the code keeps its meaning, within the documented tolerance",
+    Safety.SAFE: "what it rewrites keeps its meaning, within the documented tolerance",
     Safety.UNSAFE: "results may change, so it only rewrites with `--unsafe`",
     Safety.DISPLAY_ONLY: "it rewrites nothing, and only gives a message",
 }
@@ -196,9 +196,7 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
         alike.setdefault((_diff(example.before, expected), unsafe), []).append(name)
     for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
-        every = "Both targets" if len(rule.targets) == 2 else "All targets"
-        who = every if len(names) == len(rule.targets) else ", ".join(names)
-        yield f"{who}{unsafe}{flags}{file}{stays}:"
+        yield f"{', '.join(names)}{unsafe}{flags}{file}{stays}:"
         path = example.path
         other = "python" if is_module(Path(path)) else Syntax.guess_lexer(path, example.before)
         language = "diff" if diff else other

@@ -19,9 +19,10 @@ CONVERTED = Rule(
     why="""For other targets than torch_xla, each torch_xla function is read as its GPU counterpart:
 a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That program is
 then migrated like any other (with `--unsafe` if it trains with ranks, docs/several-devices.md).
-Calls that only torch_xla's lazy tensors need (`mark_step`) are removed. An import below `try` or
-`if`, or in a function, asks whether torch_xla is there. Without it the other branch runs, so both
-branches stay.""",
+Calls that only torch_xla's lazy tensors need (`mark_step`) are removed.
+
+An import below `try` or `if`, or in a function, asks whether torch_xla is there. Without it the
+other branch runs, so both branches stay.""",
     examples=(
         Example(
             """
