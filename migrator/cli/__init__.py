@@ -27,6 +27,7 @@ COMMANDS = {
     "lsp": "migrator.editor.command:lsp_command",
     "migrate": "migrator.cli.migrate:migrate_command",
     "record": "migrator.verify.record_command:record_command",
+    "remaining": "migrator.remaining.command:remaining_command",
     "review": "migrator.review.command:review_command",
     "runtime": "migrator.cli.runtime:runtime_command",
     "rules": "migrator.cli.rules:rules_command",
