@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from migrator.targets import RUNTIME, Target, targets
+from migrator.options import Options
+from migrator.pipeline.engine import migrate_file
+from migrator.targets import RUNTIME, Target, find_target, targets
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,14 @@ class Cure:
     path: str = "example.py"  # of `before` and `after`; the name tells the kind of file
     targets: tuple[str, ...] = ()  # by name; none: all that run PyTorch
     on: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
-    device: str = ""  # of the target that it was asked for
+    target: str = ""  # the one that it was asked for
 
     def for_target(self, target: Target) -> Cure | None:
         """The same as it is on a target; None if it doesn't hold there."""
         wanted = self.targets or tuple(n for n, t in targets().items() if t.framework == "torch")
         if target.name not in wanted:
             return None
-        return replace(self, **self.on.get(target.name, {}), device=target.words.device)
+        return replace(self, **self.on.get(target.name, {}), target=target.name)
 
     def fits(self, code: str, name: str) -> int:
         """How well it fits a diagnostic: 0 not at all, more for a longer name."""
@@ -54,12 +57,18 @@ class Cure:
         return max((1 + len(n) for n in fitting), default=0)
 
     @property
+    def device(self) -> str:
+        return find_target(self.target).words.device
+
+    @property
     def program(self) -> str:
-        """`after` and `check` as one program that runs on the target; "" without a check."""
+        """`after`, migrated, and `check` as one program that runs on the target; "" without one."""
         if not self.check:
             return ""
+        target, options = find_target(self.target), Options(entry=False)
+        code = migrate_file(Path(self.path), self.after.encode(), target, options).source.decode()
         begin = f"import {RUNTIME}\n\n{RUNTIME}.setup()\ndevice = {self.device!r}\n"
-        return f"{begin}{self.after}\n{self.check}"
+        return f"{begin}{code}{self.check}"
 
 
 @cache

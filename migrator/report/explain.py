@@ -174,7 +174,7 @@ def _cures(rule: Rule) -> Iterator[str]:
     found = [cure for cure in cures() if rule.code in cure.codes]
     if found:
         yield "## By hand"
-        yield "Each example runs on its targets, and its check passes. `device` is the target's."
+        yield "Tests run each check on its targets. `device` is the target's."
     for cure in found:
         alike: dict[tuple[str, str, str], list[str]] = {}
         for name, target in rule.targets.items():
