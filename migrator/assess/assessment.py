@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from migrator.analysis.import_verdicts import Imported, imports_of, unknown
 from migrator.config import Config
@@ -59,6 +60,24 @@ class Assessment:
     def best(self) -> Standing:
         return self.standings[0]
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "program": str(self.path) if self.path else None,
+            "files": self.files,
+            "take": self.equal,
+            "why": self.why,
+            "targets": {
+                each.target: {
+                    "automatic": round(each.work.automatic, 1),
+                    "effort": each.work.effort and str(each.work.effort),
+                    "left": dict(each.work.codes.most_common()),
+                    "advice": each.advice,
+                }
+                for each in self.standings
+            },
+        }
+
     @property
     def equal(self) -> list[str]:
         """The targets that are as good as the best."""
@@ -93,6 +112,15 @@ class Assessed:
     elsewhere: Sequence[Assessment]
     whole: Sequence[Assessment]
     untried: Sequence[str]  # what the programs import, and nobody knows whether it runs
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "programs": [each.to_dict() for each in self.programs],
+            "reached_by_no_program": [each.to_dict() for each in self.elsewhere],
+            "whole": [each.to_dict() for each in self.whole],
+            "not_known_to_run": list(self.untried),
+        }
 
 
 def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assessed:

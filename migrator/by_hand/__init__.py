@@ -45,7 +45,8 @@ class Cure:
         wanted = self.targets or tuple(n for n, t in targets().items() if t.framework == "torch")
         if target.name not in wanted:
             return None
-        return replace(self, **self.on.get(target.name, {}), target=target.name)
+        own: dict[str, Any] = dict(self.on.get(target.name, {}))
+        return replace(self, **own, target=target.name)
 
     def fits(self, code: str, name: str) -> int:
         """How well it fits a diagnostic: 0 not at all, more for a longer name."""

@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
     "lsp": "migrator.editor.command:lsp_command",
+    "mcp": "migrator.mcp_server.command:mcp_command",
     "migrate": "migrator.cli.migrate:migrate_command",
     "record": "migrator.verify.record_command:record_command",
     "remaining": "migrator.remaining.command:remaining_command",
