@@ -33,7 +33,8 @@ def new_server(roots: Roots, allow_run: bool) -> MCPServer[Any]:
         "tpu-migrate", version=__version__, instructions=guides.INSTRUCTIONS, log_level="WARNING"
     )
     _add_looking(server, roots)
-    _add_running(server, roots, allow_run)
+    _add_recording(server, roots, allow_run)
+    _add_verifying(server, roots, allow_run)
     _add_pages(server)
     return server
 
@@ -107,8 +108,8 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
         return await in_thread(context, lambda tick: migrating.diagnose_here())
 
 
-def _add_running(server: MCPServer[Any], roots: Roots, allow_run: bool) -> None:
-    """The tools that run a program of the project."""
+def _add_recording(server: MCPServer[Any], roots: Roots, allow_run: bool) -> None:
+    """The tool that runs a program of the project as it is."""
 
     @server.tool(annotations=_RUNS)
     @_told
@@ -126,6 +127,10 @@ def _add_running(server: MCPServer[Any], roots: Roots, allow_run: bool) -> None:
         """
         asked = verifying.Asked(script, "", arguments or [], timeout)
         return await verifying.record_in(context, roots, allow_run, asked, output)
+
+
+def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> None:
+    """The tools that run a migrated program."""
 
     @server.tool(annotations=_RUNS)
     @_told

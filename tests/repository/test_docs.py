@@ -29,7 +29,10 @@ from rich.console import Console
 from migrator.report.explain import every_code, explain, markdown, pages
 
 DOCS = REPOSITORY / "docs"
-PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+SKILLS = REPOSITORY / "skills"
+PAGES = [
+    *sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(SKILLS.rglob("*.md")),
+]  # fmt: skip
 WRITTEN = [page for page in PAGES if page.parent.name != "rules"]  # the others are generated
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\nprint(x.sum().item())\n"
