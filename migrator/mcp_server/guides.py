@@ -27,8 +27,9 @@ _WORK = """Bring {path} to a TPU by the target {target}.
 5. `verify` each program that `remaining` names with its `golden`, `quick` first, then without. It
    needs arguments that make it short, the same as for `record`.
 6. If numbers differ: `first` names the first value and its line. What comes later may follow from
-   it, so mend that place alone and verify again. If it isn't clear, `bisect` names the operation.
-   A difference in `steps` or in the shape of a value is another program, not rounding.
+   it, so mend that place alone and verify again. If it isn't clear, `layers` names the module and
+   `bisect` the operation. A difference in `steps` or in the shape of a value is another program,
+   not rounding.
 7. Done is: `remaining` is empty, or each place is answered for; `verify` passes without `quick`.
 
 Never do this, and if it seems needed, say so instead:

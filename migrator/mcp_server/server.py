@@ -118,6 +118,7 @@ def _add_recording(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         output: str,
         context: Context[Any, Any],
         arguments: list[str] | None = None,
+        layers: bool = False,
         timeout: float = 600.0,
     ) -> str:
         """Run a script as it is and keep what it computes in a new folder, for `verify`'s `golden`.
@@ -126,7 +127,7 @@ def _add_recording(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         have changed with itself. On a machine without a GPU it runs on the CPU.
         """
         asked = verifying.Asked(script, "", arguments or [], timeout)
-        return await verifying.record_in(context, roots, allow_run, asked, output)
+        return await verifying.record_in(context, roots, allow_run, asked, output, layers)
 
 
 def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> None:
@@ -141,6 +142,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         arguments: list[str] | None = None,
         quick: bool = False,
         bisect: bool = False,
+        layers: bool = False,
         unsafe: bool = False,
         steps: int = 5,
         timeout: float = 600.0,
@@ -149,13 +151,17 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         """Run a script as it is and migrated, and compare all numbers. Takes minutes.
 
         `passed` is the verdict; `first` is the first value that differs, with the line of the
-        original that made it. `bisect` follows a difference to the operation that is its cause.
+        original that made it. `layers` compares the output and the gradient of every module, and
+        names the first that leaves its bound (a golden needs `layers`, too). `bisect` follows a
+        difference to the operation that is its cause.
         `quick` compares the first steps only. `golden` is a folder of `record`: with it, the
         original is the recorded program; without it, the script as it is now. The tolerances can't
         be changed here.
         """
         asked = verifying.Asked(script, target, arguments or [], timeout)
-        options = {"--quick": quick, "--bisect": bisect, "--unsafe": unsafe}
+        options = {
+            "--quick": quick, "--bisect": bisect, "--layers": layers, "--unsafe": unsafe,
+        }  # fmt: skip
         given = [name for name, wanted in options.items() if wanted]
         return await verifying.verify_in(
             context, roots, allow_run, asked, [*given, "--steps", str(steps)], golden

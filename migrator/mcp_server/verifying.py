@@ -44,11 +44,16 @@ async def verify_in(
 
 
 async def record_in(
-    context: Context[Any, Any], roots: Roots, allow_run: bool, asked: Asked, output: str
+    context: Context[Any, Any],
+    roots: Roots,
+    allow_run: bool,
+    asked: Asked,
+    output: str,
+    layers: bool,
 ) -> str:
     """What `tpu-migrate record SCRIPT -o OUTPUT` says."""
     script, top = _script(roots, allow_run, asked)
-    given = [script, "-o", str(roots.find_new(output, top))]
+    given = [script, "-o", str(roots.find_new(output, top)), *["--layers"] * layers]
     return await _run(context, "record", given, asked, top)
 
 

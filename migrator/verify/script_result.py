@@ -10,6 +10,7 @@ from migrator.runs.run_report import Report
 
 from .bisection import Bisection
 from .findings import Comparison, Finding
+from .layers import Layers
 from .result import finite
 from .tolerances import Tolerances
 
@@ -34,6 +35,7 @@ class ScriptResult:
     quick: bool = False
     kept: Path | None = None
     bisection: Bisection | None = None
+    layers: Layers | None = None  # if they were asked for
     migration: Report | None = None  # the migration
 
     @property
@@ -67,7 +69,8 @@ class ScriptResult:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; all times are in seconds. NaN and Inf become text."""
-        fields = asdict(replace(self, migration=None))
+        fields = asdict(replace(self, migration=None, layers=None))
+        fields["layers"] = self.layers.to_dict() if self.layers else None
         del fields["migration"]
         fields["kept"] = str(self.kept) if self.kept else None
         fields["first"] = asdict(self.first) if self.first else None
