@@ -89,11 +89,16 @@ async def _report(
 
 async def _end(process: anyio.abc.Process) -> None:
     """End the child: interrupted, it ends the program that it runs, and what that has started."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    if sys.platform == "win32":
         if process.returncode is None:
-            process.send_signal(number)
-            with anyio.move_on_after(_GRACE):
-                await process.wait()
+            kill = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
+            await anyio.run_process(kill, check=False)
+    else:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if process.returncode is None:
+                process.send_signal(number)
+                with anyio.move_on_after(_GRACE):
+                    await process.wait()
     if process.returncode is None:
         process.kill()
     await process.aclose()
