@@ -30,8 +30,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for page in ROOT.glob("*.md"):
-        add(page.name, files, config)
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("skills/**/*.md")):
+        add(page.relative_to(ROOT).as_posix(), files, config)
     return files
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from migrator.remaining.remaining import find_remaining
     from migrator.runs.run import migrate_paths, migrate_source
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "migrate_paths", "migrate_source"]
+__all__ = ["__version__", "find_remaining", "migrate_paths", "migrate_source"]
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from migrator.runs import run
 
         return getattr(run, name)
+    if name == "find_remaining":
+        from migrator.remaining.remaining import find_remaining
+
+        return find_remaining
     raise AttributeError(name)

@@ -106,6 +106,7 @@ class Diagnostic:
     # Where the source changes for it; a range of no width is where something is put in.
     touched: tuple[Range, ...] = field(default=(), compare=False)
     trace: str = field(default="", compare=False)  # of an internal error
+    name: str = field(default="", compare=False)  # what a construct was found by
 
     @property
     def is_edit(self) -> bool:

@@ -6,21 +6,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from migrator.analysis.import_verdicts import Imported, imports_of, unknown
-from migrator.analysis.project.facts import ProjectFacts
-from migrator.analysis.syntax.scripts import is_script
 from migrator.config import Config
 from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
 from migrator.files.places import resolved
-from migrator.formats import kinds
 from migrator.frameworks import find_framework
-from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.report.statistics import Work, of_file, of_files
 from migrator.runs.cross_file import is_code
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport
+from migrator.runs.started_programs import started_programs
 from migrator.runs.worker import Worker
 from migrator.targets import DEFAULT, targets
 
@@ -62,6 +60,24 @@ class Assessment:
     @property
     def best(self) -> Standing:
         return self.standings[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "program": str(self.path) if self.path else None,
+            "files": self.files,
+            "take": self.equal,
+            "why": self.why,
+            "targets": {
+                each.target: {
+                    "automatic": round(each.work.automatic, 1),
+                    "effort": each.work.effort and str(each.work.effort),
+                    "left": dict(each.work.codes.most_common()),
+                    "advice": each.advice,
+                }
+                for each in self.standings
+            },
+        }
 
     @property
     def equal(self) -> list[str]:
@@ -110,6 +126,15 @@ class Assessed:
     whole: Sequence[Assessment]
     untried: Sequence[str]  # what the programs import, and nobody knows whether it runs
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "programs": [each.to_dict() for each in self.programs],
+            "reached_by_no_program": [each.to_dict() for each in self.elsewhere],
+            "whole": [each.to_dict() for each in self.whole],
+            "not_known_to_run": list(self.untried),
+        }
+
 
 def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assessed:
     """Try every target on files and folders.
@@ -123,8 +148,9 @@ def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assess
     imports: dict[Imported, list[Path]] = {}
     worker = Worker([Path(path) for path in paths], [targets()[DEFAULT]], config)
     for runs in _runs(paths, config, progress):
-        files = next(iter(runs.values()))
-        started = _programs(paths, config, runs)
+        name, files = next(iter(runs.items()))
+        own = Worker([Path(path) for path in paths], [targets()[name]], config)
+        started = started_programs(files, own)
         reached = {path for reached in started.values() for path in reached}
         imports |= imports_of(worker.project(path) for path in (reached or files) if is_code(path))
         programs += [_assessment(path, reached, runs) for path, reached in started.items()]
@@ -183,23 +209,3 @@ def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assess
     found = sorted(file for file in work if work[file].outcomes)
     found.sort(key=lambda file: work[file].reported, reverse=True)
     return Assessment(path and first[path].path, len(files), found, standings)
-
-
-def _programs(paths: Paths, config: Config, runs: _Runs) -> dict[Path, list[Path]]:
-    """The files that are started, each with those of the run that it imports, directly or not."""
-    name, files = next(iter(runs.items()))
-    worker = Worker([Path(path) for path in paths], [targets()[name]], config)
-    found: dict[Path, list[Path]] = {}
-    with room_for_depth():
-        for path in files:
-            project = worker.project(path)
-            if is_code(path) and (kinds.is_notebook(path) or _is_started(project)):
-                found[path] = [path, *(other for other in project.reached() if other in files)]
-    return found
-
-
-def _is_started(project: ProjectFacts) -> bool:
-    if project.has_main_guard() or project.is_started():
-        return True
-    facts = project.cache.facts(project.path)
-    return facts is not None and is_script(facts.names) is None and not project.is_imported()

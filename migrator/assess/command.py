@@ -32,8 +32,18 @@ _IMPORTS = 20
 @click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to skip.")
 @click.option("--isolated", is_flag=True, help="Read no configuration files.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["terminal", "json"]),
+    default="terminal",
+    show_default=True,
+    help="A table for people, or JSON.",
+)
 @color_option
-def assess_command(paths: tuple[str, ...], exclude: tuple[str, ...], isolated: bool) -> None:
+def assess_command(
+    paths: tuple[str, ...], exclude: tuple[str, ...], isolated: bool, form: str
+) -> None:
     """Say how far each target gets with each program at PATH..., and which to take."""
     from migrator.assess.assessment import assess
 
@@ -42,6 +52,11 @@ def assess_command(paths: tuple[str, ...], exclude: tuple[str, ...], isolated: b
     config = Config() if isolated else load(common(paths))
     with Progress(silent=False) as progress:
         found = assess(paths, config.with_overrides(exclude=exclude), progress)
+    if form == "json":
+        from migrator.report import as_json
+
+        click.echo(as_json(found.to_dict()))
+        return
     out = console()
     if found.programs or found.elsewhere:
         _table(out, found.programs, found.elsewhere)

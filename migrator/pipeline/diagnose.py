@@ -48,7 +48,17 @@ def account(
                 effort = decision.effort or (rule.effort if rule else Effort.HOURS)
         found.append(
             Diagnostic(
-                where, code, severity, message, outcome, ruling.text, safety, why, effort, touched
+                where,
+                code,
+                severity,
+                message,
+                outcome,
+                ruling.text,
+                safety,
+                why,
+                effort,
+                touched,
+                name=ruling.construct.key,
             )
         )
     return tuple(sorted(found, key=lambda d: (d.range, d.code, d.message)))

@@ -13,6 +13,7 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
 
+from migrator.by_hand import cures
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.formats.kinds import is_module
@@ -137,7 +138,7 @@ def _parts(entry: Rule | Code) -> list[str]:
     facts += [f"Related: {', '.join(related)}."] if related else []
     facts += [f"Reference: <{reference}>" for reference in entry.references]
     facts += [f"Source: `{source}`." for source in [_source(entry)] if source]
-    return [*parts, "\n".join(f"* {fact}" for fact in facts)]
+    return [*parts, "\n".join(f"* {fact}" for fact in facts), *_cures(entry)]
 
 
 def _source(rule: Rule) -> str:
@@ -174,6 +175,34 @@ def _by_hand(rule: Rule) -> Iterator[str]:
     yield _fenced(_diff(before, after), "diff")
     said = {name: _messages(rule, rule.examples[0], name) for name in rule.targets}
     yield from _quoted_messages(said)
+
+
+def _cures(rule: Rule) -> Iterator[str]:
+    """What to write by hand: for each example the code, and a check of it."""
+    found = [cure for cure in cures() if rule.code in cure.codes]
+    if found:
+        yield "## By hand"
+        yield "Tests run each check on its targets. `device` is the target's."
+    for cure in found:
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for name, target in rule.targets.items():
+            if (own := cure.for_target(target)) is not None:
+                alike.setdefault((own.offers, own.after, own.check), []).append(name)
+        yield f"### {_sentence(cure.title)}"
+        yield "Instead of:"
+        yield _listing(cure.before, cure.path)
+        for (offers, after, check), names in alike.items():
+            who = f"{', '.join(names)}: " if len(names) < len(rule.targets) else ""
+            yield f"{who}{' '.join(offers.split())}"
+            yield _listing(after, cure.path)
+            if check:
+                yield "Check it:"
+                yield _listing(check, cure.path)
+
+
+def _listing(code: str, path: str) -> str:
+    language = "python" if is_module(Path(path)) else Syntax.guess_lexer(path, code)
+    return _fenced(code.strip("\n"), language)
 
 
 def _example(rule: Rule, example: Example) -> Iterator[str]:

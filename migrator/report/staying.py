@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,16 @@ Found = tuple[Path, Diagnostic]
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A line in the way, and how many constructs depend on it."""
+    """A line in the way, and the constructs that depend on it."""
 
     path: Path
     line: int
     reason: str
-    constructs: int
+    kept: Sequence[Found]
+
+    @property
+    def constructs(self) -> int:
+        return len(self.kept)
 
     @property
     def place(self) -> str:
@@ -99,14 +102,17 @@ def _gate(file: FileReport) -> Gate:
 def _program(
     files: Sequence[FileReport], kept: dict[Path, list[Diagnostic]], shown: dict[Path, Path]
 ) -> Staying:
-    hang: Counter[tuple[Path, int, str]] = Counter()
+    hang: dict[tuple[Path, int, str], list[Found]] = {}
     for file in files:
-        found = _gate(file).obstacle
-        if found is None:
-            hang.update((file.path, d.range.line, d.message) for d in kept[file.path])
-        else:
-            path = shown.get(found.path, found.path) if found.path is not None else file.path
-            hang[path, found.line, found.reason] += len(kept[file.path])
-    obstacles = [Obstacle(*where, count) for where, count in hang.most_common()]
+        obstacle = _gate(file).obstacle
+        for d in kept[file.path]:
+            if obstacle is None:
+                where = file.path, d.range.line, d.message
+            else:
+                there = shown.get(obstacle.path, obstacle.path) if obstacle.path else file.path
+                where = there, obstacle.line, obstacle.reason
+            hang.setdefault(where, []).append((file.path, d))
+    most = sorted(hang.items(), key=lambda item: -len(item[1]))
+    obstacles = [Obstacle(*where, found) for where, found in most]
     unsafe = all(_gate(file).unsafe for file in files)
     return Staying(sorted(file.path for file in files), obstacles, unsafe)

@@ -38,6 +38,7 @@ class Arguments:
     compile_for: str | None
     golden: Path | None
     bisect: bool
+    layers: bool
     dropout: bool
     steps: int
     roundings: int
@@ -74,6 +75,8 @@ class Arguments:
             able = [name for name, each in targets().items() if each.host.compiles_for_tpu]
             if not {*self.targets()} <= {*able}:
                 raise click.UsageError(f"--compile-for needs --target {' or '.join(able)}")
+        if self.layers and (not self.is_script or self.compile_for):
+            raise click.UsageError("--layers compares the layers of a SCRIPT.py")
         if self.quick and (not self.is_script or self.compile_for):
             raise click.UsageError("--quick compares the first steps of a SCRIPT.py")
         if self.shard and self.devices is None:
@@ -166,6 +169,7 @@ class Arguments:
         return Settings(
             steps=self.steps, roundings=self.roundings, dropout=self.dropout,
             timeout=self.timeout or 600.0, memory=options.in_bytes(self.memory), quick=self.quick,
+            layers=self.layers,
         )  # fmt: skip
 
     def how(self, out: Console) -> Options:

@@ -60,6 +60,12 @@ class _Verify(click.Command):
     help="If numbers differ, find the operation that is the cause (a slow second run).",
 )
 @click.option(
+    "--layers",
+    is_flag=True,
+    help="Scripts: also compare the outputs and gradients of every layer, and show the first that "
+    "leaves its bound.",
+)
+@click.option(
     "--dropout", is_flag=True, help="Scripts: same dropout masks in all runs; else no dropout."
 )
 @options.count(

@@ -69,7 +69,12 @@ def keep(
         "source_sha256": source,
         "commit": commit,
         "device": device_of(table["machine"]),
-        "settings": {"seed": settings.seed, "steps": settings.steps, "dropout": settings.dropout},
+        "settings": {
+            "seed": settings.seed,
+            "steps": settings.steps,
+            "dropout": settings.dropout,
+            **({"layers": True} if settings.layers else {}),  # unknown to earlier versions
+        },
         "run": table,
         "roundings": [json.loads((run / EVENTS).read_text("utf-8")) for run in rounded],
     }

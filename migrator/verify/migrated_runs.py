@@ -22,6 +22,7 @@ from .findings import Comparison
 from .folders import copy_folder
 from .in_target_python import command_line
 from .interpreters import Interpreter, require
+from .layers import layers_of
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
 from .own_draws import with_own_draws
 from .progress import Runs, progress
@@ -94,7 +95,7 @@ class MigratedRuns:
         self.expect()
         if not self.rounded:
             self.round_again()
-        if self.compiles and not self.options.bisect:
+        if self.compiles and not (self.options.bisect or self.settings.layers):
             result, says_all = self.compiled(result)
             if says_all or not self.has_operators:
                 return result
@@ -119,7 +120,7 @@ class MigratedRuns:
         if self.compiles:
             compiling = _STARTING * self.beginning + _COMPILING * own
             seconds["compiled"] = None if own < _SHORT else compiling
-        if not self.compiles or self.options.bisect:
+        if not self.compiles or self.options.bisect or self.settings.layers:
             seconds["stepwise"] = self.to_step
         self.runs.expect(seconds)
 
@@ -170,6 +171,9 @@ class MigratedRuns:
         if run.ended and not run.events:
             require(self.interpreter.python, self.target)
         result = self.compared(result, run, "stepwise", _STEPWISE)
+        if self.settings.layers:
+            inner = self.compare(result, run, "stepwise", ("layer",))
+            result = replace(result, layers=layers_of(result.stepwise, inner))
         return self.ended(result, "operator by operator", done, run)
 
     def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:

@@ -28,6 +28,7 @@ from . import options
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
 @options.count("--steps", 5, 1, "How many calls of each model are kept, inputs and outputs.")
 @click.option("--dropout", is_flag=True, help="Same dropout masks in all runs; else no dropout.")
+@click.option("--layers", is_flag=True, help="Keep the outputs of every layer, too.")
 @options.count("--roundings", 3, 0, "Extra runs with different rounding, to measure its effect.")
 @click.option(
     "--timeout",
@@ -49,6 +50,7 @@ def record_command(
     seed: int,
     steps: int,
     dropout: bool,
+    layers: bool,
     roundings: int,
     timeout: float,
     devices: int | None,
@@ -69,7 +71,13 @@ def record_command(
 
     out = console(stderr=True)
     settings = Settings(
-        seed, steps, roundings, dropout, timeout=timeout, memory=options.in_bytes(memory)
+        seed,
+        steps,
+        roundings,
+        dropout,
+        timeout=timeout,
+        memory=options.in_bytes(memory),
+        layers=layers,
     )
     try:
         recording, notes = record_script(

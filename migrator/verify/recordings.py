@@ -31,7 +31,14 @@ TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
 EVENTS = "events.json"  # of one run
 RANKS = "ranks"  # … of each rank, in a folder of its number
 STOPPED = "stopped"  # the message of a run that the time limit ended
-_RECORDED = ("seed", "steps", "dropout", "limit", "memory")  # settings that the recorder reads
+_RECORDED = (
+    "seed",
+    "steps",
+    "dropout",
+    "limit",
+    "memory",
+    "layers",
+)  # settings that the recorder reads
 _OWN = Path(__file__).resolve().parents[2]  # the folder of this package
 _GRACE = 30.0  # seconds for writing down the recording
 
@@ -44,7 +51,8 @@ class Settings:
     always kept. ``roundings``: the number of further runs with different rounding. ``dropout``: its
     masks are drawn like other random numbers; if False, it is off. ``limit``: bytes of tensors.
     ``timeout``: in seconds. ``memory``: bytes that a run may allocate. ``quick``: all runs end
-    after ``steps`` steps of an optimizer, or calls of a model if nothing is trained.
+    after ``steps`` steps of an optimizer, or calls of a model if nothing is trained. ``layers``:
+    the outputs of modules inside of models are kept, too.
     """
 
     seed: int = 0
@@ -55,6 +63,7 @@ class Settings:
     timeout: float = 600.0
     memory: int | None = None
     quick: bool = False
+    layers: bool = False
 
 
 @dataclass(frozen=True)

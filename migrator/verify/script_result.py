@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from migrator.runs.run_report import Report
 
 from .bisection import Bisection
-from .findings import Comparison
+from .findings import Comparison, Finding
+from .layers import Layers
 from .result import finite
 from .tolerances import Tolerances
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,7 @@ class ScriptResult:
     quick: bool = False
     kept: Path | None = None
     bisection: Bisection | None = None
+    layers: Layers | None = None  # if they were asked for
     migration: Report | None = None  # the migration
 
     @property
@@ -53,6 +52,11 @@ class ScriptResult:
         return self.stepwise.losses or self.compiled.losses
 
     @property
+    def first(self) -> Finding | None:
+        """The first difference: operator by operator, if there was such a run."""
+        return self.stepwise.first or self.compiled.first
+
+    @property
     def partial(self) -> bool:
         """Whether the comparison ends before both runs do."""
         return self.stepwise.partial or self.compiled.partial
@@ -65,9 +69,11 @@ class ScriptResult:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; all times are in seconds. NaN and Inf become text."""
-        fields = asdict(replace(self, migration=None))
+        fields = asdict(replace(self, migration=None, layers=None))
+        fields["layers"] = self.layers.to_dict() if self.layers else None
         del fields["migration"]
         fields["kept"] = str(self.kept) if self.kept else None
+        fields["first"] = asdict(self.first) if self.first else None
         more = {"passed": self.passed, "partial": self.partial, "exit_code": self.exit_code}
         found: dict[str, Any] = finite({**fields, **more})
         return found

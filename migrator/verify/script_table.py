@@ -17,6 +17,7 @@ from migrator.report.html.numbers import Numbers, Row
 from .bisection_table import bisected
 from .cells import largest, share
 from .findings import Comparison, Finding
+from .layers import tree
 from .script_result import ScriptResult
 
 _WORDS = {
@@ -48,6 +49,8 @@ def body(result: ScriptResult, console: Console) -> None:
     for how, comparison in (("", result.stepwise), ("compiled: ", result.compiled)):
         for line in _parting(comparison):
             console.print(Text(how + line, style="red"), soft_wrap=True)
+    for model in tree(result.layers) if result.layers is not None else ():
+        console.print(model)
     if result.bisection is not None:
         console.print(bisected(result.bisection), soft_wrap=True)
     elif result.stepwise.first is not None:

@@ -69,6 +69,8 @@ def verify_against(
         found = replace(found, framework=framework, environment=target.host.originals)
         if found.ranks is not None and options.bisect:
             raise VerifyError("--bisect follows one process: leave out --devices")
+        if settings.layers and (found.ranks is not None or not framework.follows_operations):
+            raise VerifyError("--layers follows the modules of one PyTorch process")
         if options.bisect and not framework.follows_operations:
             raise VerifyError("--bisect follows operations, and Keras compiles its steps")
         # The first runs import everything anyway.
@@ -115,9 +117,11 @@ def _begun(
         notes += said
         device = str(first.machine["device"])
     else:
+        if settings.layers and not known.settings.layers:
+            raise VerifyError(f"{golden} has no layers: record it again, with --layers")
         settings = replace(
             known.settings, timeout=settings.timeout, memory=settings.memory,
-            quick=settings.quick,
+            quick=settings.quick, layers=settings.layers,
         )  # fmt: skip
         first, device = known.first, known.device
         changed = notes_on_golden(known, script)

@@ -37,7 +37,10 @@ from migrator.targets import targets
 from migrator.targets.wheel import runtime_wheel
 
 DOCS = REPOSITORY / "docs"
-PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+SKILLS = REPOSITORY / "skills"
+PAGES = [
+    *sorted(REPOSITORY.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted(SKILLS.rglob("*.md")),
+]  # fmt: skip
 WRITTEN = [page for page in PAGES if page.parent.name != "rules"]  # the others are generated
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 SCRIPT = "import torch\n\nx = torch.ones(2).cuda()\nprint(x.sum().item())\n"

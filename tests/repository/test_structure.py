@@ -18,11 +18,14 @@ from migrator.targets.wheel import runtime_wheel
 LONGEST_FILE = 400  # lines
 LONGEST_FUNCTION = 60
 PAGE = (".js", ".css", ".j2")  # of the HTML report
-ROOMS = ("benchmarks", "docs", "editors", "golden", "migrator", "reference_apps", "rules", "tests")
+ROOMS = (
+    "benchmarks", "docs", "editors", "golden", "migrator", "reference_apps", "rules", "skills",
+    "tests",
+)  # fmt: skip
 TOP_LEVEL = {
     *ROOMS, ".ci", ".gitattributes", ".github", ".gitignore", ".pre-commit-config.yaml",
     ".pre-commit-hooks.yaml",
-    "CHANGELOG.md", "CONTRIBUTING.md",
+    "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md",
     "LICENSE", "README.md", "SECURITY.md", "action.yml", "mkdocs.yml", "pyproject.toml", "uv.lock",
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ calls that sample; or null), `closely`, `rounding` (the number of a run that rou
 -m` does, or null), `original` (the folder that `root` is a copy of), `focus` (a step of which every
 operation is kept, and nothing else; or null), `stop` and `stop_calls` (after how many steps of an
 optimizer it ends, and where nothing is trained, after how many calls of a model; or null),
+`layers` (whether outputs of modules inside of models are kept, too),
 `devices` (how many, each for a rank, or null), `launched` (torchrun has started this process as a
 rank), `replicas` (a program that runs ranks as threads, or null).
 Writes `tensors.safetensors` and `events.json`, and the same for each rank into `ranks/NUMBER`; also

@@ -14,6 +14,7 @@ from typing import Any
 import compiled
 import files
 import halves
+import layers
 import process
 import randomness
 import ranks
@@ -82,6 +83,8 @@ class Session:
             self.rounding = rounding.Rounding(spec["rounding"], stand_in)
             self.rounding.install()
         self.watch.install(spec["closely"], counting=spec["focus"] is None)
+        if spec["layers"] and spec["closely"]:
+            layers.install(self.watch)
         compiled.follow(self.watch)
         self.focus = None if spec["focus"] is None else Trace(self.watch, spec["focus"])
         if self.focus is not None:

@@ -1,0 +1,1 @@
+"""A server for coding agents, by the Model Context Protocol (docs/agents.md)."""
