@@ -18,6 +18,7 @@ from migrator.targets import portable, targets
 from migrator.targets.wheel import runtime_wheel
 
 _WITHOUT_OPTION = {
+    "per-file-ignores": ("a table", "Codes that are ignored in files, by patterns of their paths."),
     "replace": ("a table", "Names of your own that become others (rules-of-your-own.md)."),
 }
 _WIDEST = 60  # of a call in a table
@@ -47,7 +48,7 @@ def settings() -> str:
 def _keys() -> Iterator[tuple[str, ...]]:
     options = {option.name: option for option in migrate_command.params}
     for field in fields(Config):
-        if field.name == "folder":
+        if field.name in ("folder", "source"):
             continue
         key = field.name.replace("_", "-").replace("targets", "target")
         option = cast(click.Option | None, options.get(key.replace("-", "_")))
@@ -148,7 +149,10 @@ def _row(name: str, of: Mapping[str, Mapping[str, _Name]]) -> tuple[str, ...]:
 
 
 def _names(modules: Mapping[str, bytes]) -> dict[str, _Name]:
-    trees = {path.removesuffix(".py"): ast.parse(text) for path, text in modules.items()}
+    trees = {
+        path.removesuffix(".py").replace("/", "."): ast.parse(text)
+        for path, text in modules.items()
+    }
     (listed,) = (
         ast.literal_eval(node.value)
         for node in trees["__init__"].body
