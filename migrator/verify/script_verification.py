@@ -22,7 +22,7 @@ from .choose_interpreter import choose_interpreter
 from .errors import NothingRecorded, VerifyError
 from .folders import workplace
 from .golden_code import restored
-from .goldens import read
+from .goldens import ScriptGolden, read
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .originals import notes_on, record_original, refuse_migrated
@@ -117,8 +117,7 @@ def _begun(
         notes += said
         device = str(first.machine["device"])
     else:
-        if settings.layers and not known.settings.layers:
-            raise VerifyError(f"{golden} has no layers: record it again, with --layers")
+        _check_layers(known, settings)
         settings = replace(
             known.settings, timeout=settings.timeout, memory=settings.memory,
             quick=settings.quick, layers=settings.layers,
@@ -182,3 +181,8 @@ def _first_run(
     place = work / "after-upgrades"
     place.mkdir()
     return newer, record(newer, place), [note]
+
+
+def _check_layers(known: ScriptGolden, settings: Settings) -> None:
+    if settings.layers and not known.settings.layers:
+        raise VerifyError("the golden has no layers: record it again, with --layers")
