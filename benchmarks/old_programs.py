@@ -107,7 +107,8 @@ class StandIns:
         if parent is not None:
             known = hasattr(parent, "stands_in")
             return ModuleSpec(name, self, is_package=True) if known else None
-        if not frame.f_code.co_filename.startswith(self.repository):
+        asked = frame.f_code.co_filename.startswith(self.repository)
+        if not asked and head != "tensorboard":  # that is what torch.utils.tensorboard needs
             return None  # an installed package tries it
         if head in sys.stdlib_module_names or head in self.own | GONE:
             return None
