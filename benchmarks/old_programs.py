@@ -108,7 +108,7 @@ class StandIns:
             known = hasattr(parent, "stands_in")
             return ModuleSpec(name, self, is_package=True) if known else None
         asked = frame.f_code.co_filename.startswith(self.repository)
-        if not asked and head != "tensorboard":  # that is what torch.utils.tensorboard needs
+        if not asked and head not in ("tensorboard", "google"):  # for torch.utils.tensorboard
             return None  # an installed package tries it
         if head in sys.stdlib_module_names or head in self.own | GONE:
             return None

@@ -94,10 +94,9 @@ def _saves_objects(names: Names, save: ast.Call) -> bool:
 
 
 def _is_of_command_line(names: Names, name: ast.Name) -> bool:
-    value = names.only_value(name)
-    parsed = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-    if parsed and value.func.attr in ("parse_args", "parse_known_args"):
-        return True
+    match names.only_value(name):
+        case ast.Call(func=ast.Attribute(attr="parse_args" | "parse_known_args")):
+            return True
     bindings = names.lookup(name)
     return name.id in ("args", "opt", "opts") and all(b.kind == "param" for b in bindings)
 
