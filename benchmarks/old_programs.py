@@ -107,7 +107,8 @@ class StandIns:
         if parent is not None:
             known = hasattr(parent, "stands_in")
             return ModuleSpec(name, self, is_package=True) if known else None
-        if not frame.f_code.co_filename.startswith(self.repository):
+        asked = frame.f_code.co_filename.startswith(self.repository)
+        if not asked and head not in ("tensorboard", "google"):  # for torch.utils.tensorboard
             return None  # an installed package tries it
         if head in sys.stdlib_module_names or head in self.own | GONE:
             return None

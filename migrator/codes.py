@@ -14,12 +14,12 @@ UNKNOWN = "GEN001"  # no rule answers for the construct
 IDLE = "SUP001"  # a comment that switches nothing off
 UPGRADES = "UPG"  # what the codes begin with that are about older versions, not about GPUs
 
-_FORMER = {"LIB010": UPGRADES}  # codes of former versions, and what rules they are now
+FORMER = {"LIB010": UPGRADES}  # codes of former versions, and what rules they are now
 
 
 def current(codes: Iterable[str]) -> tuple[str, ...]:
     """Codes, or what they begin with, with those of former versions as they are called now."""
-    return tuple(_FORMER.get(code, code) for code in codes)
+    return tuple(FORMER.get(code, code) for code in codes)
 
 
 @dataclass(frozen=True)

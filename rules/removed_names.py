@@ -188,8 +188,10 @@ def _with_builtins(
 
 def _module(ctx: Context, statement: ast.Import, alias: ast.alias, gone: Removed) -> Decision:
     """A module that has another name now, and its uses."""
-    if not gone.exact or gone.name != alias.name or "." in gone.name:
+    if not gone.exact or gone.name != alias.name:
         return report(gone, alias.name)
+    if "." in gone.name and alias.asname is None:
+        return report(gone)
     if alias.asname is not None:
         text = gone.instead if alias.asname == gone.instead else f"{gone.instead} as {alias.asname}"
         return Rewrite([EditImport(statement, rename={alias: text})])

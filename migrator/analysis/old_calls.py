@@ -94,8 +94,7 @@ def _saves_objects(names: Names, save: ast.Call) -> bool:
 
 
 def _is_of_command_line(names: Names, name: ast.Name) -> bool:
-    value = names.only_value(name)
-    match value:
+    match names.only_value(name):
         case ast.Call(func=ast.Attribute(attr="parse_args" | "parse_known_args")):
             return True
     bindings = names.lookup(name)

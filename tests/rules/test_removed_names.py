@@ -148,6 +148,8 @@ def test_a_file_without_words_of_gpus_is_looked_at() -> None:
          "y = (abc.Mapping, str, int)"),
         ("from itertools import izip, chain\ny = izip(chain(x), x)",
          "from itertools import chain\ny = zip(chain(x), x)"),
+        ("import torchvision.transforms.functional_tensor as F_t\ny = F_t.pad",
+         "import torchvision.transforms._functional_tensor as F_t\n"),
         ("from itertools import izip as zip\ny = zip(x, x)", "y = zip(x, x)"),
         ("from PIL import Image\ny = im.resize((3, 3), Image.ANTIALIAS)",
          "y = im.resize((3, 3), Image.LANCZOS)"),
