@@ -19,6 +19,7 @@ from . import (
     normalization,
     pooling,
     writes,
+    zero_dimensional,
 )
 from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
 from .launching import launch, optimizer_step
@@ -61,8 +62,8 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, writes, lists_apart, fast_paths, frameworks, dropping,
-    fallback,
+    normalization, pooling, distances, writes, lists_apart, zero_dimensional, fast_paths,
+    frameworks, dropping, fallback,
 )  # fmt: skip
 _is_set_up = False
 
