@@ -147,8 +147,6 @@ _BY_HAND = ("broadcast_coalesced", "gather", "parallel_apply", "reduce_add", "re
 def distributed(ctx: Context, found: Construct) -> Decision:
     if found.key == "torch.distributed":
         return Keep("the module itself; its uses are handled one by one")
-    if ctx.words.devices is not None and ctx.words.devices.native:
-        return _natively(ctx, found)
     if is_behind_gone(ctx.names, found.node):
         return Keep("follows an import that fails and is caught: torch no longer has it")
     call = ctx.names.call_of(found.node)
@@ -168,6 +166,8 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Report(
             "divides a batch among the GPUs of one process: call the model with all of it"
         )
+    if ctx.words.devices is not None and ctx.words.devices.native:
+        return _natively(ctx, found)
     if in_one_process(ctx):
         return Keep("means the same in a world of one")
     if found.key == WRAPPER and ctx.words.launches and is_asked_for(ctx, found):
@@ -184,8 +184,9 @@ def _natively(ctx: Context, found: Construct) -> Decision:
     devices = ctx.words.devices
     assert devices is not None
     if not is_asked_for(ctx, found):
+        name = found.key.removeprefix(GROUP)
         for lacking, reason in devices.lacks.items():
-            if found.key.removeprefix(GROUP).startswith(lacking):
+            if name == lacking or name.startswith(f"{lacking}."):
                 return Report(reason)
     return Keep("torch.distributed serves the device as it does GPUs")
 

@@ -45,7 +45,7 @@ class Devices:
     group: str  # the backend of torch.distributed
     # Whether torch.distributed serves the device itself, all of it but what `lacks` has
     native: bool = False
-    lacks: Mapping[str, str] = field(default_factory=dict)  # reasons, by the first letters
+    lacks: Mapping[str, str] = field(default_factory=dict)  # reasons, by name
     copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it only supports GPUs
     # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself
     ranks: Word | None = None

@@ -448,6 +448,7 @@ def test_native_parallelism_stays_with_the_devices_name() -> None:
     "line",
     [
         "pg_options = dist.ProcessGroupNCCL.Options()",
+        "dist.reduce(x, 0)",
         "import torch.distributed._symmetric_memory as memory\nx = memory.empty(4)",
         "from torch.distributed.tensor.experimental import context_parallel\ncontext_parallel(m)",
         "from torch.distributed import rpc\nrpc.init_rpc('worker')",
@@ -455,7 +456,8 @@ def test_native_parallelism_stays_with_the_devices_name() -> None:
 )
 def test_what_torch_distributed_lacks_there_is_reported_alone(line: str) -> None:
     source = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
-    result = run(f"{source}x = torch.ones(2).cuda()\n{line}\n", TPU, entry=True)
+    like = "y = [torch.empty(2)]\ndist.reduce_scatter(x, y)\ndist.all_reduce(x)\n"
+    result = run(f"{source}x = torch.ones(2).cuda()\n{like}{line}\n", TPU, entry=True)
     assert "x = torch.ones(2).to(device)" in result.source.decode()
     assert reported_codes(result) == {"DST001"}
 
@@ -503,3 +505,12 @@ def test_a_setting_names_the_device() -> None:
 def test_flex_attention_works_there() -> None:
     source = "from torch.nn.attention.flex_attention import flex_attention\ny = flex_attention(q)\n"
     assert not reported(run(source, TPU)) and reported(run(source, "torchax"))
+
+
+def test_what_is_nccls_or_for_the_gpus_of_one_process_is_no_part_of_it() -> None:
+    head = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    assert "if not dist.is_available():" in tpu(
+        f"{head}if not dist.is_nccl_available():\n    f()\n"
+    )
+    parts = "from torch.nn.parallel import gather, replicate\nx = gather(replicate(m, d), 0)\n"
+    assert len(reported(run(head + parts, TPU))) == 2

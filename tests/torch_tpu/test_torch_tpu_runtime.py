@@ -136,6 +136,17 @@ def test_an_optimizer_that_was_made_before_the_move_trains() -> None:
     torch.testing.assert_close(found[1], found[0])
 
 
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_tensors_without_dimensions_are_numbers_of_a_list(device: str) -> None:
+    x = torch.arange(1, 3, dtype=torch.float64, device=device)
+    for data in ([x[0], x[1]], [[x[0], 2.0], (3, x[1])]):
+        assert torch.tensor(data).dtype is torch.float64
+    found = torch.tensor([x[0], 2.0], dtype=torch.float32, device=device)
+    assert found.tolist() == [1.0, 2.0] and found.device.type == device
+    assert torch.as_tensor([x.int()[0]]).dtype is torch.int32
+    assert x.new_tensor([x[1].int()]).dtype is torch.float64
+
+
 PLACES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a slice between": lambda i: (i, slice(None), i.flip(0)),
     "lists": lambda i: ([0, 2], slice(1, 3), [1, -1]),

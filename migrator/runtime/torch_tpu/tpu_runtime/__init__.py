@@ -20,6 +20,7 @@ from .operators import (
     pooling,
     separated_index_lists,
     transformer_fast_path,
+    zero_dimensional,
 )
 from .tensors import parameter_identity
 from .tensors.tensor_types import (
@@ -60,7 +61,7 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, indexed_writes, separated_index_lists,
+    normalization, pooling, distances, indexed_writes, separated_index_lists, zero_dimensional,
     transformer_fast_path, training_libraries, dropout, cpu_fallback,
 )  # fmt: skip
 _is_set_up = False
