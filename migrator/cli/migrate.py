@@ -161,7 +161,7 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @click.option(
     "--todo-comments",
     is_flag=True,
-    help="Write `# TPU-TODO[CODE]: reason` above what needs manual changes.",
+    help="Write `# TPU-TODO[CODE]: reason` above what is reported.",
 )
 @click.option("--strip-todo", is_flag=True, help="Only remove these comments.")
 @click.option(

@@ -92,7 +92,7 @@ def _line(file: FileReport, verb: str) -> str:
     rewritten, left = counts[Outcome.REWRITTEN], counts[Outcome.REPORTED]
     said = [
         f"{counted(rewritten, 'construct')} {verb}" if rewritten else "",
-        f"{left} {'needs' if left == 1 else 'need'} manual changes" if left else "",
+        f"{left} reported" if left else "",
     ]
     return f"{file.path}: {', '.join(filter(None, said)) or 'nothing to do'}"
 

@@ -1,7 +1,8 @@
 """`torch.tensor([loss, 1.0])`: tensors without dimensions in a list.
 
-While `torch.Tensor.__getitem__` is a function of Python, as `lists_apart` makes it, torch takes
-such a tensor for a sequence, and raises "len() of a 0-d tensor". Only then is the list read here.
+While `torch.Tensor.__getitem__` is a function of Python, as `separated_index_lists` makes it, torch
+takes such a tensor for a sequence, and raises "len() of a 0-d tensor". Only then is the list read
+here.
 """
 
 import functools
