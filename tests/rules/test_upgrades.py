@@ -165,6 +165,7 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
          "torch.load(p, map_location='cpu')\n"),
         ("y = torch.load(p, map_location='cpu', weights_only=True).eval()", "weights_only=True)"),
         ("y = prefetcher.next()", "y = prefetcher.next()"),
+        ("y = rotation.as_matrix()", "y = rotation.as_matrix()"),  # of SciPy, not of pandas
         ("y = torch.nn.functional.dropout(x).data[0]", ".data[0]"),
     ],
 )  # fmt: skip
