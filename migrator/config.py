@@ -7,7 +7,7 @@ import keyword
 import os
 import tomllib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Config:
     todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
     folder: Path | None = None  # that of the file that says all this
-    source: Path | None = None  # that file
+    source: Path | None = field(default=None, compare=False)  # that file
 
     def with_overrides(self, **values: Any) -> Config:
         """The same with every value that is given (not None, not empty, a flag that is set)."""
