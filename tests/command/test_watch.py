@@ -71,9 +71,7 @@ def test_what_changes_is_looked_at(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": SOURCE, "b.py": SOURCE})
     with watching(root, "--check") as lines:
         text = SOURCE + "\n\ndef g(x):\n    return x.cuda(), torch.cuda.Stream()\n"
-        assert touch(root / "a.py", text, lines) == (
-            "a.py: 2 constructs to rewrite, 1 reported"
-        )
+        assert touch(root / "a.py", text, lines) == ("a.py: 2 constructs to rewrite, 1 reported")
         (root / "notes.md").write_text("nothing of ours")
         assert touch(root / "a.py", "x = 1\n", lines) == "a.py: nothing to do"
         assert "never closed" in touch(root / "b.py", SOURCE + "f(", lines)

@@ -56,6 +56,8 @@ def _tensors(env: Environment, key: Any) -> Any:
         return tuple(_tensors(env, item) for item in key)
     if isinstance(key, list) or (isinstance(key, torch.Tensor) and not is_device_tensor(key)):
         return Tensor(_key(env, key), env)
+    if isinstance(key, torch.Tensor) and key.dtype == torch.uint8:
+        return key.bool()  # torch: uint8 is a mask
     return key
 
 
