@@ -29,7 +29,7 @@ def test_a_byte_mask_chooses(tensor: torch.Tensor, key: tuple[object, ...]) -> N
 def test_gradients_of_what_a_byte_mask_chooses() -> None:
     found = []
     for device in ("cpu", DEVICE):
-        x = X.to(device).requires_grad_()
+        x = X.clone().to(device).requires_grad_()
         (x[MASK.to(device)] * 2).sum().backward()
         assert x.grad is not None
         found.append(x.grad.cpu())
