@@ -3,6 +3,7 @@
 import ast
 import re
 
+from migrator.analysis.devices.machine_conditions import answer, never_runs
 from migrator.analysis.upgrades import BUILTIN, METHOD, Removed
 from migrator.edits import Replace
 from migrator.rule import Context, Decision, Keep, Report, Rewrite
@@ -26,6 +27,8 @@ def reason_to_keep(ctx: Context, node: ast.AST, name: str) -> Decision | None:
         return Keep("nothing here uses a device")
     if ctx.names.is_guarded_import(node) and _is_caught(ctx, node):
         return Keep("the import fails, and the fallback is used")
+    if never_runs(ctx.names, node) is not None:
+        return Keep("no TPU machine runs it")
     if _is_asked_for(ctx, node):
         return Keep("the program asks for the version first")
     return None
@@ -54,9 +57,14 @@ def _is_caught(ctx: Context, node: ast.AST) -> bool:
 
 
 def _is_asked_for(ctx: Context, node: ast.AST) -> bool:
-    """Whether a condition around a node is about versions."""
+    """Whether a condition around a node is about versions, and nobody knows how it turns out.
+
+    If it is known, code behind it never runs, or does as if nothing were asked.
+    """
     return any(
-        isinstance(above, ast.If | ast.IfExp) and _QUESTION.search(ast.unparse(above.test))
+        isinstance(above, ast.If | ast.IfExp)
+        and _QUESTION.search(ast.unparse(above.test))
+        and answer(ctx.names, above.test) is None
         for above in ctx.names.ancestors(node)
     )
 

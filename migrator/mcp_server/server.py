@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
+from pydantic import Field
 
 from migrator import __version__
 from migrator.errors import UsageError
+from migrator.targets import names
 from migrator.verify.options import TOPOLOGIES
 
 from . import guides, migrating, verifying
 from .roots import Roots
 from .running import in_thread
 
-TargetName = Literal["torchax", "torch_xla", "torch_tpu", "keras_jax", "tf_tpu"]
+TargetName = Annotated[str, Field(json_schema_extra={"enum": [*names()]})]
 _LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 _RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)

@@ -309,7 +309,7 @@ def test_the_inventory_counts_upgrades_beside_constructs_of_gpus(tmp_path: Path)
     source = f"{HEAD}y = np.float(1)\nz = np.load(np.who())\n"
     root = write_tree(tmp_path, {"train.py": source})
     done = cli(".", "--target", "torchax", "--check", cwd=root).stdout.decode()
-    assert "1 GPU construct and 2 upgrades = 2 rewritten + 0 kept + 1 reported: 67%" in done
+    assert "1 GPU construct and 2 upgrades: 2 rewritten, 1 reported (67%" in done
 
 
 # ---- requirements --------------------------------------------------------------------------------
