@@ -156,7 +156,7 @@ def test_a_diff_of_a_folder_below_applies_from_where_it_was_made(tmp_path: Path)
 def test_a_diff_updates_companions(tmp_path: Path) -> None:
     root = committed(tmp_path, {"main.py": SCRIPT})
     cli(".", *TO, *AS_COPY, cwd=root)
-    module = root / "tpu_runtime" / "seeds.py"
+    module = root / "tpu_runtime" / "device.py"
     current = module.read_bytes()
     module.write_bytes(b"# other\n" + current)
     (root / "b.py").write_text(SCRIPT)

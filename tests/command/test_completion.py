@@ -81,7 +81,7 @@ def ask(request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: P
     [
         ("--sel", {"--select"}),  # of the default command
         ("tr", {("file", "tr")}),
-        ("m", {"migrate", ("file", "m")}),
+        ("m", {"mcp", "migrate", ("file", "m")}),
         ("train.py --target torch_x", {"torch_xla"}),
         ("train.py --target=torch_x", {"--target=torch_xla"}),
         ("--target=torch_x", {"--target=torch_xla"}),
@@ -112,7 +112,7 @@ def test_offers(line: str, expected: set[object], monkeypatch: pytest.MonkeyPatc
 
 
 def test_words_and_paths_together(ask: Ask) -> None:
-    assert set(ask("tpu-migrate m")) == {"migrate", "models"}
+    assert set(ask("tpu-migrate m")) == {"mcp", "migrate", "models"}
 
 
 def test_a_folder(ask: Ask) -> None:

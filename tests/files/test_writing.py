@@ -154,11 +154,11 @@ def test_companions_that_the_user_edited_are_refused(tmp_path: Path) -> None:
     migrate_paths([root], config=COPY, write=True)
     git(root, "add", "-A")
     git(root, "commit", "-qm", "migrated")
-    module = root / "tpu_runtime" / "seeds.py"
+    module = root / "tpu_runtime" / "device.py"
     module.write_text(module.read_text() + "# mine\n")
     (root / "b.py").write_text("import torch\ntorch.cuda.seed()\n")
     git(root, "add", "b.py")
-    with pytest.raises(UsageError, match=r"seeds\.py"):
+    with pytest.raises(UsageError, match=r"device\.py"):
         migrate_paths([root], write=True)
     assert module.read_text().endswith("# mine\n")
 
