@@ -354,7 +354,7 @@ def test_a_runtime_that_leads_out_of_the_project_is_not_written(
     if there == "a runtime":
         there_too = write_tree(tmp_path / "elsewhere", FILES)
         migrate_paths([there_too], config=COPY, write=True, allow_dirty=True)
-        (elsewhere / "seeds.py").write_text("# mine\n")
+        (elsewhere / "device.py").write_text("# mine\n")
     before = read_tree(tmp_path / "elsewhere", runtime=True) if elsewhere.exists() else {}
     (root / "tpu_runtime").symlink_to(elsewhere)
     if copied:
