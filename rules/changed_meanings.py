@@ -17,7 +17,7 @@ is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to cop
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
 checkpoint that the file uses as a model, or saves with the command line's arguments, is loaded as
-before.""",
+before, if it is loaded to the CPU.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",

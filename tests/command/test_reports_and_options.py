@@ -129,7 +129,7 @@ def test_without_arguments_it_shows_its_help(tmp_path: Path) -> None:
             ["check", "."],
             "check: no such file or folder, and no command: tpu-migrate PATH --target",
         ),
-        (["init"], "init: no such file or folder, and no command: put target = TARGET under"),
+        (["undo"], "undo: no such file or folder, and no command: tpu-migrate PATH --undo"),
         (
             [".", "--fix"],
             "no such option: --fix; tpu-migrate PATH --target TARGET rewrites in place",
