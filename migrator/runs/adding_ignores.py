@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from migrator.config import Config
-from migrator.diagnostics import Diagnostic, Outcome
+from migrator.diagnostics import Diagnostic, Outcome, lines_of
 from migrator.formats.kinds import is_module
 from migrator.pipeline.result import Result
 from migrator.pipeline.suppress import comment_for
@@ -56,17 +56,17 @@ def _add(report: Report, file: FileReport) -> None:
 
 def with_comments(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes | None:
     """A module's text with a comment for each finding; None for what is no module in UTF-8."""
-    try:
-        text = content.decode("utf-8") if is_module(path) else None
-    except UnicodeDecodeError:
+    if not is_module(path):
         return None
-    if text is None:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
         return None
     for where, code in dict.fromkeys((d.range, d.code) for d in found):
         place = comment_for(text, where.line, where.end_line, code)
         if place is not None:
             line, column, comment = place
-            lines = text.splitlines(keepends=True)
+            lines = lines_of(text)
             at = lines[line - 1]
             lines[line - 1] = f"{at[:column]}{comment}{at[column:]}"
             text = "".join(lines)

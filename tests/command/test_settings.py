@@ -80,3 +80,11 @@ def test_comments_for_all_that_is_reported(tmp_path: Path) -> None:
     before = read_tree(root)
     assert cli(".", *TO, "--add-ignores", cwd=root).returncode == 0
     assert read_tree(root) == before
+
+
+def test_comments_stand_where_python_counts_lines(tmp_path: Path) -> None:
+    """A form feed ends no line for Python, but one for `str.splitlines`."""
+    root = committed(tmp_path, {"a.py": "import torch\n\x0c\n" + STREAM.partition("\n")[2]})
+    assert cli("a.py", *TO, "--add-ignores", cwd=root).returncode == 0
+    *_, last = (root / "a.py").read_text().split("\n")[:-1]
+    assert last == "s = torch.cuda.Stream()  # tpu-migrate: ignore[CUD003]"
