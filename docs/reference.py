@@ -6,13 +6,13 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 import click
 
+from migrator import config
 from migrator.cli.migrate import migrate_command
-from migrator.config import Config
 from migrator.runs.run import migrate_paths, migrate_source
 from migrator.targets import portable, targets
 from migrator.targets.wheel import runtime_wheel
@@ -47,9 +47,7 @@ def settings() -> str:
 
 def _keys() -> Iterator[tuple[str, ...]]:
     options = {option.name: option for option in migrate_command.params}
-    for field in fields(Config):
-        if field.name in ("folder", "source"):
-            continue
+    for field in config.settings():
         key = field.name.replace("_", "-").replace("targets", "target")
         option = cast(click.Option | None, options.get(key.replace("-", "_")))
         if option is None:

@@ -7,7 +7,7 @@ import keyword
 import os
 import tomllib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,11 @@ class Config:
         top = resolved(self.home).as_posix()
         in_files = tuple((f"{top}/{pattern}", codes) for pattern, codes in self.per_file_ignores)
         return Options(suppress_in=in_files, **same)
+
+
+def settings() -> list[Field[Any]]:
+    """What a configuration file may have; `targets` is `target` there."""
+    return [field for field in fields(Config) if field.name not in ("folder", "source")]
 
 
 def _listed(value: Any) -> tuple[str, ...]:
@@ -155,9 +160,7 @@ def _checked(table: Any, file: Path) -> Config:
     where = str(file) if file.name == OWN else f"{file}: {TABLE}"
     if not isinstance(table, dict):
         raise UsageError(f"{where} is not a table")
-    types = {
-        f.name: f.type for f in fields(Config) if f.name not in ("folder", "source", "targets")
-    }
+    types = {f.name: f.type for f in settings() if f.name != "targets"}
     types["target"] = "str, or a list"
     values: dict[str, Any] = {}
     for key, value in table.items():

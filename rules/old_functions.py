@@ -83,9 +83,6 @@ class _Given:
             raise _Unclear
         return value.value
 
-    def code(self, name: str) -> str:
-        return f"{{{name}}}"
-
     def optional(self, name: str, keyword: str = "") -> str:
         """`, tol={tol}` if it was given."""
         return f", {keyword or name}={{{name}}}" if name in self.values else ""
@@ -102,19 +99,21 @@ def _matrix_rank(given: _Given) -> str:
     return f"{{torch}}.linalg.matrix_rank({{input}}{tolerance}{symmetric})"
 
 
+def _upper(given: _Given) -> str:
+    """`, upper=True`, which was the default, and is not."""
+    return ", upper=True" if given.literal("upper", True) else ""
+
+
 def _potrf(given: _Given) -> str:
-    upper = ", upper=True" if given.literal("upper", True) else ""
-    return f"{{torch}}.linalg.cholesky({{input}}{upper})"
+    return f"{{torch}}.linalg.cholesky({{input}}{_upper(given)})"
 
 
 def _potrs(given: _Given) -> str:
-    upper = ", upper=True" if given.literal("upper", True) else ""
-    return f"{{torch}}.cholesky_solve({{b}}, {{u}}{upper})"
+    return f"{{torch}}.cholesky_solve({{b}}, {{u}}{_upper(given)})"
 
 
 def _potri(given: _Given) -> str:
-    upper = ", upper=True" if given.literal("upper", True) else ""
-    return f"{{torch}}.cholesky_inverse({{u}}{upper})"
+    return f"{{torch}}.cholesky_inverse({{u}}{_upper(given)})"
 
 
 def _fourier(given: _Given) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from migrator.analysis.removed_names import removed
 from migrator.analysis.syntax.canonical import spellings
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import taken_by
+from migrator.analysis.syntax.nodes import imported_names
 from migrator.construct import Construct
 from migrator.targets import targets
 
@@ -83,19 +83,14 @@ def _is_missing(qualname: str) -> bool:
 
 def find(names: Names, node: ast.AST) -> Iterator[Construct]:
     """A use of such a name through its module, or an import of it."""
-    match node:
-        case ast.Attribute(ctx=ast.Load()):
-            qualname = names.qualified(node)
-            if qualname is not None and qualname.startswith(PACKAGES) and _is_missing(qualname):
-                yield Construct("absent", qualname, node)
-        case ast.ImportFrom(level=0, names=aliases):
-            for alias in aliases:
-                if alias.name != "*" and _is_missing(taken_by(node, alias)):
-                    yield Construct("absent", taken_by(node, alias), alias)
-        case ast.Import(names=aliases):
-            for alias in aliases:
-                if _is_missing(alias.name):
-                    yield Construct("absent", alias.name, alias)
+    if isinstance(node, ast.Attribute):
+        qualname = names.qualified(node) if isinstance(node.ctx, ast.Load) else None
+        if qualname is not None and qualname.startswith(PACKAGES) and _is_missing(qualname):
+            yield Construct("absent", qualname, node)
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        for name, alias in imported_names(node):
+            if alias.name != "*" and _is_missing(name):
+                yield Construct("absent", name, alias)
 
 
 # ---- a cheap test --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.upgrades import (
@@ -179,12 +180,10 @@ def _legacy_method(names: Names, node: ast.ClassDef) -> ast.FunctionDef | None:
 
 def _gives_pairs(call: ast.Call) -> bool:
     """Whether a call of torch.stft doesn't say what it returns: once, real pairs."""
-    said = {keyword.arg for keyword in call.keywords}
     starred = any(isinstance(each, ast.Starred) for each in call.args)
-    return not starred and not said & {"return_complex", None} and len(call.args) < _RETURN_COMPLEX
+    return not starred and not _is_given(call, "return_complex", 9)
 
 
-_RETURN_COMPLEX = 10  # the place of this argument of torch.stft
 # Functions of PyYAML that had a default loader.
 _WITH_LOADER = ("yaml.load", "yaml.load_all")
 _LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\))*\)")
@@ -209,18 +208,15 @@ _OF_TORCH = re.compile(
     rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
     rb"|onnx\.export|download\s*="
 )
-_COMPILED: dict[str, re.Pattern[bytes]] = {}
 
 
+@cache
 def _methods() -> re.Pattern[bytes]:
-    if "methods" not in _COMPILED:
-        words = "|".join([*removed_methods(), "fromstring"])
-        _COMPILED["methods"] = re.compile(rf"\.(?:{words})\(|\bnormed\s*=".encode())
-    return _COMPILED["methods"]
+    words = "|".join([*removed_methods(), "fromstring"])
+    return re.compile(rf"\.(?:{words})\(|\bnormed\s*=".encode())
 
 
+@cache
 def _builtins() -> re.Pattern[bytes]:
-    if "builtins" not in _COMPILED:
-        words = "|".join(removed_builtins())
-        _COMPILED["builtins"] = re.compile(rf"(?<![\w.])(?:{words})\b(?=\s*[(),])".encode())
-    return _COMPILED["builtins"]
+    words = "|".join(removed_builtins())
+    return re.compile(rf"(?<![\w.])(?:{words})\b(?=\s*[(),])".encode())

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from migrator.analysis.prefilter import words_of
 from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import taken_by
+from migrator.analysis.syntax.nodes import imported_names
 from migrator.analysis.upgrades import Removed, removed_names
 from migrator.construct import Construct
 
@@ -31,20 +31,15 @@ def _known() -> dict[str, Removed]:
 
 def find(names: Names, node: ast.AST) -> Iterator[Construct]:
     """A use of such a name through its module, or an import of it."""
-    match node:
-        case ast.Attribute():
-            qualname = names.qualified(node)
-            if qualname is not None and (gone := removed(qualname)) is not None:
-                if gone.name == qualname or "." in gone.name:  # the import of a module says it
-                    yield Construct("removed", qualname, node)
-        case ast.ImportFrom(level=0, names=aliases):
-            for alias in aliases:
-                if removed(taken_by(node, alias)) is not None:
-                    yield Construct("removed import", taken_by(node, alias), alias)
-        case ast.Import(names=aliases):
-            for alias in aliases:
-                if removed(alias.name) is not None:
-                    yield Construct("removed import", alias.name, alias)
+    if isinstance(node, ast.Attribute):
+        qualname = names.qualified(node)
+        if qualname is not None and (gone := removed(qualname)) is not None:
+            if gone.name == qualname or "." in gone.name:  # the import of a module says it
+                yield Construct("removed", qualname, node)
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        for name, alias in imported_names(node):
+            if removed(name) is not None:
+                yield Construct("removed import", name, alias)
 
 
 # ---- a cheap test --------------------------------------------------------------------------------

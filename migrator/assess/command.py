@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from migrator.cli.looking import configuration, of_paths
 from migrator.cli.progress import Progress
-from migrator.cli.values import paths as offered_paths
-from migrator.config import Config, common, load
 from migrator.diagnostics import first_of
-from migrator.errors import UsageError
 from migrator.report.statistics import UNTRIED
-from migrator.report.terminal import color_option, console, line, shown
+from migrator.report.terminal import console, line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +27,14 @@ _IMPORTS = 20
 
 
 @click.command("assess", short_help="Compare the targets, program by program.")
-@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to skip.")
-@click.option("--isolated", is_flag=True, help="Read no configuration files.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "json"]),
-    default="terminal",
-    show_default=True,
-    help="A table for people, or JSON.",
-)
-@color_option
+@of_paths("A table for people, or JSON.")
 def assess_command(
     paths: tuple[str, ...], exclude: tuple[str, ...], isolated: bool, form: str
 ) -> None:
     """Say how far each target gets with each program at PATH..., and which to take."""
     from migrator.assess.assessment import assess
 
-    if not paths:
-        raise UsageError("no PATH given (a file or a folder)")
-    config = Config() if isolated else load(common(paths))
+    config = configuration(paths, isolated)
     with Progress(silent=False) as progress:
         found = assess(paths, config.with_overrides(exclude=exclude), progress)
     if form == "json":

@@ -140,7 +140,7 @@ def main() -> None:
         cli.main(prog_name="tpu-migrate", standalone_mode=False)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:  # what click makes of Ctrl-C
         click.echo("tpu-migrate: stopped by Ctrl-C", err=True)
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -80,9 +80,7 @@ def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bo
         report, out, quiet=asked.quiet, verbose=asked.verbose,
         statistics=asked.statistics, written=not asked.looks, hidden=hidden,
     )  # fmt: skip
-    if not (asked.quiet or asked.hook or asked.is_standard_input) and (
-        said := _next(report, asked)
-    ):
+    if said := _next(report, asked):
         out.print(shown(said), markup=False, soft_wrap=True)
 
 

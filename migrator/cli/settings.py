@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-from migrator.config import OWN, SHARED, TABLE, Config, common, load
+from migrator.config import OWN, SHARED, TABLE, Config, load, settings
 from migrator.errors import UsageError
+from migrator.files import staging
 from migrator.targets.choice import TargetName
 
 _HOOKS = ".pre-commit-config.yaml"
@@ -36,9 +36,7 @@ def show_settings(config: Config) -> str:
 
 def _settings(config: Config) -> Iterator[str]:
     default = Config()
-    for field in fields(Config):
-        if field.name in ("folder", "source"):
-            continue
+    for field in settings():
         value = getattr(config, field.name)
         same = "  # default" if value == getattr(default, field.name) else ""
         key = "target" if field.name == "targets" else field.name.replace("_", "-")
@@ -73,23 +71,21 @@ def init_command(folder: str, target: str, hook: bool) -> None:
     top = Path(folder)
     if not top.is_dir():
         raise UsageError(f"{folder}: no such folder")
-    known = load(common([folder]))
+    known = load(top)
     if known.source is not None and known.source.parent.samefile(top):
         raise UsageError(f"{known.source}: has settings already; change them there")
     file = top / SHARED if (top / SHARED).is_file() else top / OWN
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = file.read_bytes() if file.exists() else b""
     table = f"{TABLE}\n" if file.name == SHARED else ""
-    gap = "\n" if text.endswith("\n") else "\n\n" if text else ""
-    _write(file, f"{text}{gap}{table}target = {json.dumps(target)}\n")
+    gap = b"\n" if text.endswith(b"\n") else b"\n\n" if text else b""
+    _write(file, text + gap + f"{table}target = {json.dumps(target)}\n".encode())
     if hook and (top / _HOOKS).exists():
         click.echo(f"{top / _HOOKS} exists; put this under its repos:\n{_HOOK}", nl=False)
     elif hook:
-        _write(top / _HOOKS, f"repos:\n{_HOOK}")
+        _write(top / _HOOKS, f"repos:\n{_HOOK}".encode())
     click.echo(f"look first: tpu-migrate {folder} --diff")
 
 
-def _write(file: Path, text: str) -> None:
-    new = file.with_name(f"{file.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(file)
+def _write(file: Path, content: bytes) -> None:
+    staging.write(file, content)
     click.echo(f"wrote {file}")

@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from migrator.diagnostics import first_of
 from migrator.errors import UsageError
+from migrator.files import staging
 from migrator.files.places import digest, key, state_folder
 
 _NAMED = 3  # files in a message
@@ -40,10 +42,7 @@ class Record:
 
     def save(self) -> None:
         """Raises OSError."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        new = self.file.with_suffix(".new")
-        new.write_text(json.dumps(self.written), encoding="utf-8")
-        new.replace(self.file)
+        staging.write(self.file, json.dumps(self.written).encode())
 
 
 def record_of(folder: Path) -> Record | None:
@@ -67,14 +66,14 @@ def check_renewable(folder: Path, output: Path) -> None:
     if record is None:
         raise UsageError(f"-o {output}: is not an empty folder")
     if edited := record.edited():
-        more = f" and {len(edited) - _NAMED} more" if len(edited) > _NAMED else ""
+        named = first_of([*map(str, edited)], _NAMED)
         raise UsageError(
-            f"-o {output}: edited since the last run: {', '.join(map(str, edited[:_NAMED]))}{more};"
-            " move them away, or choose another folder"
+            f"-o {output}: edited since the last run: {named}; move them away, or choose another "
+            "folder"
         )
 
 
-def renew(folder: Path, staging: Path) -> None:
+def renew(folder: Path, fresh: Path) -> None:
     """Put a new copy in place of an earlier one, file by file.
 
     Raises:
@@ -83,7 +82,7 @@ def renew(folder: Path, staging: Path) -> None:
             be replaced, and the next run goes on.
     """
     old = record_of(folder) or Record(folder, {})
-    new = {name: _digest(staging / name) for name in _files(staging)}
+    new = {name: _digest(fresh / name) for name in _files(fresh)}
     for name, content in new.items():
         at = folder / name
         if name not in old.written and os.path.lexists(at) and _digest(at) != content:
@@ -93,25 +92,25 @@ def renew(folder: Path, staging: Path) -> None:
         both.setdefault(name, []).append(content)
     Record(folder, both).save()  # so that a run that is killed meanwhile leaves nothing unknown
     try:
-        _replace(folder, staging, old.written.keys() - new.keys(), new)
+        _replace(folder, fresh, old.written.keys() - new.keys(), new)
         Record(folder, {name: [content] for name, content in new.items()}).save()
     except OSError as error:
         said = error.strerror or str(error)
         raise UsageError(f"{folder}: {said}; the copy is incomplete: run this again") from None
 
 
-def _replace(folder: Path, staging: Path, gone: Iterable[str], new: Iterable[str]) -> None:
+def _replace(folder: Path, fresh: Path, gone: Iterable[str], new: Iterable[str]) -> None:
     for name in sorted(gone):
         (folder / name).unlink(missing_ok=True)
         _remove_empty((folder / name).parent, folder)
-    for path in staging.rglob("*"):
+    for path in fresh.rglob("*"):
         if path.is_dir() and not path.is_symlink():
-            (folder / path.relative_to(staging)).mkdir(parents=True, exist_ok=True)
+            (folder / path.relative_to(fresh)).mkdir(parents=True, exist_ok=True)
     for name in new:
         at = folder / name
         if at.is_dir() and not at.is_symlink():
             at.rmdir()  # an error, if it is not empty
-        (staging / name).replace(at)
+        (fresh / name).replace(at)
 
 
 def _remove_empty(folder: Path, top: Path) -> None:

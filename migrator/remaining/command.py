@@ -6,17 +6,14 @@ import sys
 
 import click
 
+from migrator.cli.looking import configuration, of_paths
 from migrator.cli.progress import Progress
-from migrator.cli.values import paths as offered_paths
-from migrator.config import Config, common, load
-from migrator.errors import UsageError
-from migrator.report.terminal import color_option, console
+from migrator.report.terminal import console
 from migrator.targets import DEFAULT
 from migrator.targets.choice import TargetName
 
 
 @click.command("remaining", short_help="List what is left to change by hand, with examples.")
-@click.argument("paths", nargs=-1, metavar="PATH...", shell_complete=offered_paths)
 @click.option(
     "--target",
     multiple=True,
@@ -24,19 +21,9 @@ from migrator.targets.choice import TargetName
     help="What the code is to run on; once per framework. Default: the one that "
     f"[tool.tpu-migrate] names, otherwise {DEFAULT}.",
 )
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Files or folders to skip.")
 @click.option("--unsafe", is_flag=True, help="What is left after the edits of --unsafe.")
 @click.option("--portable", is_flag=True, help="What is left with --portable.")
-@click.option("--isolated", is_flag=True, help="Read no configuration files.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["terminal", "json"]),
-    default="terminal",
-    show_default=True,
-    help="Text for people, or JSON.",
-)
-@color_option
+@of_paths("Text for people, or JSON.")
 def remaining_command(
     paths: tuple[str, ...],
     target: tuple[str, ...],
@@ -55,9 +42,7 @@ def remaining_command(
     from .remaining import find_remaining
     from .show import show, to_dict
 
-    if not paths:
-        raise UsageError("no PATH given (a file or a folder)")
-    config = Config() if isolated else load(common(paths))
+    config = configuration(paths, isolated)
     config = config.with_overrides(target=target, exclude=exclude, unsafe=unsafe, portable=portable)
     with Progress(silent=False) as progress:
         left = find_remaining(paths, config.targets or DEFAULT, config=config, progress=progress)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from migrator import __version__
 from migrator.by_hand import Cure
 from migrator.diagnostics import first_of
+from migrator.report.json import span
 from migrator.report.statistics import counted
 from migrator.report.terminal import line, print_code, shown
 
@@ -32,12 +33,10 @@ def to_dict(left: Left) -> dict[str, Any]:
 
 
 def _one(each: Remaining) -> dict[str, Any]:
-    start, end = each.range, each.range
     return {
         "path": str(each.path),
-        "start": {"line": start.line, "column": start.column},
-        "end": {"line": end.end_line, "column": end.end_column},
-        **({"cell": start.cell} if start.cell else {}),
+        **span(each.range),
+        **({"cell": each.range.cell} if each.range.cell else {}),
         "code": each.code,
         "name": each.name,
         "construct": each.construct,

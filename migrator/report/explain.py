@@ -201,8 +201,11 @@ def _cures(rule: Rule) -> Iterator[str]:
 
 
 def _listing(code: str, path: str) -> str:
-    language = "python" if is_module(Path(path)) else Syntax.guess_lexer(path, code)
-    return _fenced(code.strip("\n"), language)
+    return _fenced(code.strip("\n"), _language(code, path))
+
+
+def _language(code: str, path: str) -> str:
+    return "python" if is_module(Path(path)) else Syntax.guess_lexer(path, code)
 
 
 def _example(rule: Rule, example: Example) -> Iterator[str]:
@@ -226,9 +229,7 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
     for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
         yield f"{', '.join(names)}{unsafe}{flags}{file}{stays}:"
-        path = example.path
-        other = "python" if is_module(Path(path)) else Syntax.guess_lexer(path, example.before)
-        language = "diff" if diff else other
+        language = "diff" if diff else _language(example.before, example.path)
         yield _fenced(diff or example.before, language)
         yield from _quoted_messages({name: _messages(rule, example, name) for name in names})
 

@@ -31,36 +31,36 @@ def explain_name(name: str) -> str:
     """
     answers: dict[str, list[str]] = {}
     codes: set[str] = set()
-    for target in targets():
-        source = _program(name)
-        result = migrate_file(Path("example.py"), source.encode(), targets()[target], Options())
-        before, after = source.splitlines()[-1], result.source.decode().splitlines()[-1]
+    lines = _program(name)
+    source = "".join(f"{line}\n" for line in lines).encode()
+    for target_name, target in targets().items():
+        result = migrate_file(Path("example.py"), source, target, Options())
+        after = result.source.decode().splitlines()[-1]
         every = [d for d in result.diagnostics if d.outcome is not None]
-        found = [d for d in every if d.range.line == source.count("\n")] or every
-        for line in _answer(found, after if after != before else ""):
-            answers.setdefault(line, []).append(target)
+        found = [d for d in every if d.range.line == len(lines)] or every
+        for answer in _answer(found, after if after != lines[-1] else ""):
+            answers.setdefault(answer, []).append(target_name)
         codes.update(d.code for d in found)
     if not answers:
         raise UsageError(f"{name} is no GPU construct that tpu-migrate knows: it stays as it is")
     rules = registry().rules
     more = ", ".join(f"{code} ({rules[code].name})" for code in sorted(codes) if code in rules)
-    lines = [f"* {', '.join(names)}: {answer}" for answer, names in answers.items()]
-    return "\n".join((f"# {name}", "", *lines, "", f"`tpu-migrate explain CODE` has more: {more}"))
+    said = [f"* {', '.join(names)}: {answer}" for answer, names in answers.items()]
+    return "\n".join((f"# {name}", "", *said, "", f"`tpu-migrate explain CODE` has more: {more}"))
 
 
-def _program(name: str) -> str:
-    """A program whose last line calls it."""
+def _program(name: str) -> list[str]:
+    """The lines of a program; the last one calls it."""
     for start, owner in ((_TENSOR, "torch.ones(2)"), (_MODULE, "torch.nn.Linear(2, 2)")):
         for prefix in start:
             if name.startswith(prefix):
-                return f"import torch\n\nx = {owner}\nprint(x.{name.removeprefix(prefix)}())\n"
-    root = name.partition(".")[0]
-    return f"import {root}\n\nprint({name}())\n"
+                method = name.removeprefix(prefix)
+                return ["import torch", "", f"x = {owner}", f"print(x.{method}())"]
+    return [f"import {name.partition('.')[0]}", "", f"print({name}())"]
 
 
 def _answer(found: list[Diagnostic], after: str) -> Iterator[str]:
-    for diagnostic in dict.fromkeys((d.code, d.outcome, d.message) for d in found):
-        code, outcome, message = diagnostic
+    for code, outcome, message in dict.fromkeys((d.code, d.outcome, d.message) for d in found):
         said = f": {message}" if message else ""
         if outcome is Outcome.REWRITTEN and after:
             yield f"rewritten ({code}), `{after.strip()}`{said}"

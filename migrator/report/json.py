@@ -95,12 +95,20 @@ def _file(file: FileReport, now: FileReport | None) -> dict[str, Any]:
 def _work(work: Work) -> dict[str, Any]:
     return {
         "automatic": round(work.automatic, 1),
-        "upgrades": work.upgrades.total(),
+        "upgrades": work.upgrades,
         "effort": work.effort and str(work.effort),
         "left": [
             {"code": code, "effort": str(effort), "count": n}
             for (code, effort), n in sorted(work.left.items())
         ],
+    }
+
+
+def span(where: Range) -> dict[str, Any]:
+    """Where something begins and ends."""
+    return {
+        "start": {"line": where.line, "column": where.column},
+        "end": {"line": where.end_line, "column": where.end_column},
     }
 
 
@@ -114,8 +122,7 @@ def _diagnostic(diagnostic: Diagnostic, now: Range | None) -> dict[str, Any]:
         "construct": diagnostic.construct,
         **({"safety": str(diagnostic.safety), "why": diagnostic.why} if diagnostic.safety else {}),
         **({"effort": str(diagnostic.effort)} if diagnostic.effort else {}),
-        "start": {"line": where.line, "column": where.column},
-        "end": {"line": where.end_line, "column": where.end_column},
+        **span(where),
         **({"now": {"line": now.line, "column": now.column}} if now else {}),
         **({"cell": where.cell} if where.cell else {}),
     }

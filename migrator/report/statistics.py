@@ -27,7 +27,7 @@ class Work:
     """The constructs of a file, or of a project, by outcome."""
 
     outcomes: Counter[Outcome]
-    upgrades: Counter[Outcome]  # those of names and calls of older versions
+    upgrades: int  # of these constructs, names and calls of older versions
     left: Counter[tuple[str, Effort]]  # reported constructs, by code and effort
     suppressed: int = 0  # of those that are kept
 
@@ -78,7 +78,7 @@ def _work(diagnostics: Iterable[Diagnostic]) -> Work:
     found = [d for d in diagnostics if d.outcome is not None]
     return Work(
         Counter(d.outcome for d in found if d.outcome is not None),
-        Counter(d.outcome for d in found if d.outcome is not None and d.code[:3] == UPGRADES),
+        sum(d.code[:3] == UPGRADES for d in found),
         Counter((d.code, d.effort) for d in found if d.effort is not None),
         sum(d.is_suppressed for d in found),
     )
@@ -130,9 +130,8 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
 
 def inventory(work: Work) -> str:
     """What was looked at: `3 GPU constructs and 2 upgrades`."""
-    upgrades = work.upgrades.total()
-    said = counted(work.outcomes.total() - upgrades, "GPU construct")
-    return f"{said} and {counted(upgrades, 'upgrade')}" if upgrades else said
+    said = counted(work.outcomes.total() - work.upgrades, "GPU construct")
+    return f"{said} and {counted(work.upgrades, 'upgrade')}" if work.upgrades else said
 
 
 def counted(number: int, noun: str) -> str:

@@ -79,6 +79,15 @@ def taken_by(statement: ast.ImportFrom, alias: ast.alias) -> str:
     return f"{module}{'' if module.endswith('.') else '.'}{alias.name}"
 
 
+def imported_names(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, ast.alias]]:
+    """What an absolute import takes, by full names; a relative one gives none."""
+    for alias in statement.names:
+        if isinstance(statement, ast.Import):
+            yield alias.name, alias
+        elif not statement.level:
+            yield taken_by(statement, alias), alias
+
+
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that some code gives a value."""
     return set().union(*map(_stored, nodes))
