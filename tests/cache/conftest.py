@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import committed, write_tree
 
+from migrator.files import witness
 from migrator.runs import group, pool
 from migrator.runs.worker import Worker
 from tests.cache.looking import GPU, RANKS, TREE, aged
@@ -18,8 +19,14 @@ MORE = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def short_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files settle soon: no test waits for the slowest clocks of file systems."""
+    monkeypatch.setattr(witness, "_TICK", 10**8)
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path: Path, short_tick: None) -> Path:
     root = committed(tmp_path / "project", TREE)
     aged(root)
     return root
