@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from rich.console import Console
@@ -234,6 +235,7 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
         yield from _quoted_messages({name: _messages(rule, example, name) for name in names})
 
 
+@lru_cache(maxsize=128)  # the examples of a rule or two: each is asked for several times
 def _migrated(example: Example, target: str) -> Result:
     source = example.before.encode()
     return migrate_file(Path(example.path), source, targets()[target], example.options)
