@@ -1,6 +1,6 @@
 """What all rooms share: the two tiers, and interpreters that start fast.
 
-The first tier always runs. Of the second, which is marked `thorough`, each commit runs a tenth,
+The first tier always runs. Of the second, which is marked `thorough`, each commit runs a twentieth,
 another one each time; `--all` runs both whole. Tests that share something expensive are chosen
 together: `thorough("what they share")`.
 """
@@ -21,7 +21,7 @@ import pytest
 
 from migrator.verify.warm import warm
 
-SHARE = 10
+SHARE = 20
 CHOSEN, LEFT = pytest.StashKey[list[str]](), pytest.StashKey[int]()
 # Rooms whose tests start a target's interpreters; those of `verify` that do are named so.
 STARTING = ("runtime", "apps", "editor")
@@ -37,7 +37,9 @@ _WARM = contextlib.ExitStack()  # until all tests have run
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="both tiers of tests, whole")
-    parser.addoption("--sample", help="what chooses a tenth of the second tier: else the commit")
+    parser.addoption(
+        "--sample", help="what chooses a twentieth of the second tier: else the commit"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,7 @@ lanes as there are processors: tests that need a target in its environment, all 
 lane takes the longest job that is left, by tests/durations.json: a file, or some small ones of a
 folder, in a process of its own. These are forked from one that has imported what takes long.
 
-The tests are in two tiers: the first runs, and a tenth of the second, which the commit chooses;
+The tests are in two tiers: the first runs, and a twentieth of the second, which the commit chooses;
 `--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute. `--keras`
 runs those that need Keras and TensorFlow, in an environment of their own (2.7 GB more), and
 `--torch-tpu` those that need torch_tpu (7 GB): they are in no other run.

@@ -93,14 +93,14 @@ def tier(folder: Path, *options: str) -> tuple[int, str]:
     return int(passed[1]), done.stdout
 
 
-def test_a_tenth_of_the_second_tier_runs_and_is_named(tmp_path: Path) -> None:
+def test_a_twentieth_of_the_second_tier_runs_and_is_named(tmp_path: Path) -> None:
     assert tier(tmp_path, "--all")[0] == 221
     together = set()
     for sample in "abcdefgh":
         passed, output = tier(tmp_path, "--sample", sample)
         chosen = set(re.findall(r"^  test_many.py::(\S+)", output, re.MULTILINE))
         assert passed == 1 + len(chosen) and f"{len(chosen)} of 220" in output
-        assert 8 <= len({name for name in chosen if "alone" in name}) <= 34
+        assert 2 <= len({name for name in chosen if "alone" in name}) <= 22
         together.add(len({name for name in chosen if "together" in name}))
     assert together <= {0, 20}
     assert tier(tmp_path, "--sample", "a", "test_many.py::test_together")[0] == 20

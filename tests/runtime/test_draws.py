@@ -162,8 +162,8 @@ def test_halves_are_drawn_as_floats(dtype: torch.dtype) -> None:
     assert uniform.unique().numel() > 500 and abs(uniform.mean() - 0.5) < 0.01
     drawn = zeros().exponential_().cpu().float()
     assert drawn.max() > 7 and abs(drawn.mean() - 1) < 0.03 and drawn.min() > 0
-    chosen = torch.multinomial(torch.ones(5000, device=DEVICE, dtype=dtype), 5000, True)
-    assert abs(chosen.float().mean().item() - 2500) < 100  # sums of halves end at 256
+    chosen = torch.multinomial(torch.ones(1000, device=DEVICE, dtype=dtype), 1000, True)
+    assert abs(chosen.float().mean().item() - 500) < 50  # sums of halves end at 256
 
 
 def test_dropout_of_halves() -> None:

@@ -149,7 +149,7 @@ def same(source: str) -> bool:
     return any(word in text for word in ("collected = [", "TokenBuffer(", "torch.where("))
 
 
-@pytest.mark.parametrize("seed", thorough_between(4, range(16)))
+@pytest.mark.parametrize("seed", thorough_between(8, range(16)))
 @pytest.mark.parametrize("kind", [loop, masks])
 def test_nobody_can_tell_the_order(kind: object, seed: int) -> None:
     assert callable(kind)

@@ -11,6 +11,7 @@ import anyio
 from helpers import committed
 from mcp import Client
 from target import TARGET
+from tiers import thorough_on
 
 from tests.command.agents import called, session
 
@@ -44,6 +45,7 @@ def by_hand(causal: str) -> str:
     return begin + BY_HAND.format(causal=causal) + "\n\n" + rest[rest.index("for step") :]
 
 
+@thorough_on("torch_xla")  # the server is the same
 def test_a_change_by_hand_is_compared_with_what_was_recorded(tmp_path: Path) -> None:
     root = committed(tmp_path / "root", {"train.py": BEFORE})
     script = {"script": "train.py", "target": TARGET}
@@ -73,6 +75,7 @@ def is_there(process: int) -> bool:
     return True
 
 
+@thorough_on("torch_xla")
 def test_cancelling_ends_the_program(tmp_path: Path) -> None:
     waits = f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
     root = committed(tmp_path / "root", {"train.py": BEFORE + waits + "time.sleep(600)\n"})

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from random_loops.harness import Harness, Outcome
 from random_loops.planting import OF_TEXT
 
-SAMPLES = [range(24), pytest.param(range(24, 104), marks=pytest.mark.thorough)]
+SAMPLES = [range(12), pytest.param(range(12, 104), marks=pytest.mark.thorough)]
 
 
 @pytest.fixture(scope="module", params=SAMPLES, ids=repr)
