@@ -38,7 +38,7 @@ _WARM = contextlib.ExitStack()  # until all tests have run
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="both tiers of tests, whole")
     parser.addoption(
-        "--sample", help="what chooses a twentieth of the second tier: else the commit"
+        "--sample", help="what chooses of the second tier: else the commit"
     )
 
 
