@@ -44,6 +44,7 @@ def test_a_mask_of_the_target_becomes_a_choice(lines: str, target: str) -> None:
         "m = x < d\nd[m] = x[n]",
         "m = (d > 0) & y\nd[m] = x[m]",  # y may hold numbers: then m has positions
         "d[d > f()] = x[d > f()]",
+        "d = d[:1].expand(4, 3)\nd[d > y] = x[d > y]",
         "m = d + x\nd[m] = x[m]",
         "m = x < d\nd = d[0]\nd[m] = x[m]",
         "x = f()\nm = d > 0\nd[m] = x[m]",  # it may be NumPy's

@@ -1,4 +1,4 @@
-"""`d[mask] = x[mask]`, rewritten, does on a device what it did on the CPU: at random shapes and views.
+"""`d[mask] = x[mask]`, rewritten, does on a device what it did on the CPU, at random shapes.
 
 Values, gradients, and what other views of the same memory see.
 """
@@ -16,11 +16,18 @@ from tests.runtime.support import DEVICE, TARGET, agree
 
 tpu.setup()
 
-MASKS = ("x < d", "d >= x", "d == n", "(d > n) & (x != d)", "~(d > n) | (x < n)", "(d > 0) ^ (d > x)")
+MASKS = (
+    "x < d",
+    "d >= x",
+    "d == n",
+    "(d > n) & (x != d)",
+    "~(d > n) | (x < n)",
+    "(d > 0) ^ (d > x)",
+)
 TARGETS = ("first * 1", "(first * 1)[1:]", "(first * 1).transpose(0, -1)", "(first * 1)[..., ::2]")
 VALUES = (
-    "other.expand_as(d).clone()",
-    "other.expand_as(d)",
+    "torch.broadcast_to(other, d.shape).clone()",
+    "torch.broadcast_to(other, d.shape)",
     "d.view_as(d)[:]",
     "d.detach().flip(0)",
     "torch.sort(d, 0)[0]",

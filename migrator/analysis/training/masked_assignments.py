@@ -16,12 +16,12 @@ _TO_ANOTHER_SHAPE = frozenset({
     "resize_", "resize_as_", "squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_",
     "swapdims_", "set_", "as_strided_", "data",
 })  # fmt: skip
-# Methods that give a tensor, or several, of a tensor.
+# Methods that give a tensor, or several, of a tensor. (No `expand`: its result can't be copied to.)
 _OF_TENSORS = frozenset({
     "abs", "bool", "chunk", "clamp", "clone", "contiguous", "cuda", "detach", "double", "exp",
-    "expand", "expand_as", "flatten", "flip", "float", "gather", "half", "int", "long", "masked_fill",
-    "max", "mean", "min", "permute", "repeat", "reshape", "sort", "split", "sqrt", "squeeze", "sum",
-    "to", "topk", "transpose", "type", "type_as", "unsqueeze", "view", "view_as",
+    "flatten", "flip", "float", "gather", "half", "int", "long", "masked_fill", "max", "mean",
+    "min", "permute", "repeat", "reshape", "sort", "split", "sqrt", "squeeze", "sum", "to", "topk",
+    "transpose", "type", "type_as", "unsqueeze", "view", "view_as",
 })  # fmt: skip
 
 
