@@ -87,6 +87,10 @@ after the loop.""",
 
 _SELECTS = "the shape depends on values, so it can't be compiled with the code around it: "
 _WHERE = advice(_SELECTS + "use torch.where with a fill value, or pad to a fixed size (topk)")
+_POSITIONS = advice(
+    "each number of positions is another shape, which is compiled again: compute the loss "
+    'everywhere (reduction="none"), and write torch.where(mask, loss, 0).sum() / mask.sum()'
+)
 _BOXES = advice(
     _SELECTS + "keep a fixed number of boxes (topk) with a mask, or do this on the CPU, "
     "after the model"
@@ -151,13 +155,43 @@ def selected(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.Subscript)
     if not isinstance(node.ctx, ast.Load):
         return None
+    if _is_of_positions(ctx, node):
+        return _POSITIONS if ctx.hot.is_tensor(node.value) and ctx.hot.is_hot(node) else None
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if not any(isinstance(key, _MASKS) and ctx.hot.is_mask(key) for key in keys):
         return None
     statement = ctx.parent(node)
     if isinstance(statement, ast.Assign) and masked_assignment(ctx.names, ctx.flow, statement):
         return None  # TEN003 rewrites it
-    return _WHERE if ctx.hot.is_hot(node) else None
+    return _static_form(ctx, node) if ctx.hot.is_hot(node) else None
+
+
+def _is_of_positions(ctx: Context, node: ast.Subscript) -> bool:
+    """`logits[rows]`, with `rows = np.where(labels > 0)`: NumPy finds them on the CPU."""
+    found = ctx.names.only_value(node.slice)
+    if not isinstance(found, ast.Call) or len(found.args) != 1:
+        return False
+    return ctx.names.qualified(found.func) in _FINDING
+
+
+_FINDING = ("numpy.where", "numpy.nonzero", "numpy.flatnonzero", "numpy.argwhere")
+
+
+def _static_form(ctx: Context, node: ast.Subscript) -> Decision:
+    """What to write instead: the sum or the mean of what a mask selects has a fixed shape."""
+    method = ctx.parent(node)
+    if isinstance(node.slice, ast.Tuple) or not isinstance(method, ast.Attribute):
+        return _WHERE
+    call, mask = ctx.names.call_of(method), ctx.source.code(node.slice)
+    if call is None or call.args or call.keywords or method.attr not in ("sum", "mean"):
+        return _WHERE
+    same = f"torch.where({mask}, {ctx.source.code(node.value)}, 0).sum()"
+    count = mask if isinstance(node.slice, ast.Name) else f"({mask})"
+    if method.attr == "mean":
+        same += f" / {count}.sum()"
+    return advice(
+        f"{_SELECTS}{same} is the same, if the mask has the shape of what it selects from"
+    )
 
 
 _MASKS = (ast.Compare, ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)

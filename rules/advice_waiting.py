@@ -4,7 +4,13 @@ import ast
 import re
 
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.blocking_reads import asks, is_asked, prints_tensor
+from migrator.analysis.training.blocking_reads import (
+    CHECK_IN_MODEL,
+    asks,
+    is_asked,
+    only_checks,
+    prints_tensor,
+)
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Rule, advice
@@ -43,9 +49,11 @@ BRANCH = Rule(
     safety=Safety.DISPLAY_ONLY,
     why="""`if x.max() > 1:` needs a value: the device must have computed it before Python can go
 on, and the model can't be compiled as a whole. `torch.clamp`, and `torch.where(condition, this,
-that)`, which computes both and chooses, stay on the device. Do checks (for NaN, for ranges)
-every N iterations, or only while debugging. In iterations that train, see TRN005. Branches on
-`torch.all` and `torch.any` in a forward pass belong to TEN001, which rewrites some of them.""",
+that)`, which computes both and chooses, stay on the device. A check that only stops the program
+(an assertion, for NaN, for ranges) can come after the step: keep its condition, a tensor, until
+then. Or check every N iterations, or only while debugging. In iterations that train, see TRN005.
+Branches on `torch.all` and `torch.any` in a forward pass belong to TEN001, which rewrites some of
+them.""",
     examples=(
         Example.moved(
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
@@ -175,7 +183,7 @@ def branch(ctx: Context, found: Construct) -> Decision | None:
     if any(c.kind == "branch" and c.node is node for c in ctx.constructs):
         return None
     if ctx.hot.in_pass(node):
-        return _IN_MODEL
+        return advice(CHECK_IN_MODEL) if only_checks(ctx.names, node) else _IN_MODEL
     if _in_each_round(ctx, node):
         return _IN_LOOP
     if isinstance(node, ast.While) and ctx.hot.works(node) and not _is_of_step(ctx, node):

@@ -3,6 +3,7 @@
 import ast
 
 from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.training.blocking_reads import CHECK_IN_MODEL, only_checks
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.edits import Replace, Unwrap
@@ -86,7 +87,8 @@ def branch(ctx: Context, found: Construct) -> Decision:
                 chosen = f"{spelled}.where({{test}}, {ctx.source.code(value)}, {name})"
                 edit = Replace(value, chosen, {"test": test})
                 return Rewrite([edit, Unwrap(node)], requires)
-    return Keep("right, and slow", advice=_ADVICE)
+    checks = only_checks(ctx.names, found.node)
+    return Keep("right, and slow", advice=CHECK_IN_MODEL if checks else _ADVICE)
 
 
 def _may_be_a_copy(ctx: Context, branch: ast.If, mask: ast.expr) -> bool:

@@ -2,7 +2,7 @@
 
 import ast
 
-from migrator.analysis.training.blocking_reads import asks, is_asked, prints_tensor
+from migrator.analysis.training.blocking_reads import asks, is_asked, only_checks, prints_tensor
 from migrator.analysis.training.forward_passes import reads_in_passes
 from migrator.analysis.training.loops import READING_METHODS, is_optimizer_step
 from migrator.construct import Construct
@@ -123,6 +123,7 @@ _IN_TWO = (
 )
 _DIVIDES = advice(_IN_TWO + "read it after the step, or compute with the tensor")
 _DECIDES = advice(_IN_TWO + "use torch.where, or check every N iterations")
+_CHECKS = advice(_IN_TWO + "a check that only stops the program can come after the step")
 
 
 @STEP.on("advice", "item()", "cpu()", "numpy()", "tolist()", "float()", "int()", "bool()",
@@ -152,7 +153,9 @@ def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
     if not asks(ctx.hot, node.test) or ctx.hot.in_pass(node):
         return None
-    return _DECIDES if _divides(ctx, node.test) else None
+    if not _divides(ctx, node.test):
+        return None
+    return _CHECKS if only_checks(ctx.names, node) else _DECIDES
 
 
 def _divides(ctx: Context, node: ast.expr) -> bool:

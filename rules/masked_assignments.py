@@ -13,11 +13,11 @@ MASKED = Rule(
     summary="`d[mask] = x[mask]` becomes torch.where: how much a mask selects is no shape",
     why="""How many elements `x[mask]` selects is only known after running, so the program around it
 can't be compiled: the farthest-point sampling of PointNet++ runs hundreds of programs for each
-batch. If the mask compares the two tensors (`mask = x < d`), all three have the same shape, and
-`torch.where` makes the same choice. Gradients are the same, too.
+batch. If the mask compares `d` (`mask = x < d`, `mask = d == 0`), all three have the same shape,
+and `torch.where` makes the same choice. Gradients are the same, too.
 
-Other masked assignments stay: with a mask of fewer dimensions, torch.where would choose wrong
-elements.""",
+Other masked assignments stay, with advice: with a mask of fewer dimensions, `torch.where` would
+choose wrong elements.""",
     examples=(
         Example(
             """

@@ -8,7 +8,11 @@ from migrator.analysis.training.loops import (
     end_of_step,
     following,
     is_of_an_optimizer,
+    may_step,
+    trains,
 )
+from migrator.analysis.training.samplers import samples
+from migrator.analysis.values.tensors import own_nodes
 from migrator.codes import Family
 from migrator.construct import Construct
 from migrator.diagnostics import Safety
@@ -187,7 +191,24 @@ def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
 def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
     loop, word = found.node, ctx.words.step_boundary
     assert isinstance(loop, ast.For)
-    if word is None or loop not in ctx.hot.evaluations:
+    if word is None or any(_ends_step(ctx, statement) for statement in loop.body):
+        return None
+    calls = [node for node in own_nodes(loop.body) if isinstance(node, ast.Call)]
+    wrapper = next((call for call in calls if may_step(ctx.names, ctx.flow, call)), None)
+    if wrapper is not None and not trains(loop):
+        waits = any(ctx.names.qualified(call.func) == "torch.cuda.synchronize" for call in calls)
+        if waits or ctx.computation.called(wrapper):
+            return None
+        return advice(
+            f"{ctx.source.code(wrapper.func)}(…) may step the optimizer: if it does, and doesn't "
+            f"end with {word.code}, put one after it, or the graph grows with each step"
+        )
+    if samples(ctx.names, ctx.flow, loop) and not any(each.node is loop for each in ctx.constructs):
+        return advice(
+            "if no gradients are recorded here, the graph grows with each iteration, and takes "
+            f"minutes to compile: end each iteration with {word.code}"
+        )
+    if loop not in ctx.hot.evaluations:
         return None
     if trains_in_calls(ctx.computation, loop):
         return None

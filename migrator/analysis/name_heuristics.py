@@ -35,7 +35,7 @@ _MODEL = re.compile(
     # Not what tensors, dicts and Python have of such names: `x.div_()`.
     r"^(?!(?:data|det|diag|diff|dim|dist|div_?|dot|gcd_?|ge_?|ger|gt_?|dict|dir|get)$)"
     r"(?:self|net\w*|\w*_net|unet|\w*model\w*|ema|gpt|vae|clip|transformer|vgg\w*|resnet\w*|bert"
-    r"|critic|actor|policy|student|teacher|backbone|classifier|denoiser|\w*_?extractor"
+    r"|critic|actor|policy|student|teacher|backbone|classifier|denoise(?:r|_fn)|\w*_?extractor"
     r"|(?:net)?(?:[gd]|generator|discriminator|encoder|decoder)(?:_?\w{1,3})?)$", re.I
 )  # fmt: skip
 # `train_model()`, `data`, `draw()`

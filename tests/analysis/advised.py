@@ -28,6 +28,7 @@ FOUND = {
         in_forward("keep = torchvision.ops.nms(x, self.scores, 0.5)"),
         in_forward("x = x.repeat_interleave(x.sum(1), 0)"),
         in_loop("best = out[out > 0.5]"),
+        in_loop("rows = np.where(labels > 0)", "best = out[rows]"),
         in_loop("mask = out > 0.5", "rest = out[~mask]"),
         in_loop("mask = (out > 0.5).to(device)", "best = out[mask]"),
         in_loop("mask = torch.eye(3, dtype=torch.bool).to(device)", "rest = out[~mask]"),
@@ -79,6 +80,10 @@ FOUND = {
         in_forward("if n and x.max().item() > 1:", "    x = x / 2"),
         in_forward("x = -x if x.mean() < 0 else x"),
         in_forward("assert not torch.isnan(x).any()"),
+        in_forward("assert (x[:, 2:] >= x[:, :2]).all()"),
+        in_forward("assert n or torch.all((x > 0) & (x < 1))"),
+        "def area(boxes):\n    assert (boxes[:, 2:] >= boxes[:, :2]).all()\n    return boxes\n\n\n"
+        "class A(nn.Module):\n    def forward(self, x):\n        return area(x)\n",
         "class Norm(nn.Module):\n    def __init__(self):\n"
         "        self.register_buffer('ready', torch.tensor(0))\n"
         "    def forward(self, x):\n        if self.ready.item() == 0:\n"
@@ -131,6 +136,8 @@ LOOK_ALIKES = {
         in_forward("x = x[n > 1]"),  # a parameter with a default: an option
         in_forward("x = x.repeat_interleave(2, 0)"),
         in_forward("i = np.nonzero(self.table)"),
+        in_loop("rows = np.where(labels > 0)", "best = table[rows]"),  # NumPy's
+        in_loop("rows = np.where(labels > 0, 1, 0)", "best = out[rows]"),  # as many as labels
         in_forward("x = x + self.table[np.array(self.rows) > 0].sum()"),
         in_loop("names = frame[frame.age > 3].unique()"),
         in_loop("rows = labels.cpu().numpy()", "rows = rows[rows > 0]"),
@@ -198,6 +205,7 @@ LOOK_ALIKES = {
     ],
     "ADV007": [
         in_forward("if self.training and n > 1:", "    x = -x"),
+        in_forward("assert (np.array(self.sizes) > 0).all()"),
         in_forward("if x.shape[0] > 1 and x.dim() == 3:", "    x = x[0]"),
         in_forward("if x is not None and x.requires_grad:", "    x = -x"),
         in_forward("if len(x) > 3 or x.size(0) == 2:", "    x = -x"),

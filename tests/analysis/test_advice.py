@@ -61,6 +61,26 @@ def test_each_code_has_both() -> None:
     assert known == set(FOUND) == set(LOOK_ALIKES)
 
 
+@pytest.mark.parametrize(
+    ("source", "cure"),
+    [
+        (in_forward("x = x[x > 0].sum()"), "torch.where(x > 0, x, 0).sum() is the same"),
+        (
+            in_forward("mask = x > 0", "x = self.loss(x)[mask].mean()"),
+            "torch.where(mask, self.loss(x), 0).sum() / mask.sum() is the same",
+        ),
+        (in_forward("assert (x > 0).all()"), "check it after the step"),
+        (in_forward("if (x > 0).all():", "    print(n)", "    raise ValueError"), "after the step"),
+        (in_forward("if not torch.all(x > 0):", "    raise SystemExit"), "check it after the step"),
+        (in_forward("if (x > 0).all():", "    x = -x"), "use torch.where"),
+        (in_loop("if not torch.isfinite(loss):", "    sys.exit(1)"), "check every N iterations"),
+    ],
+)
+def test_the_cure_is_named(source: str, cure: str) -> None:
+    (said,) = advice(source)
+    assert cure in said.message
+
+
 # ---- the same place is advised on once -----------------------------------------------------------
 
 

@@ -162,6 +162,38 @@ def test_what_is_no_round_without_gradients(code: str) -> None:
     assert "sync" not in migrated(f"import torch\nx.cuda()\n{code}", "torch_xla")
 
 
+SAMPLER = """\
+import torch
+from torch import nn
+class Sampler(nn.Module):
+    def one(self, x, t):
+        return x - self.model(x, t)
+    def forward(self, x):
+        for t in reversed(range(9)):
+            x = self.one(x, t)
+        return x
+sampler = Sampler().cuda()
+"""
+STEP_BY_STEP = {
+    "with torch.no_grad():\n    y = sampler(x)\n": "a sync",
+    "y = sampler(x)\n": "advice",
+    "with torch.no_grad():\n    y = sampler(x)\nz = sampler(x)\n": "advice",
+    "def one(x):\n    return model(x)\nwith torch.no_grad():\n    for x in data:\n"
+    "        y = one(x)\n": "a sync and advice",
+    "for x in train_loader:\n    loss = criterion(model(x), x)\n"
+    "    loss_scaler(loss, optimizer)\n": "advice twice",
+}
+
+
+@pytest.mark.parametrize(("code", "gets"), STEP_BY_STEP.items())
+def test_loops_that_reach_a_model_or_a_step_by_a_function(code: str, gets: str) -> None:
+    result = run(SAMPLER + code, "torch_xla")
+    said = [d for d in result.diagnostics if d.code == "TRN003"]
+    assert result.source.decode().count("torch_xla.sync()") == ("a sync" in gets)
+    advised = sum(d.outcome is None for d in said)
+    assert advised == (2 if "twice" in gets else "advice" in gets)
+
+
 EVALUATION = """\
 import torch
 from torch.utils.data import DataLoader

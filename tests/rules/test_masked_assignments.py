@@ -20,12 +20,17 @@ REWRITTEN = {
     "d[x < d] = x[x < d]": "d.copy_(torch.where(x < d, x, d))",
     "m = x < d\nprint(m)\nif y:\n    d[m] = x[m]": "d.copy_(torch.where(m, x, d))",
     "for _ in range(3):\n    m = x < d\n    d[m] = x[m]": "d.copy_(torch.where(m, x, d))",
+    "m = d == 2\nd[m] = x[m]": "d.copy_(torch.where(m, x, d))",
+    "m = (d > 0) & ~(x > y)\nd[m] = x[m]": "d.copy_(torch.where(m, x, d))",
+    "d = d.sort(dim=-1)[0][:, :2]\nx = d[:, :1].repeat(1, 2)\nd[d > y] = x[d > y]": (
+        "d.copy_(torch.where(d > y, x, d))"
+    ),
 }
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("lines", REWRITTEN)
-def test_a_mask_of_both_becomes_a_choice(lines: str, target: str) -> None:
+def test_a_mask_of_the_target_becomes_a_choice(lines: str, target: str) -> None:
     assert REWRITTEN[lines] in edited(lines, target)
 
 
@@ -37,7 +42,12 @@ def test_a_mask_of_both_becomes_a_choice(lines: str, target: str) -> None:
         "m = x < d\nd[m] += x[m]",
         "m = x < d\nd[m] = y[m]",
         "m = x < d\nd[m] = x[n]",
-        "m = x < d\nx = x[0]\nd[m] = x[m]",
+        "m = (d > 0) & y\nd[m] = x[m]",  # y may hold numbers: then m has positions
+        "d[d > f()] = x[d > f()]",
+        "d = d[:1].expand(4, 3)\nd[d > y] = x[d > y]",
+        "m = d + x\nd[m] = x[m]",
+        "m = x < d\nd = d[0]\nd[m] = x[m]",
+        "x = f()\nm = d > 0\nd[m] = x[m]",  # it may be NumPy's
         "m = x < d\nd.unsqueeze_(0)\nd[m] = x[m]",
         "m = x < d\nif y:\n    m = x > d\nd[m] = x[m]",
         "m = x < d\nfor _ in range(2):\n    d[m] = x[m]\n    d = d[0]",

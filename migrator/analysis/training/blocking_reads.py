@@ -5,9 +5,13 @@ from __future__ import annotations
 import ast
 
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.sync_points import Hot
 
+CHECK_IN_MODEL = (
+    "waits for the device to check a value, so the model can't be compiled as a whole: keep the "
+    "condition (self.fine = …), and check it after the step, or check only while debugging"
+)
 _READS = ("torch.equal", "torch.allclose", "torch.is_nonzero")
 
 
@@ -43,8 +47,42 @@ def asks(hot: Hot, test: ast.expr) -> bool:
             if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
                 return False
             return any(hot.is_tensor(v) or _is_read(hot, v) for v in (left, *others))
+        case ast.Call(func=ast.Attribute(attr="all" | "any", value=mask)) if hot.is_mask(mask):
+            return True
+        case ast.Call(func=function, args=[mask, *_]) if hot.names.qualified(function) in (
+            "torch.all",
+            "torch.any",
+        ) and hot.is_mask(mask):
+            return True
         case ast.Call():
             return hot.is_tensor(test) or _is_read(hot, test)
+    return False
+
+
+def only_checks(names: Names, node: ast.AST) -> bool:
+    """Whether a branch only stops the program: `assert …`, `if …:` that prints, and raises."""
+    match node:
+        case ast.Assert():
+            return True
+        case ast.If(body=[*before, last], orelse=[]):
+            return _stops(names, last) and all(_prints(names, each) for each in before)
+    return False
+
+
+def _stops(names: Names, statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Raise():
+            return True
+        case ast.Expr(value=ast.Call(func=function)):
+            return names.qualified(function) in ("sys.exit", "exit", "quit", "os._exit")
+    return False
+
+
+def _prints(names: Names, statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=function)):
+            name = function.attr if isinstance(function, ast.Attribute) else dotted(function)
+            return name in ("print", "error", "warning", "info", "critical", "write")
     return False
 
 

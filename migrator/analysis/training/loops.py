@@ -148,7 +148,7 @@ def rounds_without_gradients(names: Names, flow: Flow) -> Iterator[ast.For | ast
         loop, off = round_of(names, call)
         if loop is None or not off:
             continue
-        if is_model(flow, call.func) and not runs_over_models(loop, call):
+        if reaches_model(flow, call) and not runs_over_models(loop, call):
             found.setdefault(loop)
     for loop in found:
         if isinstance(loop, ast.For | ast.While) and not trains(loop):
@@ -164,6 +164,35 @@ def is_model(flow: Flow, function: ast.expr) -> bool:
         return False  # torch.Generator
     name = (dotted(function) or "").rpartition(".")[2]
     return name_heuristics.is_model_name(name) or bool(flow.kind(function) & Kind.MODULE)
+
+
+def reaches_model(flow: Flow, call: ast.Call, depth: int = 3) -> bool:
+    """Whether a call is one of a model, or of a function of the file that calls one in no loop."""
+    if is_model(flow, call.func):
+        return depth == 3 or not name_heuristics.is_no_model_name(said_name(call.func))
+    function = flow.called_definition(call) if depth else None
+    return isinstance(function, ast.FunctionDef) and any(
+        flow.names.function(inner) is function
+        and round_of(flow.names, inner)[0] is None
+        and reaches_model(flow, inner, depth - 1)
+        for inner in ast.walk(function)
+        if isinstance(inner, ast.Call)
+    )
+
+
+def may_step(names: Names, flow: Flow, call: ast.Call) -> bool:
+    """`loss_scaler(loss, optimizer, …)` may go back and step, as timm's scaler does."""
+    if names.qualified(call.func) or name_heuristics.is_action_name(said_name(call.func)):
+        return False
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    optimizers = [
+        each
+        for each in given
+        if flow.kind(each) & Kind.OPTIMIZER or name_heuristics.is_optimizer_name(said_name(each))
+    ]
+    return bool(optimizers) and any(
+        name_heuristics.speaks_of_loss(said_name(each)) for each in given if each not in optimizers
+    )
 
 
 def round_of(names: Names, call: ast.Call) -> tuple[ast.AST | None, bool]:
@@ -245,7 +274,7 @@ def _last_model_call(flow: Flow, block: list[ast.stmt]) -> ast.stmt:
 
 
 def calls_model(flow: Flow, node: ast.AST) -> bool:
-    return any(isinstance(n, ast.Call) and is_model(flow, n.func) for n in ast.walk(node))
+    return any(isinstance(n, ast.Call) and reaches_model(flow, n) for n in ast.walk(node))
 
 
 @once

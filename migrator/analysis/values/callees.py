@@ -44,7 +44,7 @@ class Callees:
         if found is not None and isinstance(found[1], ast.FunctionDef):
             return [(found[0], found[1])]
         if isinstance(function, ast.Attribute):
-            owner = self._class_of(function.value)
+            owner = self.class_of(function.value)
             method = owner[0]._method(owner[1], function.attr) if owner is not None else None
             return [method] if method is not None else []
         return []
@@ -82,7 +82,7 @@ class Callees:
                 return type(self)(facts.names, facts.flow, there), definition
         return None
 
-    def _class_of(self, node: ast.expr) -> tuple[Self, ast.ClassDef] | None:
+    def class_of(self, node: ast.expr) -> tuple[Self, ast.ClassDef] | None:
         """The class of the project whose object a variable holds: `agent = Agent(envs).to(dev)`."""
         values = [b.value or b.annotation for b in self.bindings(node)]
         if len(values) != 1:

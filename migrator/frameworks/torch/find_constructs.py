@@ -26,6 +26,7 @@ from migrator.analysis.training.kv_caches import kv_passes
 from migrator.analysis.training.loops import brings_batches, rounds_without_gradients
 from migrator.analysis.training.masked_assignments import masked_assignment
 from migrator.analysis.training.positions import windows
+from migrator.analysis.training.samplers import samplers_without_gradients
 from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
@@ -147,6 +148,8 @@ def _generation(
     for evaluating in hot.evaluations:
         if brings_batches(flow, evaluating.iter):
             yield evaluating, ("loop", "with gradients")
+    for sampling in samplers_without_gradients(names, flow):
+        yield sampling, ("loop", "without gradients")
     for loop in rounds_without_gradients(names, flow):
         yield loop, ("loop", "without gradients")
         tokens = token_loop(names, flow, loop)

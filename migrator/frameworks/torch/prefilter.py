@@ -38,7 +38,7 @@ _TORCH_TOKENS = Tokens(
     rb"gpu\w*\s*[,)]", rb"dev(?!ice\s*[,)])\w*\s*[,)]", rb"device(?<=\wdevice)\s*[,)]",
     rb"to\(\s*\d", rb"device[=(]\s*\d", rb"[\"'](?:GROUP_)?RANK[\"']", b"SLURM_",
     b"OMPI_COMM_WORLD_", b"PMI_", rb"getattr\(\s*torch\s*,\s*[^\"'\s]",
-    rb"\]\s*=\s*[\w.]+\[~?\w*mask\w*\]",
+    rb"\]\s*=\s*[\w.]+\[(?:~?\w*(?:mask|valid)\w*|[^\]\n]*[=!<>~][^\]\n]*)\]",
     rb"getattr\(\s*\w+\s*,[^,)\"']*dev", rb"custom_[fb]wd\b",
 )  # fmt: skip
 # A variable called just `device` is seldom a number. It may be one if it is an option, is annotated
