@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from migrator.analysis.import_verdicts import is_known
+from migrator.analysis.project.composed_settings import names_all
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.decision import Report as Stays
@@ -23,7 +24,7 @@ from migrator.files import witness
 from migrator.files.discover import is_passed_over
 from migrator.files.places import resolved
 from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND
+from migrator.formats.embedded import COMMAND, SETTING
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
@@ -89,6 +90,8 @@ def programs_of(
 
 
 def _has_program(path: Path) -> bool:
+    if kinds.kind(path) == SETTING:
+        return not kinds.is_data(path)
     return path.suffix in (".py", kinds.NOTEBOOK) or kinds.kind(path) == COMMAND
 
 
@@ -134,7 +137,12 @@ def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
 
 
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
-    starts = [project.path, *(project.importers() if with_importers else ())]
+    if kinds.kind(project.path) == SETTING:
+        starts = [
+            each for path in project.readers() for each in (path, *project.of(path).importers())
+        ]
+    else:
+        starts = [project.path, *(project.importers() if with_importers else ())]
     found: set[Path] = set()
     while starts:
         path = starts.pop()
@@ -179,15 +187,21 @@ def _tell(report: Report, programs: Programs) -> None:
 
 
 def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
-    """Say which programs may need files that nobody can tell: settings name them, or code does."""
+    """Say which programs may need files that nobody can tell: settings name them, or code does;
+    and which settings programs that nobody can tell."""
+    changed = {resolved(file.path) for file in report.files if file.result.changed}
     for real, imported in programs.imported.items():
         if programs.named(real) != programs.shown[real]:
             continue
         project, own = worker.project(programs.shown[real]), {real, *imported}
+        if kinds.kind(real) == SETTING and (imported or real not in changed):
+            continue
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
-            asked = next(filter(None, (_asks_for_modules(project, path) for path in own)), "")
+            asked = _asks_for_modules(project, own)
             left = (path for path in project.modules_of_project() if path not in own)
-            if asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
+            if kinds.kind(real) == SETTING:
+                may = "be read by programs that do not name it"
+            elif asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
                 may = f"import more of the project, as {asked}"
             elif settings := _settings_left(project, own):
                 may = f"be given a device by what names a GPU: {_list(settings)}"
@@ -212,12 +226,18 @@ def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
     ]
 
 
-def _asks_for_modules(project: ProjectFacts, path: Path) -> str:
-    """How a file comes by modules that its code doesn't name; empty if it doesn't."""
-    file = project.cache.file(path)
-    if file.by_name.unknown is not None:
-        return f"{path.name}:{file.by_name.unknown.lineno} computes the name of a module"
-    return f"{path.name} {_BY_HYDRA}" if "hydra" in file.libraries else ""
+def _asks_for_modules(project: ProjectFacts, own: Set[Path]) -> str:
+    """How a program comes by modules that its code doesn't name; empty if it doesn't."""
+    files = {path: project.cache.file(path) for path in sorted(own)}
+    for path, file in files.items():
+        if file.by_name.unknown is not None:
+            return f"{path.name}:{file.by_name.unknown.lineno} computes the name of a module"
+    settings = [each for path in files for each in project.of(path).composed()]
+    is_known = settings and all(names_all(project.cache.file(each).content) for each in settings)
+    for path, file in files.items():
+        if "hydra" in file.libraries and (file.composed.is_unknown or not is_known):
+            return f"{path.name} {_BY_HYDRA}"
+    return ""
 
 
 def _leave_behind(report: Report, programs: Programs, worker: Worker) -> None:

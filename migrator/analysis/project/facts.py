@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from migrator.analysis.devices.accelerators import Parsed
 from migrator.analysis.devices.kernels import MENTIONED, Kernels
 from migrator.analysis.import_verdicts import Verdict, is_known, verdict_of
+from migrator.analysis.project.composed_settings import MAY_COMPOSE
 from migrator.analysis.project.program_facts import ProgramFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Overlay, Reader
@@ -189,11 +190,21 @@ class ProjectFacts(ProgramFacts):
                 yield path
 
     def settings(self) -> Iterator[Path]:
-        """The project's settings that this file names."""
+        """The project's settings that this file names, or has composed."""
+        yield from self.composed()
         for name in self.cache.file(self.path).settings:
             path = self.started(name)
             if path is not None and not kinds.is_data(path):
                 yield path
+
+    def readers(self) -> Iterator[Path]:
+        """The project's files that name these settings, or have them composed."""
+        name = self.path.name.encode()
+        for path in self.modules_of_project():
+            content = self.cache.file(path).content
+            if name in content or MAY_COMPOSE.search(content) is not None:
+                if self.path in self.of(path).settings():
+                    yield path
 
     def options(self, program: Path) -> set[str]:
         """The command-line options that a program and its imports declare: `--lr`."""

@@ -14,7 +14,8 @@ from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
 from migrator.analysis.prefilter import Tokens, without_prose, words_of
-from migrator.analysis.project import started_scripts
+from migrator.analysis.project import composed_settings, started_scripts
+from migrator.analysis.project.composed_settings import Composed
 from migrator.analysis.project.import_scan import imported_modules
 from migrator.analysis.project.imports_by_name import ByName, imported_by_name
 from migrator.analysis.project.name_index import NameIndex, name_index
@@ -253,6 +254,13 @@ class File:
         if started_scripts.MAY_NAME_SETTINGS.search(self.content) is None or self.facts is None:
             return ()
         return started_scripts.settings_named(self.facts.names)
+
+    @cached_property
+    def composed(self) -> Composed:
+        """The folders of settings that Hydra composes for it."""
+        if composed_settings.MAY_COMPOSE.search(self.content) is None or self.facts is None:
+            return Composed()
+        return composed_settings.composed(self.facts.names)
 
     @cached_property
     def distributes(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from migrator.analysis.libraries import MODULES
 from migrator.analysis.project import search_path
+from migrator.analysis.project.composed_settings import modules_named
 from migrator.analysis.project.imports_by_name import ANY
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
@@ -149,7 +150,9 @@ class ImportGraph:
             if is_code:
                 file, at = self.cache.file(path), self.of(path)
                 found = [*map(at.resolve, file.modules), *at._named_by_string(file.by_name.modules)]
-                known += dict.fromkeys(p for p in found if p and p != path)
+                named = [*at._named_by_settings()]
+                self.cache.named_by_settings.update(named)
+                known += dict.fromkeys(p for p in [*found, *named] if p and p != path)
         return known
 
     def _named_by_string(self, modules: Iterable[str]) -> Iterator[Path | None]:
@@ -159,6 +162,36 @@ class ImportGraph:
             yield package
             if module.endswith(ANY) and package is not None and package.name == "__init__.py":
                 yield from self._modules_in(package.parent)
+
+    def _named_by_settings(self) -> Iterator[Path]:
+        """The files of modules that settings name which are composed for this file."""
+        for settings in self.composed():
+            for name in modules_named(self.cache.file(settings).content):
+                parts = name.split(".")
+                found = (self.resolve(".".join(parts[:n])) for n in range(len(parts), 0, -1))
+                yield from [*filter(None, found)][:1]
+
+    def composed(self) -> Sequence[Path]:
+        """The settings of the project that may be composed for this file."""
+        known = self.cache.composed.get(self.path)
+        if known is None:
+            known = self.cache.composed[self.path] = []
+            for folder in self.cache.file(self.path).composed.folders:
+                at = Path(os.path.normpath(self.path.parent / folder))
+                if at == self.root or self.root in at.parents:
+                    known += self._settings_in(at)
+        return known
+
+    def _settings_in(self, top: Path) -> Iterator[Path]:
+        folders = [(top, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            for name in sorted(self.reader.list(folder)):
+                path = self.cache.inside(folder, name)
+                if name.endswith((".yaml", ".yml")) and not kinds.is_data(path):
+                    yield path
+                elif "." not in name and depth < _DEEPEST:
+                    folders.append((path, depth + 1))
 
     def reached(self, path: Path | None = None) -> Set[Path]:
         """Project files that a file (default: this one) imports, directly or not."""

@@ -122,7 +122,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
             self.cache.code_reaches[self.path] = Reach(
                 [self.path, *self.reached()],
                 self.cache.places,
-                lambda path: path == self.path or self.of(path).is_started(),
+                lambda path: path == self.path or self._is_started_or_named(path),
                 lambda path, name: self.of(path).holds(name),
                 with_options=True,
             )
@@ -144,6 +144,10 @@ class ProgramFacts(ImportedValues, StartingPoints):
             return uses
         return self.cache.file(path).taken_devices
 
+    def _is_started_or_named(self, path: Path) -> bool:
+        """Whether code of a file is called by what isn't code."""
+        return path in self.cache.named_by_settings or self.of(path).is_started()
+
     def _reach(self, files: Sequence[Path]) -> Reach:
         """A test that imports a file isn't one of its programs."""
         is_test = self.cache.places.is_test
@@ -152,7 +156,7 @@ class ProgramFacts(ImportedValues, StartingPoints):
         known = self.cache.reaches.pop(asked, None) or Reach(
             files,
             self.cache.places,
-            lambda path: self.of(path).is_started(),
+            self._is_started_or_named,
             lambda path, name: self.of(path).holds(name),
         )
         self.cache.reaches[asked] = known  # the last one that was asked

@@ -32,6 +32,8 @@ class ProjectCache:
         self._inside: dict[Path, dict[str, Path]] = {}
         self.places = Places(self.file)
         self.imports: dict[Path, list[Path]] = {}
+        self.composed: dict[Path, list[Path]] = {}
+        self.named_by_settings: set[Path] = set()
         self.added: dict[Path, tuple[list[Path], list[Path]]] = {}
         self.bases: dict[Path, list[Path]] = {}
         self.usual_bases: dict[Path, list[Path]] = {}  # by folder
