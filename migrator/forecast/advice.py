@@ -45,8 +45,8 @@ def _bfloat16(step: Step) -> Advice:
         step.name, saved, line,
         f"float32 products take {step.bounds.matrix / (step.bfloat16.matrix or 1):.3g} times as "
         "long in the matrix units as bfloat16 ones",
-        "torch.autocast(..., dtype=torch.bfloat16) around the forward pass and the loss, or migrate "
-        "with --precision default (--precision high: half of the gain); the numbers change",
+        "torch.autocast(..., dtype=torch.bfloat16) around the forward pass and the loss, or "
+        "migrate with --precision default (--precision high: half of the gain); the numbers change",
         "the bound's difference",
     )  # fmt: skip
 
@@ -67,14 +67,13 @@ def _padding(step: Step, chip: Chip) -> Advice | None:
 
 
 def _copies(step: Step) -> Advice | None:
-    worst = max(
-        (c for c in step.operations if c.kind == "copy"), key=lambda c: c.seconds, default=None
-    )
-    if worst is None:
+    """Copies that a line of the source makes; the compiler adds some of its own."""
+    copies = [cost for cost in step.operations if cost.kind == "copy" and cost.line]
+    if not copies:
         return None
     return Advice(
-        step.name, step.copies, worst.line,
-        f"data are moved, not computed, mostly by {worst.name}",
+        step.name, sum(cost.seconds for cost in copies), copies[0].line,
+        f"data are moved, not computed, mostly by {copies[0].name}",
         "keep one order of dimensions: transpose and contiguous() cost a copy",
         "at most: the compiler's estimate for copies",
     )  # fmt: skip

@@ -59,7 +59,7 @@ def product_of(made: Instruction, body: Computation) -> Product | None:
     exact = "f32" in (left.dtype, right.dtype)
     if made.opcode == "dot":
         return _dot(made, left, right, result, passes, exact)
-    return _convolution(made, left, right, result, passes, exact)
+    return _convolution(made, left, result, passes, exact)
 
 
 def _passes(made: Instruction, left: Shape, right: Shape) -> int:
@@ -87,13 +87,13 @@ def _sizes(shape: Shape, dims: str) -> int:
 
 
 def _convolution(
-    made: Instruction, left: Shape, right: Shape, result: Shape, passes: int, exact: bool
+    made: Instruction, left: Shape, result: Shape, passes: int, exact: bool
 ) -> Product | None:
     labels = _LABELS.search(made.rest)
     if labels is None:
         return None
-    lhs, rhs, out = (dict(zip(labels[i], s.dims, strict=False)) for i, s in
-                     ((1, left), (2, right), (3, result)))  # fmt: skip
+    lhs = dict(zip(labels[1], left.dims, strict=False))
+    out = dict(zip(labels[3], result.dims, strict=False))
     groups = dict(_COUNT.findall(made.rest))
     inputs, outputs = lhs["f"] // int(groups.get("feature", 1)), out["f"]
     batch = lhs["b"] // int(groups.get("batch", 1))
@@ -134,7 +134,7 @@ def _pairs(
         found = 0
         for tap in range(size):
             at = tap * apart - pad
-            first = max(0, -(-(-at) // stride))
+            first = max(0, -(at // stride))
             found += max(0, min(out - 1, (last - at) // stride) - first + 1)
         return found
     return sum(

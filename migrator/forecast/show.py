@@ -23,9 +23,9 @@ def show(found: Forecast, console: Console) -> None:
     chip = found.chip
     say(found.label, "bold")
     say(
-        f"data sheet: {chip.peak / 1e12:,.0f} TFLOP/s in bfloat16, {chip.hbm // 2**30} GiB of HBM at "
-        f"{chip.hbm_bandwidth / 1e9:,.0f} GB/s, {chip.ici_bandwidth / 1e9:,.0f} GB/s between chips "
-        f"({chip.source})"
+        f"data sheet: {chip.peak / 1e12:,.0f} TFLOP/s in bfloat16, {chip.hbm // 2**30} GiB of HBM "
+        f"at {chip.hbm_bandwidth / 1e9:,.0f} GB/s, "
+        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips ({chip.source})"
     )
     compiled = [step for step in found.steps if not step.error]
     if compiled:
