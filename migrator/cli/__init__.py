@@ -24,6 +24,7 @@ COMMANDS = {
     "completion": "migrator.cli.completion:completion_command",
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
+    "forecast": "migrator.forecast.command:forecast_command",
     "init": "migrator.cli.settings:init_command",
     "lsp": "migrator.editor.command:lsp_command",
     "mcp": "migrator.mcp_server.command:mcp_command",

@@ -14,7 +14,7 @@ from pydantic import Field
 from migrator import __version__
 from migrator.errors import UsageError
 from migrator.targets import names
-from migrator.verify.options import TOPOLOGIES
+from migrator.verify.chips import SLICES
 
 from . import guides, migrating, verifying
 from .roots import Roots
@@ -175,7 +175,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         script: str,
         target: TargetName,
         context: Context[Any, Any],
-        topology: str = next(iter(TOPOLOGIES)),
+        topology: str = SLICES[0],
         arguments: list[str] | None = None,
         timeout: float = 600.0,
     ) -> dict[str, Any]:
@@ -184,8 +184,8 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         It runs on the CPU for that; nothing runs on a TPU, and no numbers are compared.
         """
         asked = verifying.Asked(script, target, arguments or [], timeout)
-        if topology not in TOPOLOGIES:
-            raise UsageError(f"topology {topology}: it takes {', '.join(TOPOLOGIES)}")
+        if topology not in SLICES:
+            raise UsageError(f"topology {topology}: it takes {', '.join(SLICES)}")
         options = ["--compile-for", topology]
         return await verifying.verify_in(context, roots, allow_run, asked, options)
 

@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from .cells import number, share
+from .chips import chip_of
 from .result import VerifyResult
-from .tpu import HBM, Compiled, TpuReport, mib, precision_of
+from .tpu import Compiled, TpuReport, mib, precision_of
 
 
 def body(result: VerifyResult, console: Console) -> None:
@@ -46,15 +47,15 @@ def _show_tpu(report: TpuReport, console: Console) -> None:
     console.print(Text(report.label), soft_wrap=True)
     steps = [step for step in report.compiled_steps if not step.error]
     if steps:
-        console.print(_tpu_steps(steps))
+        console.print(_tpu_steps(steps, chip_of(report.compile_for).hbm))
     for line in report.lines():
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _tpu_steps(steps: list[Compiled]) -> Table:
+def _tpu_steps(steps: list[Compiled], hbm: int) -> Table:
     caption = (
         "HBM in MiB: arguments + outputs - outputs in place of arguments + temporary + code; "
-        f"a chip has {HBM // 2**20:,}"
+        f"a chip has {hbm // 2**20:,}"
     )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("program", overflow="fold", min_width=8)

@@ -14,6 +14,7 @@ from migrator.targets.choice import TargetName
 
 from . import options
 from .arguments import Arguments
+from .chips import SLICES
 
 if TYPE_CHECKING:
     from .result import VerifyResult
@@ -43,7 +44,7 @@ class _Verify(click.Command):
 )
 @click.option(
     "--compile-for",
-    type=click.Choice(list(options.TOPOLOGIES)),
+    type=click.Choice(SLICES),
     help="Compile with the real TPU compiler: memory, FLOPs, collectives. A script is then not "
     "compared; an app is.",
 )

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-TOPOLOGIES = {"v6e-1": "v6e:1x1", "v6e-4": "v6e:2x2", "v6e-8": "v6e:2x4"}  # by --compile-for
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 

@@ -18,8 +18,6 @@ from typing import Any
 from .errors import VerifyError
 from .precision import PrecisionReport, Product, dumped, products_of
 
-CHIP = "TPU v6e"
-HBM = 32 * 2**30  # bytes of one v6e; its compiler reserves 0.76 GiB
 DEFAULT = "v6e-8"
 
 # Compiles programs inside the target's interpreter; returns what compile_for_tpu.py prints.
@@ -96,6 +94,10 @@ class TpuReport:
     note: str | None = None  # why not all were tried
 
     @property
+    def chip(self) -> str:
+        return f"TPU {self.compile_for.partition('-')[0]}"
+
+    @property
     def compiled_steps(self) -> list[Compiled]:
         """The largest first."""
         return sorted((c for c in self.compiled if c.is_step), key=lambda c: -c.hbm)
@@ -114,12 +116,14 @@ class TpuReport:
     def problems(self) -> list[str]:
         """Problems to report if the user asked for compilation. Operators may differ on a TPU."""
         refused = [
-            f"{c.name} does not compile for a {CHIP}: {c.error}" for c in self._refused if c.is_step
+            f"{c.name} does not compile for a {self.chip}: {c.error}"
+            for c in self._refused
+            if c.is_step
         ]
         left = self.steps - len(self.compiled_steps)
         if left or (self.wanted and not self.compiled):
             what = f"{left} of {self.steps} steps" if left else "the programs"
-            return [*refused, f"{what} were not compiled for a {CHIP}: {self.note}"]
+            return [*refused, f"{what} were not compiled for a {self.chip}: {self.note}"]
         return refused
 
     @property
@@ -132,7 +136,7 @@ class TpuReport:
         most = max((c.devices for c in self.compiled), default=1)
         which = "single-device programs, for one device" if most == 1 else f"programs for {most}"
         how = "" if devices == "1" else f": {which} of {devices}"
-        return f"Compiled for, not run on, a {CHIP} ({self.compile_for}{how})"
+        return f"Compiled for, not run on, a {self.chip} ({self.compile_for}{how})"
 
     def lines(self) -> list[str]:
         """The lines to print next to the table of steps."""
@@ -229,7 +233,8 @@ def compile_programs(programs: list[Program], compile_for: str, compiler: Compil
     except VerifyError as error:
         return replace(report, compiled=refused, note=str(error))
     # A compilation cut off by the time limit has no result for the rest.
-    compiled = [_compiled(p, facts) for p, facts in zip(lowered, answer["programs"], strict=False)]
+    results = zip(lowered, answer["programs"], strict=False)
+    compiled = [_compiled(p, facts, report.chip) for p, facts in results]
     return replace(report, compiled=[*refused, *compiled], note=answer["error"])
 
 
@@ -238,10 +243,10 @@ def _refused(program: Program) -> Compiled:
     return Compiled(program.name, file, program.is_step, 0, [], [], 0.0, program.error)
 
 
-def _compiled(program: Program, facts: dict[str, Any]) -> Compiled:
+def _compiled(program: Program, facts: dict[str, Any], chip: str) -> Compiled:
     below = [str(product) for product in program.exact if not product.is_highest]
     lowered = [
-        f"{product} in {program.path.name} compiled for a {CHIP}"
+        f"{product} in {program.path.name} compiled for a {chip}"
         for product in facts.pop("below", [])
         if program.is_float32 and not below
     ]
@@ -266,7 +271,7 @@ def judge(report: PrecisionReport, found: TpuReport) -> PrecisionReport:
     return replace(
         report,
         offenders=[*report.offenders, *(product for c in exact for product in c.lowered)],
-        compiled_for=f"a {CHIP}" if exact else None,
+        compiled_for=f"a {found.chip}" if exact else None,
         compiled=len(exact),
         compilable=found.exact,
         note=f"TPU compiler: {why}" if why else None,

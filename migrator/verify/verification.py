@@ -17,6 +17,7 @@ from migrator.targets import Target, find_target
 
 from . import precision, runtime_report, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
+from .chips import topology
 from .choose_interpreter import choose_interpreter, with_tpu_compiler
 from .device import Device, device_for
 from .errors import VerifyError
@@ -25,7 +26,6 @@ from .in_target_python import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
 from .migrated_copy import write_migrated_copy
-from .options import TOPOLOGIES
 from .progress import progress
 from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
 from .run import Run, run
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Writes the migrated copy of a folder into a new one, for a target; returns errors, one a line.
 Migration = Callable[[Path, str, Path], list[str]]
+# Reads what was compiled for an absent TPU, before the folder is removed.
+StepReader = Callable[[tpu.TpuReport, Path, Sequence[Path]], None]
 
 _COMPARE_SECONDS = 600.0
 # Time limits for compiling dumped programs for an absent TPU. A large step takes a minute, some
@@ -57,8 +59,9 @@ class Options:
     ``shard``: migrate with --shard, by default as the app says. ``compile_for``: also compile all
     programs with products for this TPU. ``devices``: how many to use, virtual ones without a TPU.
     ``measure``: also run the app's measurements. ``migrate``: another migration than tpu-migrate's.
-    ``bisect``: if a script's numbers differ, find the operation. ``asked``: the words after
-    `tpu-migrate verify` on the command line, which messages repeat.
+    ``bisect``: if a script's numbers differ, find the operation. ``read_steps``: only steps are
+    compiled; it gets the report, the migrated copy and the folders of programs. ``asked``: the
+    words after `tpu-migrate verify` on the command line, which messages repeat.
     """
 
     python: Path | None = None
@@ -75,6 +78,7 @@ class Options:
     measure: bool = False
     migrate: Migration | None = None
     bisect: bool = False
+    read_steps: StepReader | None = None
     asked: Sequence[str] = ()
 
     @property
@@ -111,11 +115,17 @@ def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) ->
         return VerifyResult(str(script), target, error=str(error), python=options.python)
 
 
+def folder_of(script: Path) -> Path:
+    """What is copied for a script's run."""
+    file = script.absolute()
+    return Path.cwd() if Path.cwd() in file.parents else file.parent
+
+
 def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
     file = script.absolute()
     if not file.is_file():
         raise VerifyError(f"no such file{meant_instead(script)}")
-    folder = Path.cwd() if Path.cwd() in file.parents else file.parent
+    folder = folder_of(script)
     if keep is not None and folder in (keep.absolute(), *keep.absolute().parents):
         raise VerifyError(f"--keep {keep} lies inside the folder that is copied: choose another")
     check_size(folder)
@@ -344,6 +354,9 @@ class _Work:
             steps = [program for program in programs if program.is_step]
             others = [program for program in programs if not program.is_step]
             found = self._compile(steps, wish, _STEPS_SECONDS)
+            if self.options.read_steps is not None:
+                self.options.read_steps(found, self.copy, (self.for_tpu, self.programs))
+                return report, found
             found = found.joined(self._compile(others, wish, _COMPILE_SECONDS))
             return tpu.judge(report, found), found
         programs = [program for program in programs if program.is_float32]
@@ -361,7 +374,7 @@ class _Work:
                 return ask(
                     with_tpu_compiler(self.interpreter),
                     "compile_for_tpu.py",
-                    [TOPOLOGIES[compile_for], str(seconds), *map(str, paths)],
+                    [topology(compile_for), str(seconds), *map(str, paths)],
                     timeout=2 * seconds,
                     cwd=self.folder,
                 )

@@ -1,0 +1,98 @@
+"""``tpu-migrate forecast``. Heavy imports happen when it runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from migrator.cli.values import paths
+from migrator.errors import UsageError
+from migrator.report.terminal import color_option, console
+from migrator.targets import find_target
+from migrator.targets.choice import TargetName
+from migrator.verify import options
+from migrator.verify.chips import chips as known_chips
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command("forecast", short_help="Memory, time and cost on a TPU, by its compiler.")
+@click.argument("script", metavar="SCRIPT.py", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
+@click.option("--target", type=TargetName(), default="torchax", help="Only torchax.")
+@click.option("--chip", type=click.Choice(list(known_chips())), default="v6e", show_default=True,
+              help="The TPU.")  # fmt: skip
+@options.count("--chips", 1, 1, "How many of them: 1, 4 or 8.")
+@click.option("--steps", type=click.IntRange(min=1), help="Training steps, for hours and money.")
+@click.option("--price", type=_POSITIVE, help="Price of a chip for an hour. Needs --steps.")
+@click.option(
+    "--efficiency", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
+    help="The share of the bound that the steps reach, for hours and money.",
+)  # fmt: skip
+@click.option("--shard", type=click.Choice(["tp", "tp-row"]), help="Migrate with --shard.")
+@options.python("Run with this interpreter.")
+@click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
+@click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
+              help="Stop the script after that: what it compiled until then counts.")  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@color_option
+def forecast_command(
+    script: Path, arguments: tuple[str, ...], target: str, chip: str, chips: int,
+    steps: int | None, price: float | None, efficiency: float, shard: str | None,
+    python: Path | None, install: bool, timeout: float, form: str,
+) -> None:  # fmt: skip
+    """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
+
+    The script is migrated and runs on the CPU, as by `verify --compile-for`; the TPU's compiler
+    compiles its steps. No figure is of a run on a TPU. Exit code 0: all steps fit; 1: one does not,
+    or is missing; 2: no forecast.
+    """
+    from .forecast import forecast, priced
+    from .show import show
+
+    known = known_chips()[chip]
+    if target != "torchax":
+        raise UsageError(f"forecast needs --target torchax: it can't compile steps of {target}")
+    if chips not in known.topologies:
+        counts = ", ".join(map(str, known.topologies))
+        raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
+    if price is not None and steps is None:
+        raise UsageError("--price needs --steps N: how many training steps")
+    out = console(stderr=True)
+    with_compiler = _python(python, install, out)
+    how = {"python": with_compiler, "timeout": timeout, "shard": shard, "console": out}
+    found = forecast(script, arguments, known, chips, **how)
+    if steps is not None and found.error is None:
+        found = priced(found, steps, price, efficiency)
+    if form == "json":
+        from migrator.report import as_json
+
+        click.echo(as_json(found.to_dict()))
+    elif found.error is not None:
+        raise UsageError(found.error)
+    else:
+        show(found, console())
+    raise SystemExit(found.exit_code)
+
+
+def _python(python: Path | None, install: bool, out: object) -> Path:
+    """An interpreter with torchax and libtpu. Raises UsageError."""
+    from migrator.verify.choose_interpreter import choose_interpreter
+    from migrator.verify.errors import VerifyError
+    from migrator.verify.verification import Options
+
+    asked = Options(python=python, install=install, console=out)  # type: ignore[arg-type]
+    try:
+        found = choose_interpreter(find_target("torchax"), asked)
+    except VerifyError as error:
+        raise UsageError(str(error)) from error
+    if "libtpu" not in found.versions and not os.environ.get("TPU_LIBRARY_PATH"):
+        raise UsageError(
+            f"libtpu, the TPU's compiler, is not installed in {found.python}: "
+            "tpu-migrate doctor --target torchax --install"
+        )
+    return found.python

@@ -1,0 +1,105 @@
+"""Prints a forecast."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from migrator.verify.cells import show_notes
+
+from .advice import memory_advice
+from .forecast import Forecast, gib
+from .roofline import Cost, Step
+
+
+def show(found: Forecast, console: Console) -> None:
+    """The steps, what costs most in the longest, advice, hours; notes and problems last."""
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style=style), soft_wrap=True)
+
+    chip = found.chip
+    say(found.label, "bold")
+    say(
+        f"data sheet: {chip.peak / 1e12:,.0f} TFLOP/s in bfloat16, {chip.hbm // 2**30} GiB of HBM "
+        f"at {chip.hbm_bandwidth / 1e9:,.0f} GB/s, "
+        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips ({chip.source})"
+    )
+    compiled = [step for step in found.steps if not step.error]
+    if compiled:
+        console.print(_steps(compiled))
+        longest = max(compiled, key=lambda step: step.bounds.seconds)
+        if longest.lines:
+            console.print(_costs(f"{longest.name}, by line", longest.lines))
+            console.print(_costs(f"{longest.name}, by operation", longest.operations))
+    for step in found.steps:
+        for line in memory_advice(step, chip):
+            say(f"to make {step.name} fit: {line}", "yellow")
+    for advice in found.advice:
+        where = f"{advice.line}  " if advice.line else ""
+        say(f"{_ms(advice.seconds)} ms of {advice.step}: {where}{advice.what}")
+        say(f"    {advice.edit} ({advice.basis})", "dim")
+    if found.price:
+        _show_price(found, say)
+    show_notes(found.notes, console)
+    if found.log_tail:
+        say(f"The last lines of its output:\n{found.log_tail}")
+    for problem in found.problems:
+        say(problem, "red")
+
+
+def _show_price(found: Forecast, say: object) -> None:
+    price = found.price
+    assert price is not None and callable(say)
+    line = (
+        f"{price.steps:,} steps of {price.step}: {price.least_hours:,.3g} hours at the bound, "
+        f"{price.hours:,.3g} at {price.efficiency:.0%} of it"
+    )
+    if price.least is not None and price.money is not None:
+        line += f"; {price.least:,.2f} to {price.money:,.2f}, for {found.chips} chips"
+    say(line)
+
+
+def _steps(steps: list[Step]) -> Table:
+    caption = (
+        "ms of one device. bound: what the data sheet allows at best; compiler: its cost model's "
+        "estimate. HBM in GiB: arguments + outputs + temporaries + code"
+    )
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column("step", overflow="fold")
+    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "bound", "binds",
+                "compiler", "needs", "of", "parts")  # fmt: skip
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for step in steps:
+        bounds = step.bounds
+        table.add_row(
+            escape(f"{step.name} ({step.kind})"),
+            f"{step.flops / 1e9:,.3g}", f"{step.accessed / 1e9:,.3g}",
+            _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(bounds.seconds),
+            bounds.binding, "-" if step.estimate is None else _ms(step.estimate),
+            gib(step.hbm), gib(step.capacity), " + ".join(map(gib, step.memory.values())),
+        )  # fmt: skip
+    return table
+
+
+def _costs(title: str, costs: list[Cost]) -> Table:
+    table = Table(title=escape(title))
+    table.add_column("line", overflow="fold")
+    table.add_column("what", overflow="fold")
+    for heading in ("times", "ms", "GFLOP", "MB of HBM", "ms of padding"):
+        table.add_column(heading, justify="right")
+    for cost in costs:
+        table.add_row(
+            escape(cost.line or "-"), escape(cost.text if title.endswith("line") and cost.text
+                                             else cost.name),
+            f"{cost.count:,}", _ms(cost.seconds), f"{cost.flops / 1e9:,.3g}",
+            f"{cost.bytes / 1e6:,.3g}", _ms(cost.padding),
+        )  # fmt: skip
+    return table
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.3g}"
