@@ -37,9 +37,7 @@ _WARM = contextlib.ExitStack()  # until all tests have run
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="both tiers of tests, whole")
-    parser.addoption(
-        "--sample", help="what chooses of the second tier: else the commit"
-    )
+    parser.addoption("--sample", help="what chooses of the second tier: else the commit")
 
 
 def pytest_configure(config: pytest.Config) -> None:

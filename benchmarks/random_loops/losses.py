@@ -84,7 +84,7 @@ OPTIMIZERS = [
     "torch.optim.SGD({}, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)",
     "torch.optim.Adam({}, lr=0.01, eps=1e-6)",
     "torch.optim.AdamW({}, lr=0.01, betas=(0.8, 0.9), eps=1e-6)",
-    "torch.optim.RMSprop({}, lr=0.01, eps=1e-6)",
+    "torch.optim.RMSprop({}, lr=0.01, eps=1e-3)",
     "torch.optim.Adagrad({}, lr=0.05, eps=1e-6)",
 ]
 
