@@ -38,6 +38,8 @@ _MADE = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "jvp",
 )  # fmt: skip
 def made(ctx: Context, found: Construct) -> Decision:
     name = found.key.rpartition(".")[2]
+    if ctx.words.transforms and name == "linearize":
+        return Report("gives zeros on the device, or fails: use torch.func.jvp at each tangent")
     if ctx.words.transforms and name != "functionalize":
         return Keep("runs on the device")
     others = "".join(f"{t.name}, or " for t in targets().values() if t.words.transforms)

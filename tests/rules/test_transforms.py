@@ -18,3 +18,11 @@ def test_transformations_are_reported_where_they_do_not_run(code: str) -> None:
         found = [d for d in constructs(run(f"import torch\n{code}", target)) if d.code == "RUN005"]
         assert {str(d.outcome) for d in found} == {outcome}
         assert not any("functional_call" in d.construct for d in found)
+
+
+def test_what_gives_zeros_is_reported_everywhere() -> None:
+    """torch_xla loses the tangents of `linearize`, whose graph torch traces."""
+    code = "import torch\nfrom torch.func import linearize\ny, f = linearize(g, x.cuda())\n"
+    for target in ("torchax", "torch_xla", "torch_tpu"):
+        (found,) = (d for d in constructs(run(code, target)) if d.code == "RUN005")
+        assert str(found.outcome) == "reported"

@@ -39,6 +39,11 @@ def _layout(x: Tensor) -> Tensor | None:
         return None
 
 
+def _is_wrapped(x: Tensor) -> bool:
+    """Whether it is a tensor of `torch.func`'s transforms: these have no memory."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
 def storage_of(x: Tensor) -> int:
     with torch._C.DisableTorchFunctionSubclass():  # lazy modules' buffers allow few functions
         return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
@@ -46,6 +51,8 @@ def storage_of(x: Tensor) -> int:
 
 def memory_of(view: Tensor) -> Tensor | None:
     """The memory of a view, as a meta tensor; None if unknown."""
+    if _is_wrapped(view):
+        return None
     base: Any = view._base
     storage = storage_of(view)
     return _memory(base) if storage == storage_of(base) else _older.get(base, {}).get(storage)
@@ -95,7 +102,7 @@ def _reshaping(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def is_view(x: Tensor) -> bool:
     """Whether it is a view on the device, and of its recorded base."""
-    base = x._base if x.device.type == DEVICE_TYPE else None
+    base = x._base if x.device.type == DEVICE_TYPE and not _is_wrapped(x) else None
     return base is not None and storage_of(x) == storage_of(base)
 
 
