@@ -28,7 +28,7 @@ _SEEN = {
 
 @dataclass
 class Layer:
-    """A module: what was compared of its outputs, their gradients, and its parameters' gradients."""
+    """A module: what was compared of its outputs, their gradients, those of its parameters."""
 
     name: str  # in its parent; the model's own
     findings: dict[str, list[Finding]] = field(default_factory=dict)  # by what of it: see _SEEN
@@ -101,10 +101,10 @@ def layers_of(stepwise: Comparison, inner: Comparison, golden: Recording, run: R
     return Layers(list(models.values()), first, ".".join(_path(first)), takers)
 
 
-def _takers(first: Finding, golden: Recording) -> Sequence[str]:
+def _takers(first: Finding, golden: Recording) -> list[str]:
     """The layers that a gradient comes back from; what calls the layer, if it gave it to none."""
     events = [e for e in golden.events if (e["kind"], e["name"]) == (first.kind, first.name)]
-    found = next((e.get("takers", []) for e in events if e["step"] == first.step), [])
+    found: list[str] = next((e.get("takers", []) for e in events if e["step"] == first.step), [])
     above = first.name.rpartition(".")[0]
     return found or [above] * bool(above)
 
