@@ -73,6 +73,7 @@ def question(name: str) -> Question:
         if right.count(each["old"]) != 1:
             raise ValueError(f"{name}: {each['what']}: not there once: {each['old']!r}")
         part = right.replace(each["old"], each["new"])
+        compile(part, name, "exec")  # one that can't run is no answer
         wrong.append(Wrong(each["what"], part, each["named"]))
     return Question(
         name, table["kind"], table["seen"], table["program"], table["before"],

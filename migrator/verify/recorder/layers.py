@@ -4,13 +4,16 @@ and the gradients that come back to these outputs."""
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import padding
 import torch
 from torch import nn
 from values import has_gradient, has_values, leaves, unwrapped
 from watch import Watch
+
+_T = TypeVar("_T")
 
 
 def install(watch: Watch) -> None:
@@ -63,6 +66,7 @@ class _Gradients:
         # Of the model that is called: its modules' outputs, kept for their ids, with their numbers;
         # and by number, the modules that take them.
         self.made: dict[int, tuple[torch.Tensor, list[int]]] = {}
+        self.outer: dict[int, int] = {}  # by number: of the module that returns the same output
         self.takers: dict[int, list[str]] = {}
 
     def install(self) -> None:
@@ -82,7 +86,10 @@ class _Gradients:
         for path, tensor in leaves(output):
             if has_gradient(tensor):
                 tensor.register_hook(_append(self.came, self.followed, name, path))
-                self.made.setdefault(id(tensor), (tensor, []))[1].append(self.followed)
+                numbers = self.made.setdefault(id(tensor), (tensor, []))[1]
+                if numbers:
+                    self.outer[numbers[-1]] = self.followed
+                numbers.append(self.followed)
 
     def take(self, name: str, given: Any) -> None:
         """Note that a module is given what others made: it sends the gradients back."""
@@ -100,9 +107,24 @@ class _Gradients:
                 found = events.setdefault(key, (name, []))[1]
                 found.append((path, self.watch.kept(gradient)))
             self.came.clear()
-            for (number, _), (name, found) in events.items():
+            for (number, _), (name, found) in _outer_first(events, self.outer):
                 takers = self.takers.get(number, [])
                 self.watch.keep("layer gradient", name, found, takers=takers)
+
+
+def _outer_first(
+    events: dict[tuple[int, int], _T], outer: dict[int, int]
+) -> Iterator[tuple[tuple[int, int], _T]]:
+    """Modules whose output is what one inside of them returned: the gradient comes to the outermost
+    first. Hooks are called the other way round."""
+    inside: list[tuple[int, int]] = []
+    left = set(events)
+    for key in events:
+        inside.append(key)
+        left.remove(key)
+        if (outer.get(key[0]), key[1]) not in left:
+            yield from ((each, events[each]) for each in reversed(inside))
+            inside.clear()
 
 
 def _append(to: list[tuple[int, str, str, torch.Tensor]], number: int, name: str, path: str) -> Any:
