@@ -9,7 +9,7 @@ from migrator.by_hand import Cure
 from migrator.diagnostics import first_of
 from migrator.report.json import span
 from migrator.report.statistics import counted
-from migrator.report.terminal import line, print_code, shown
+from migrator.report.terminal import line, print_code, say, shown
 
 from .remaining import Left, Remaining
 
@@ -66,18 +66,15 @@ def show(left: Left, out: Console) -> None:
     for each in left.remaining:
         _show(each, printed, out)
     for error in left.errors:
-        out.print(line((f"not read: {error}", "red")), soft_wrap=True)
+        say(out, line((f"not read: {error}", "red")))
     said = f"{counted(len(left.remaining), 'place')} to change by hand on {left.report.target}"
     codes = {each.code for each in left.remaining}
     more = f"; tpu-migrate explain CODE says more of {', '.join(sorted(codes))}" if codes else ""
-    out.print(line((said, "bold"), more), soft_wrap=True)
+    say(out, line((said, "bold"), more))
 
 
 def _show(each: Remaining, printed: dict[str, str], out: Console) -> None:
-    out.print(
-        line((each.place, "bold"), "  ", (each.code, "cyan"), f"  {each.construct}"),
-        soft_wrap=True,
-    )
+    say(out, line((each.place, "bold"), "  ", (each.code, "cyan"), f"  {each.construct}"))
     effort = f" ({each.effort})" if each.effort else ""
     _say(out, f"why: {each.reason}{effort}")
     if each.unsafe:
@@ -100,7 +97,7 @@ def _show(each: Remaining, printed: dict[str, str], out: Console) -> None:
 
 
 def _say(out: Console, text: str) -> None:
-    out.print(line(f"  {text}"), soft_wrap=True)
+    say(out, line(f"  {text}"))
 
 
 def _show_cure(cure: Cure, out: Console) -> None:

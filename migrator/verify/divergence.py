@@ -29,8 +29,8 @@ from .tolerances import (
 
 _CALLS = ("input", "output")
 _WITHIN = (*_CALLS, "loss", "gradients")
-_NO_GRADIENT = "there is no gradient"
-_NEW_GRADIENT = "there is a gradient, and none in the original"
+NO_GRADIENT = "there is no gradient"
+NEW_GRADIENT = "there is a gradient, and none in the original"
 
 
 @dataclass
@@ -134,12 +134,12 @@ class _Compared:
         compiled: bool,
     ) -> _Compared:
         wanted, theirs = (
-            _by_key(golden.events, compiled),
-            [_by_key(r.events, compiled) for r in rounded],
+            by_key(golden.events, compiled),
+            [by_key(r.events, compiled) for r in rounded],
         )
         grown = growth_by_step(wanted, theirs, golden.steps)
         gains = gains_of(wanted, theirs, grown, tolerances)
-        ours = _by_key(run.events, compiled)
+        ours = by_key(run.events, compiled)
         return _Compared(wanted, theirs, ours, grown, gains, tolerances, compiled)
 
     def compare(
@@ -258,7 +258,7 @@ def _surplus(ours: Events, wanted: Events, kinds: Sequence[str]) -> Iterator[str
             yield _where(key)
 
 
-def _by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
+def by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:
     """Events by kind, name and number of earlier ones; weights by step.
 
     A program compiled as a whole may take several steps at once. ``compiled``: leaves out what
@@ -297,7 +297,7 @@ def _norms(
     for name, want in norms.items():
         got = other["norms"].get(name)
         if got is None:
-            yield Finding(place=name, ratio=math.inf, reason=_NO_GRADIENT, want=want, **about)
+            yield Finding(place=name, ratio=math.inf, reason=NO_GRADIENT, want=want, **about)
             continue
         moved = moved_by_rounding(want, (event["norms"].get(name, want) for event in again))
         unit = tolerances.units[event.get("dtypes", {}).get(name, "F32")]
@@ -311,7 +311,7 @@ def _only_in_one(
     """Gradients that only one run has; None if that was not recorded."""
     if wanted is None or got is None:
         return
-    theirs, ours = dict.fromkeys(wanted, _NO_GRADIENT), dict.fromkeys(got, _NEW_GRADIENT)
+    theirs, ours = dict.fromkeys(wanted, NO_GRADIENT), dict.fromkeys(got, NEW_GRADIENT)
     for name, reason in {**theirs, **ours}.items():
         if not (name in theirs and name in ours):
             yield Finding(place=name, ratio=math.inf, reason=reason, **about)

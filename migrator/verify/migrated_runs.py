@@ -172,8 +172,9 @@ class MigratedRuns:
             require(self.interpreter.python, self.target)
         result = self.compared(result, run, "stepwise", _STEPWISE)
         if self.settings.layers:
-            inner = self.compare(result, run, "stepwise", ("layer",))
-            result = replace(result, layers=layers_of(result.stepwise, inner))
+            inner = self.compare(result, run, "stepwise", ("layer", "layer gradient"))
+            layers = layers_of(result.stepwise, inner, self.first, run)
+            result = replace(result, layers=layers)
         return self.ended(result, "operator by operator", done, run)
 
     def compiled(self, result: ScriptResult) -> tuple[ScriptResult, bool]:

@@ -122,8 +122,12 @@ def test_every_module_is_compared(verify: Verify) -> None:
     found = paths(model)
     block = {f"Net.blocks.{n}{part}" for n in (0, 1) for part in ("", ".up", ".scaled", ".down")}
     assert {*found} == {"Net", "Net.blocks", "Net.head", *block}
-    assert {*found["Net.blocks.1.up"].findings} == {"output", "gradient"}
-    assert {*found["Net.blocks.1.scaled"].findings} == {"output"}
+    assert {*found["Net.blocks.1.up"].findings} == {
+        "output",
+        "gradient",
+        "parameters' gradients",
+    }
+    assert {*found["Net.blocks.1.scaled"].findings} == {"output", "gradient"}
     assert {f.step for f in found["Net.blocks.0"].findings["output"]} == {0, 1}
     assert result.to_dict()["layers"]["models"][0]["children"][0]["name"] == "blocks"
     if TARGET == "torchax":
@@ -146,7 +150,26 @@ def test_a_gradient_that_is_lost_is_named(verify: Verify) -> None:
     assert not result.passed and result.layers is not None
     first = result.to_dict()["layers"]["first"]
     assert (first["kind"], first["step"]) == ("gradient", 1)
-    assert first["path"].startswith("Net.blocks.0.")
+    assert first["path"] == "Net.blocks.0" and first["from"][0] == "Net.blocks.1"
+    said = [line for line in printed(result).splitlines() if "the first beyond its bound" in line]
+    assert len(said) == 1 and "gradient, from Net.blocks.1" in said[0]
+
+
+def test_a_gradient_that_a_layer_sends_back_is_named(verify: Verify) -> None:
+    """It has no parameters, its output is right, and that output is used right."""
+    once = "return x * 0.25 + (x * 0.25).detach()"
+    result = verify("return x * 0.5", once)
+    assert result.layers is not None
+    first = result.to_dict()["layers"]["first"]
+    assert (first["path"], first["kind"]) == ("Net.blocks.1.up", "gradient")
+    assert first["from"] == ["Net.blocks.1"]  # by a function, whose result `scaled` is given
+
+
+def test_a_gradient_that_comes_from_nowhere_is_named(verify: Verify) -> None:
+    result = verify("return self.head(self.blocks(x))", "return self.head(self.blocks(x).detach())")
+    assert result.layers is not None and result.layers.first is not None
+    assert result.layers.path == "Net.blocks" and result.layers.takers == ["Net.head"]
+    assert result.layers.first.reason == "there is no gradient"
 
 
 def test_a_golden_without_layers_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
