@@ -44,6 +44,29 @@ def test_models_are_not_seen_inside_of_transforms_whose_tensors_have_no_values()
     assert [event["kind"] for event in found.events] == ["start", "input", "output"]
 
 
+WITHOUT_VALUES = """\
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+net = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).cuda()
+with torch.no_grad():
+    net(torch.ones(1, 3).cuda())
+    traced = torch.jit.trace(net, torch.ones(1, 3).cuda())
+    with FakeTensorMode():
+        shape = nn.Linear(3, 4)(torch.ones(2, 3)).shape
+    sizes = nn.Linear(3, 5, device="meta")(torch.ones(2, 3, device="meta")).shape
+print(len(traced.code) > 0, tuple(shape), tuple(sizes))
+"""
+
+
+def test_models_are_not_seen_where_tensors_have_no_values() -> None:
+    found, _ = record(WITHOUT_VALUES)
+    assert not found.ended
+    names = {event["name"] for event in found.events if event["kind"] == "output"}
+    assert names == {"Sequential"}
+
+
 PATHS = """\
 import os
 import torch

@@ -26,9 +26,14 @@ def has_values() -> bool:
 
 
 def is_transformed() -> bool:
-    """Whether JAX is tracing, or the code runs inside of `vmap`, `grad` or another of torch.func's
-    transforms, whose tensors stand for others."""
-    return is_traced() or torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether JAX or `torch.jit.trace` is tracing, or the code runs inside of `vmap`, `grad` or
+    another of torch.func's transforms, or of fake tensors: these stand for others."""
+    return (
+        is_traced()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    )
 
 
 def compute_what_is_recorded() -> None:
@@ -84,7 +89,8 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in nested lists, tuples, dictionaries and dataclasses, with their paths."""
     if isinstance(value, torch.Tensor):
-        yield path, value
+        if value.device.type != "meta":  # else: a shape without values
+            yield path, value
         return
     items: list[tuple[Any, Any]] = []
     if isinstance(value, dict):

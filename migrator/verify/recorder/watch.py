@@ -158,6 +158,9 @@ class Watch(Events):
 
     def _wants(self, module: nn.Module) -> bool:
         """Whether this call of a module is one of the first, in training or in evaluation."""
+        parameter = next(module.parameters(), None)
+        if parameter is not None and parameter.device.type == "meta":  # it computes shapes
+            return False
         key = (self.name(module), module.training)
         self.calls[key] += 1
         if self.stop_calls is not None and not self.trains and self.calls[key] > self.stop_calls:
