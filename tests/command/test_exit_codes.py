@@ -19,6 +19,7 @@ STARTED = {
     "completion": ["completion", "bash"],
     "doctor": ["doctor"],
     "explain": ["explain", "MOV001"],
+    "forecast": ["forecast", "a.py", "--chip", "v6e"],
     "init": ["init", "--target", "torchax"],
     "lsp": ["lsp"],
     "mcp": ["mcp"],
@@ -68,7 +69,9 @@ def test_an_internal_error_in_one_file_says_what_to_send(
     assert "please send its maintainers" in last and ("-v shows it" in last) != bool(verbose)
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"lsp", "mcp", "record", "verify"}))
+@pytest.mark.parametrize(
+    "name", sorted({*COMMANDS} - {"forecast", "lsp", "mcp", "record", "verify"})
+)
 def test_output_that_can_not_be_written_ends_with_2(tmp_path: Path, name: str) -> None:
     root = committed(tmp_path, {"a.py": GPU})
     with Path("/dev/full").open("wb") as full:
