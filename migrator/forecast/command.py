@@ -10,7 +10,7 @@ import click
 from migrator.cli.values import paths
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
-from migrator.targets import find_target
+from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 from migrator.verify import options
 from migrator.verify.chips import chips as known_chips
@@ -21,7 +21,8 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.command("forecast", short_help="Memory, time and cost on a TPU, by its compiler.")
 @click.argument("script", metavar="SCRIPT.py", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
-@click.option("--target", type=TargetName(), default="torchax", help="Only torchax.")
+@click.option("--target", type=TargetName(), default=DEFAULT, show_default=True,
+              help="Only this one.")  # fmt: skip
 @click.option("--chip", type=click.Choice(list(known_chips())), default="v6e", show_default=True,
               help="The TPU.")  # fmt: skip
 @options.count("--chips", 1, 1, "How many of them: 1, 4 or 8.")
@@ -55,17 +56,17 @@ def forecast_command(
     from .show import show
 
     known = known_chips()[chip]
-    if target != "torchax":
-        raise UsageError(f"forecast needs --target torchax: it can't compile steps of {target}")
+    if target != DEFAULT:  # the only one whose compiled steps it has been tried on
+        raise UsageError(f"forecast needs --target {DEFAULT}: it can't compile steps of {target}")
     if chips not in known.topologies:
         counts = ", ".join(map(str, known.topologies))
         raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
     out = console(stderr=True)
-    with_compiler = _python(python, install, out)
+    with_compiler = _python(target, python, install, out)
     how = {"python": with_compiler, "timeout": timeout, "shard": shard, "console": out}
-    found = forecast(script, arguments, known, chips, **how)
+    found = forecast(script, arguments, target, known, chips, **how)
     if steps is not None and found.error is None:
         found = priced(found, steps, price, efficiency)
     if form == "json":
@@ -79,20 +80,20 @@ def forecast_command(
     raise SystemExit(found.exit_code)
 
 
-def _python(python: Path | None, install: bool, out: object) -> Path:
-    """An interpreter with torchax and libtpu. Raises UsageError."""
+def _python(target: str, python: Path | None, install: bool, out: object) -> Path:
+    """An interpreter with the target and libtpu. Raises UsageError."""
     from migrator.verify.choose_interpreter import choose_interpreter
     from migrator.verify.errors import VerifyError
     from migrator.verify.verification import Options
 
     asked = Options(python=python, install=install, console=out)  # type: ignore[arg-type]
     try:
-        found = choose_interpreter(find_target("torchax"), asked)
+        found = choose_interpreter(find_target(target), asked)
     except VerifyError as error:
         raise UsageError(str(error)) from error
     if "libtpu" not in found.versions and not os.environ.get("TPU_LIBRARY_PATH"):
         raise UsageError(
             f"libtpu, the TPU's compiler, is not installed in {found.python}: "
-            "tpu-migrate doctor --target torchax --install"
+            f"tpu-migrate doctor --target {target} --install"
         )
     return found.python

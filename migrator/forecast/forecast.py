@@ -19,7 +19,6 @@ from .hlo import parse
 from .operations import operations
 from .roofline import Cost, Step, step_of, without_twins
 
-TARGET = "torchax"
 # Where each figure is from; none is of a run on a TPU.
 BASIS = {
     "flops": "products in the compiled text",
@@ -86,7 +85,7 @@ class Forecast:
 
 
 def forecast(
-    script: Path, arguments: Sequence[str], chip: Chip, count: int, **how: Any
+    script: Path, arguments: Sequence[str], target: str, chip: Chip, count: int, **how: Any
 ) -> Forecast:
     """``how``: see Options of `verify`."""
     steps: list[Step] = []
@@ -97,7 +96,7 @@ def forecast(
 
     devices = count * chip.devices if count > 1 else None
     result = verify_script(
-        script, arguments, TARGET, compile_for=f"{chip.name}-{count}", read_steps=read,
+        script, arguments, target, compile_for=f"{chip.name}-{count}", read_steps=read,
         devices=devices, **how,
     )  # fmt: skip
     found = without_twins(steps)
