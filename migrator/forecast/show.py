@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -50,9 +52,9 @@ def show(found: Forecast, console: Console) -> None:
         say(problem, "red")
 
 
-def _show_price(found: Forecast, say: object) -> None:
+def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
     price = found.price
-    assert price is not None and callable(say)
+    assert price is not None
     line = (
         f"{price.steps:,} steps of {price.step}: {price.least_hours:,.3g} hours at the bound, "
         f"{price.hours:,.3g} at {price.efficiency:.0%} of it"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .chips import chip_of
 from .errors import VerifyError
 from .precision import PrecisionReport, Product, dumped, products_of
 
@@ -95,7 +96,7 @@ class TpuReport:
 
     @property
     def chip(self) -> str:
-        return f"TPU {self.compile_for.partition('-')[0]}"
+        return chip_of(self.compile_for).label
 
     @property
     def compiled_steps(self) -> list[Compiled]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from target import TARGET
+from target import needs_libtpu
 
 from migrator.forecast.advice import memory_advice
 from migrator.forecast.command import forecast_command
@@ -120,7 +120,7 @@ for _ in range(3):
 """
 
 
-@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+@needs_libtpu
 def test_a_script_is_forecast_by_the_real_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

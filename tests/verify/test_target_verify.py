@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from target import TARGET
+from target import TARGET, needs_libtpu
 from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
@@ -149,7 +149,7 @@ for i in range(int(sys.argv[1])):
 """
 
 
-@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+@needs_libtpu
 def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +170,7 @@ def test_a_users_script_is_migrated_run_and_compiled_for_a_tpu(
     assert all(other.error is None for other in result.tpu.compiled)
 
 
-@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+@needs_libtpu
 def test_programs_of_torch_xla_are_compiled_for_a_tpu(tmp_path: Path) -> None:
     graph = tmp_path / "module_0007.SyncTensorsGraph.7.before_optimizations.txt"
     graph.write_text(GRAPH.format(7), encoding="utf-8")
@@ -207,7 +207,7 @@ with torch.no_grad():
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+@needs_libtpu
 def test_attention_to_many_keys_has_no_scores_in_the_memory_of_a_tpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +232,7 @@ READS = "class Reads(nn.Sequential):\n    def forward(self, x):\n"
 READS += "        return super().forward(x if x.sum().item() > 1e9 else x + 0)\n\n\n"
 
 
-@pytest.mark.skipif(TARGET != "torchax" or sys.platform != "linux", reason="needs libtpu")
+@needs_libtpu
 def test_a_model_that_is_not_compiled_is_named_before_what_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
