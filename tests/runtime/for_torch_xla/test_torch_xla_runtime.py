@@ -50,12 +50,20 @@ def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
         "    torch_xla.sync()\n"
     )
 
-    def said(where: str) -> str:
-        return run(code, TPU_RUNTIME_REPORT=where).stderr
+    script = tmp_path / "growing.py"
+    script.write_text(code)
 
-    (line,) = (line for line in said("1").splitlines() if line.startswith("tpu_runtime: "))
-    assert "the last in step 12 of 12 (shapes" in line
-    assert "on the CPU: aten::nonzero 12 times" in line
+    def said(where: str) -> str:
+        return run(
+            f"import runpy; runpy.run_path({str(script)!r})", TPU_RUNTIME_REPORT=where
+        ).stderr
+
+    lines = [line for line in said("1").splitlines() if line.startswith("tpu_runtime: ")]
+    assert "the last in step 12 of 12 (shapes" in lines[0]
+    assert "on the CPU: aten::nonzero 12 times" in lines[0]
+    assert lines[1].endswith("compiled at growing.py:5: y = torch.nonzero(x @ x.T)")
+    (warning,) = (line for line in said("").splitlines() if line.startswith("tpu_runtime: "))
+    assert "12 of 12 steps were compiled" in warning and "drop_last=True" in warning
     assert "tpu_runtime" not in said(str(tmp_path / "report.json"))
     figures = json.loads((tmp_path / "report.json").read_text())
     assert figures["programs"] >= 12 and figures["steps"] == figures["last_compiled"] == 12

@@ -257,6 +257,63 @@ def test_a_report_of_the_run_is_written_on_request(tmp_path: Path) -> None:
     assert figures["text"].startswith(f"{figures['programs']} programs compiled in ")
 
 
+TRAINING = """
+import torch, tpu_runtime
+tpu_runtime.setup()
+model = torch.nn.Linear(3, 2).to("jax")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(20):
+    x = torch.ones(ROWS, 3).to("jax")
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_line_that_compiles_again_and_again_is_named_when_the_program_ends(
+    tmp_path: Path,
+) -> None:
+    def said(rows: str, where: str = "") -> list[str]:
+        script = tmp_path / "train.py"
+        script.write_text(TRAINING.replace("ROWS", rows))
+        code = f"import runpy; runpy.run_path({str(script)!r})"
+        done = run(code, TPU_RUNTIME_REPORT=where)
+        assert not done.returncode, done.stderr
+        return [line for line in done.stderr.splitlines() if line.startswith("tpu_runtime: ")]
+
+    assert not said("4")
+    (line,) = said("2 + step")
+    assert "times at train.py:11: optimizer.step()" in line
+    lines = said("2 + step", "1")
+    (costly,) = (n for n, line in enumerate(lines) if "20 runs) at train.py:11: optimizer" in line)
+    assert "drop_last=True" in lines[costly + 1]
+    assert not any("drop_last" in line for line in said("4", "1"))
+
+
+def test_the_report_says_why_a_model_was_never_compiled() -> None:
+    code = (
+        "import torch, tpu_runtime\n"
+        "tpu_runtime.setup()\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first, self.last = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)\n"
+        "    def forward(self, x):\n"
+        "        h = self.first(x)\n"
+        "        return self.last(h[h[:, 0] > 0])\n"
+        "net = Net().to('jax')\n"
+        "for rows in range(30, 33):\n"
+        "    net(torch.randn(rows, 3).to('jax')).sum().backward()\n"
+    )
+    (line,) = (
+        line
+        for line in run(code, TPU_RUNTIME_REPORT="1").stderr.splitlines()
+        if line.startswith("tpu_runtime: Net with gradients: 3 calls")
+    )
+    assert "not compiled" in line
+
+
 def test_what_the_cpu_computes_in_place_is_written_to_lists_of_tensors_too() -> None:
     gradients, found = [torch.ones(2).to("jax"), torch.ones(3).to("jax")], torch.zeros(1).to("jax")
     half = torch.full((1,), 0.5).to("jax")

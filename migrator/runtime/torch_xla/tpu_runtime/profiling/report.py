@@ -1,30 +1,42 @@
 """torch_xla's figures for this run: programs compiled, executions, operators run on the CPU.
 
-With TPU_RUNTIME_REPORT=1 a line is written to standard error when the program ends; any other
-value is the name of a JSON file to write.
+With TPU_RUNTIME_REPORT=1 they are written to standard error when the program ends, with the lines
+of the program at which most was compiled; any other value is the name of a JSON file to write.
+Without it, one line says so if steps compile again and again.
 """
 
 import atexit
 import functools
 import json
+import linecache
 import os
+import re
 import sys
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
 VARIABLE = "TPU_RUNTIME_REPORT"
-# Steps so far, the last one that compiled something, and the count of compilations until then.
-_steps = {"all": 0, "compiled": 0, "programs": 0}
+MANY = 6  # steps that compiled something, after which a line says so
+SHOWN = 3
+CURE = (
+    "shapes or Python numbers that change compile again: pad to one shape, `torch.where` in place "
+    "of `x[mask]`, drop_last=True in a loader, a tensor in place of a number"
+)
+# Steps so far, how many and which one at last compiled something, and the compilations until then.
+_steps = {"all": 0, "compiling": 0, "compiled": 0, "programs": 0}
 
 
 def install() -> None:
-    """Count from here on, if a report is requested."""
+    """Count from here on."""
     where = os.environ.get(VARIABLE)
-    if not where:
-        return
+    if where:
+        _note_lines()
     sync = torch_xla.sync
 
     @functools.wraps(sync)
@@ -32,11 +44,53 @@ def install() -> None:
         result = sync(*args, **kwargs)
         _steps["all"] += 1
         if _compiled() > _steps["programs"]:
+            _steps["compiling"] += 1
             _steps["compiled"], _steps["programs"] = _steps["all"], _compiled()
         return result
 
     torch_xla.sync = counted
-    atexit.register(_write, where)
+    atexit.register(_write, where) if where else atexit.register(_warn)
+
+
+def _note_lines() -> None:
+    """Let torch_xla write where it compiles; it asks for these variables at the first graph."""
+    if "PT_XLA_DEBUG_LEVEL" not in os.environ and "PT_XLA_DEBUG_FILE" not in os.environ:
+        handle, name = tempfile.mkstemp(prefix="tpu_runtime-", suffix=".txt")
+        os.close(handle)
+        os.environ |= {"PT_XLA_DEBUG_LEVEL": "1", "PT_XLA_DEBUG_FILE": name}
+        _notes.append(Path(name))
+
+
+_notes: list[Path] = []
+
+
+_FRAMES = re.compile(r"Triggered Execution: \n((?:.*Analysis:   .*\n)+)")
+_FRAME = re.compile(r"\((.+):(\d+)\)$", re.MULTILINE)
+
+
+def _lines() -> list[dict[str, Any]]:
+    """The program's lines at which most was compiled."""
+    text = "".join(notes.read_text(encoding="utf-8", errors="replace") for notes in _notes)
+    while _notes:
+        _notes.pop().unlink()
+    counts = Counter(
+        line for frames in _FRAMES.findall(text) if (line := _own_line(_FRAME.findall(frames)))
+    )
+    return [{"line": line, "programs": count} for line, count in counts.most_common(SHOWN)]
+
+
+_LIBRARIES = tuple(
+    str(path) + os.sep
+    for path in (*(Path(m.__file__).parent for m in (torch, torch_xla)), Path(__file__).parents[1])
+)
+
+
+def _own_line(frames: list[tuple[str, str]]) -> str:
+    """The innermost one that isn't of a library."""
+    for file, number in frames:
+        if not file.startswith((*_LIBRARIES, "<")):
+            return f"{Path(file).name}:{number}: {linecache.getline(file, int(number)).strip()}"
+    return ""
 
 
 def _compiled() -> int:
@@ -49,7 +103,7 @@ def collect() -> dict[str, Any]:
 
     ``programs`` compiled in ``seconds``, ``executions``, ``steps`` (calls of ``torch_xla.sync``),
     ``last_compiled``: the last step that compiled (0: none), ``on_cpu``: how often each operator
-    ran on the CPU, tensors copied there and back.
+    ran on the CPU, tensors copied there and back, ``lines`` at which most was compiled.
     """
     compiled = metrics.metric_data("CompileTime")
     executed = metrics.metric_data("ExecuteTime")
@@ -64,26 +118,45 @@ def collect() -> dict[str, Any]:
             for name in metrics.counter_names()
             if name.startswith("aten::") and name != "aten::_local_scalar_dense"
         },
+        "lines": _lines(),
     }
 
 
 def describe(figures: dict[str, Any]) -> str:
-    """The figures in a line, with their meaning."""
+    """The figures as text, with their meaning."""
     steps, last = figures["steps"], figures["last_compiled"]
     text = f"{figures['programs']} programs compiled in {figures['seconds']} s"
     if steps:
         text += f", the last in step {last} of {steps}"
-        if figures["programs"] > max(10, steps // 3):
-            text += " (shapes or Python numbers that change compile again: pad, or drop_last=True)"
+        if _compile_again():
+            text += f" ({CURE})"
     if figures["on_cpu"]:
         counts = ", ".join(f"{name} {n} times" for name, n in figures["on_cpu"].items())
         text += f"; on the CPU: {counts}"
-    return text
+    lines = [f"{line['programs']} compiled at {line['line']}" for line in figures["lines"]]
+    return "\n".join([text, *lines])
+
+
+def _compile_again() -> bool:
+    """Whether steps still compile in the later half of the run."""
+    return _steps["compiling"] >= MANY and _steps["compiled"] > _steps["all"] / 2
+
+
+def _warn() -> None:
+    if _compile_again():
+        print(
+            f"tpu_runtime: {_steps['compiling']} of {_steps['all']} steps were compiled, the last "
+            f"is {_steps['compiled']} ({CURE}); {VARIABLE}=1 names the lines",
+            file=sys.stderr,
+        )
 
 
 def _write(where: str) -> None:
     figures = collect()
     if where == "1":
-        print(f"tpu_runtime: {describe(figures)}", file=sys.stderr)
+        print(
+            "\n".join(f"tpu_runtime: {line}" for line in describe(figures).splitlines()),
+            file=sys.stderr,
+        )
     else:
         Path(where).write_text(json.dumps(figures | {"text": describe(figures)}), encoding="utf-8")

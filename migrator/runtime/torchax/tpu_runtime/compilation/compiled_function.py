@@ -208,7 +208,7 @@ class Compiled:
 
     def _count(self, call: Call, misfit: str) -> None:
         """Warn, once, if every call has a new form; called before the new form is noted."""
-        self.sets += 1
+        self.sets = self.record.forms = self.sets + 1
         if self.patient or self.sets != MANY:
             return
         changing = misfit or self._differing_argument(call)

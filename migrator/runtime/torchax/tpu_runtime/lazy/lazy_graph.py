@@ -28,6 +28,7 @@ from jax._src.core import trace_state_clean
 
 from ..compilation.compile_state import is_eager
 from ..compilation.program_code import is_library
+from ..profiling.costly_lines import timed
 from .lazy_arrays import Array, LazyArray, computed, form, settled
 from .lazy_programs import Node, Operation, Place, compute
 
@@ -197,7 +198,8 @@ def run() -> None:
             return
         try:
             if trace_state_clean():
-                compute(nodes)
+                with timed():
+                    compute(nodes)
             else:
                 with jax.ensure_compile_time_eval():
                     compute(nodes)

@@ -1,8 +1,8 @@
-"""JAX's figures for this run: how many programs it compiled, and for how long; and the outcome of
-each training step and each class of modules.
+"""JAX's figures for this run: how many programs it compiled, and for how long; the outcome of each
+training step and each class of modules; and the lines of the program that cost most.
 
 With TPU_RUNTIME_REPORT=1 it is written to standard error when the program ends; any other value is
-the name of a JSON file to write.
+the name of a JSON file to write. Without it, one line says which lines compile again and again.
 """
 
 import atexit
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+
+from . import costly_lines
 
 VARIABLE = "TPU_RUNTIME_REPORT"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -29,6 +31,7 @@ class Record:
     programs: int = 0
     again: int = 0  # those with shapes and arguments that had a program: something else changed
     why_eager: str = ""
+    forms: int = 0  # sets of shapes and Python values of calls that ran operator by operator
 
     def __str__(self) -> str:
         parts = [_counted(self.calls, "call")]
@@ -38,6 +41,8 @@ class Record:
             parts.append(f"{self.again} for the same arguments as another")
         if self.why_eager:
             parts.append(f"not compiled as a whole: {self.why_eager}")
+        elif self.forms > 1 and not self.programs:
+            parts.append("not compiled: no call had the shapes and Python values of an earlier one")
         return f"{self.name}: {', '.join(parts)}"
 
 
@@ -54,30 +59,58 @@ def _counted(number: int, noun: str) -> str:
 
 
 def install(env: object) -> None:
-    """Count from here on, if a report is requested."""
+    """Count from here on."""
     where = os.environ.get(VARIABLE)
-    if where:
-        jax.monitoring.register_event_duration_secs_listener(_count)
-        atexit.register(_write, where)
+    costly_lines.is_timed = bool(where)
+    jax.monitoring.register_event_duration_secs_listener(_count)
+    atexit.register(_write, where) if where else atexit.register(_warn)
 
 
 def _count(event: str, seconds: float, **_: Any) -> None:
     if event == _COMPILED:
         _figures["programs"] += 1
         _figures["seconds"] += seconds
+        costly_lines.note_compilation(seconds, _calls())
+
+
+def _calls() -> int:
+    """How often models, optimizers and steps were called so far."""
+    return sum(kept.calls for kept in _records.values())
 
 
 def collect() -> dict[str, Any]:
     """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``, and the
-    ``functions`` that were compiled, or weren't."""
+    ``functions`` that were compiled, or weren't; and the ``lines`` that cost most."""
     functions = [asdict(kept) for kept in _records.values()]
-    return {**_figures, "seconds": round(_figures["seconds"], 1), "functions": functions}
+    again = costly_lines.compiled_again(_calls())
+    lines = [
+        {
+            "line": str(line), "seconds": round(line.seconds, 1), "programs": line.programs,
+            "runs": line.runs, "cure": costly_lines.CURE if line in again else "",
+        }
+        for line in costly_lines.costliest()
+    ]  # fmt: skip
+    seconds = round(_figures["seconds"], 1)
+    return {**_figures, "seconds": seconds, "functions": functions, "lines": lines}
 
 
 def describe(figures: dict[str, Any]) -> list[str]:
     """The figures as lines of text."""
     total = f"{figures['programs']} programs compiled in {figures['seconds']} s"
-    return [total, *(str(Record(**kept)) for kept in figures["functions"] if kept["calls"])]
+    found = [total, *(str(Record(**kept)) for kept in figures["functions"] if kept["calls"])]
+    for line in figures["lines"]:
+        counts = f"{_counted(line['programs'], 'program')}, {_counted(line['runs'], 'run')}"
+        found.append(f"{line['seconds']} s ({counts}) at {line['line']}")
+        found += [f"  {line['cure']}"] if line["cure"] else []
+    return found
+
+
+def _warn() -> None:
+    """Name the lines that compile again and again, if there are any."""
+    again = costly_lines.compiled_again(_calls())
+    if again:
+        where = "; ".join(f"{len(line.calls)} times at {line}" for line in again)
+        print(f"tpu_runtime: compiled again {where} ({costly_lines.CURE})", file=sys.stderr)
 
 
 def _write(where: str) -> None:

@@ -1,0 +1,95 @@
+"""The lines of the program at which its programs were compiled, and which compile again and again.
+
+JAX reports each compilation in the thread that waits for it, so the program's own line is found
+on the stack. A line that still compiles in later calls has a shape or a Python value that changes.
+"""
+
+import contextlib
+import linecache
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..compilation.program_code import is_generated, is_library
+
+MANY = 6  # calls in which a line compiled something, after which it is named
+SHOWN = 3
+CURE = (
+    "a shape or a Python number is new each time: pad to one shape, `torch.where` in place of "
+    "`x[mask]`, `drop_last=True` in a loader, a tensor in place of a number"
+)
+
+
+@dataclass
+class Line:
+    """A line of the program: what was compiled and run there.
+
+    ``seconds``: of compiling, or, if runs are timed, of all that was computed there. ``calls``:
+    the numbers of the calls of models, optimizers and steps in which something was compiled.
+    """
+
+    file: str
+    number: int
+    programs: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    calls: set[int] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.number).strip()
+        return f"{Path(self.file).name}:{self.number}: {text}"
+
+
+_lines: dict[tuple[str, int], Line] = {}
+
+
+def _line() -> Line | None:
+    """The innermost line of the program's own code; None in a thread of a library."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not is_library(file) and not is_generated(frame.f_globals):
+            key = file, frame.f_lineno
+            return _lines.get(key) or _lines.setdefault(key, Line(*key))
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def note_compilation(seconds: float, call: int) -> None:
+    """A program was compiled in so many seconds, in the call with this number."""
+    line = _line()
+    if line is not None:
+        line.programs += 1
+        line.seconds += seconds
+        line.calls.add(call)
+
+
+is_timed = False  # whether runs are counted
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[None]:
+    """Count what runs as the work of the program's line."""
+    line = _line() if is_timed else None
+    if line is None:
+        yield
+        return
+    before, start = line.seconds, time.perf_counter()
+    try:
+        yield
+    finally:
+        line.runs += 1
+        line.seconds = before + time.perf_counter() - start
+
+
+def costliest() -> list[Line]:
+    """The lines that took longest, the longest first."""
+    return sorted(_lines.values(), key=lambda line: -line.seconds)[:SHOWN]
+
+
+def compiled_again(calls: int) -> list[Line]:
+    """The lines that still compile in the later half of so many calls, the most often first."""
+    found = [a for a in _lines.values() if len(a.calls) >= MANY and max(a.calls) > calls / 2]
+    return sorted(found, key=lambda line: -len(line.calls))[:SHOWN]
