@@ -79,9 +79,12 @@ class _TorchVersion(str):
     """torch's own version: compared with a text, it is a version, not a text."""
 
 
-def answer(names: Names, test: ast.expr) -> bool | None:
-    """How a condition turns out on every TPU machine; None if they don't decide it."""
-    found = {_Values(names, machine).truth(test) for machine in _MACHINES}
+def answer(names: Names, test: ast.expr, packages: Mapping[str, str] | None = None) -> bool | None:
+    """How a condition turns out on every TPU machine; None if they don't decide it.
+
+    ``packages``: versions of modules beside PyTorch, where it is enough how it turns out with them.
+    """
+    found = {_Values(names, machine, packages or {}).truth(test) for machine in _MACHINES}
     return found.pop() if len(found) == 1 else None
 
 
@@ -97,8 +100,8 @@ def never_runs(names: Names, node: ast.AST) -> ast.expr | None:
 class _Values:
     """What expressions are on one machine."""
 
-    def __init__(self, names: Names, machine: _Machine) -> None:
-        self.names, self.machine = names, machine
+    def __init__(self, names: Names, machine: _Machine, packages: Mapping[str, str]) -> None:
+        self.names, self.machine, self.packages = names, machine, packages
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
         if depth > _DEPTH:
@@ -139,6 +142,8 @@ class _Values:
             return self.machine.python[("major", "minor", "micro").index(name.rpartition(".")[2])]
         if name in _FIXED:
             return _FIXED[name]
+        if name.endswith(".__version__") and (known := self.packages.get(name.split(".")[0])):
+            return known
         if isinstance(node, ast.Attribute) and node.attr in _OF_VERSION:
             return getattr(_version(self.value(node.value, depth + 1)), node.attr)
         raise _Unknown

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from migrator.analysis import absent_names, old_calls, removed_names
+from migrator.analysis import absent_names, old_calls, removed_names, version_checks
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
@@ -220,6 +220,7 @@ def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
 
 def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construct]:
     """The constructs that a statement other than an import itself is, without its parts."""
+    yield from version_checks.find(names, node)
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not _false(node.value):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from migrator.analysis import absent_names, old_calls, removed_names, traces
+from migrator.analysis import (
+    absent_names,
+    old_calls,
+    removed_names,
+    traces,
+    version_checks,
+)
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import HEADS
 from migrator.analysis.prefilter import Tokens, without_prose
@@ -95,6 +101,7 @@ def has_tokens(source: bytes) -> bool:
         or removed_names.may_be_in(source)
         or old_calls.may_be_in(source)
         or absent_names.may_be_in(source)
+        or version_checks.may_be_in(source)
         or (
             b"torch" in source
             and (

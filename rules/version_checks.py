@@ -1,0 +1,75 @@
+"""Checks of versions that the target's versions fail."""
+
+import ast
+
+from migrator.construct import Construct
+from migrator.diagnostics import Effort
+from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+
+from .upgrade_templates import is_of_gpu_code
+
+CHECKS = Rule(
+    code="UPG007",
+    name="version-check",
+    summary="a check of versions that ends the program with the versions of the target",
+    why="""A program that says `assert timm.__version__ == "0.3.2"`, or raises an error for PyTorch
+2, stops there. Its code does not show whether it works with newer versions, and gives the same
+numbers, so the check stays. Try the program without it. Packages are taken to have the versions
+that were imported beside the target's PyTorch; older ones may not start: timm 0.3.2 needs
+`torch._six`.""",
+    effort=Effort.MINUTES,
+    examples=(
+        Example(
+            """
+            import timm
+            import torch
+            assert timm.__version__ == "0.3.2"
+            model = timm.create_model("resnet18").cuda()
+            """,
+            after="""
+            import timm
+            import torch
+            assert timm.__version__ == "0.3.2"
+            model = timm.create_model("resnet18").to("{device}")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            if int(torch.__version__.split(".")[0]) > 1:
+                raise RuntimeError("torch 2 is not supported")
+            x = torch.ones(3).cuda()
+            """,
+            after="""
+            import torch
+            if int(torch.__version__.split(".")[0]) > 1:
+                raise RuntimeError("torch 2 is not supported")
+            x = torch.ones(3).to("{device}")
+            """,
+        ),
+    ),
+)
+
+
+@CHECKS.on("version check", "*")
+def version_check(ctx: Context, found: Construct) -> Decision:
+    if not is_of_gpu_code(ctx):
+        return Keep("nothing here uses a device")
+    if _is_caught(ctx, found.node):
+        return Keep("its error is caught")
+    versions = found.key or f"the versions of {ctx.target.name}"
+    older = "; older ones may not start with this PyTorch" if found.key else ""
+    return Report(
+        f"this check fails with {versions}{older}: try the program without it, and compare its "
+        "numbers"
+    )
+
+
+def _is_caught(ctx: Context, node: ast.AST) -> bool:
+    """Whether a statement is in the body of a `try` that catches something."""
+    inner = node
+    for above in ctx.names.ancestors(node):
+        if isinstance(above, ast.Try) and above.handlers and inner in above.body:
+            return True
+        inner = above
+    return False
