@@ -25,8 +25,8 @@ class Construct:
     child (a process that uses the device), model (that moves to the device, where models are
     divided), trainer (of a library), accelerator (of another kind than the program runs on),
     accelerator library, ray (an argument that asks it for GPUs), ladder (the first `if` of those
-    that pick a device of several kinds), version check (that fails on every machine), own, own
-    import (a name that the project's configuration replaces).
+    that pick a device of several kinds), version check (that fails on every machine), style (of
+    Matplotlib), own, own import (a name that the project's configuration replaces).
     """
 
     kind: str

@@ -5,7 +5,7 @@ import re
 
 from migrator.analysis.upgrades import removed_arguments
 from migrator.construct import Construct
-from migrator.edits import EditCall
+from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 
 from .upgrade_templates import reason_to_keep
@@ -16,8 +16,10 @@ ARGUMENTS = Rule(
     summary="an argument that a function no longer takes, or has no default any more",
     why="""An argument with another name gets that. One that did nothing for the result goes:
 `verbose` of a scheduler, which printed. Others are reported. `yaml.load` is told the loader that
-was its default, and `torch.stft` what it once returned.""",
+was its default, and `torch.stft` what it once returned. Matplotlib's styles of seaborn have the
+names of its version 0.8.""",
     references=(
+        "https://matplotlib.org/stable/api/prev_api_changes/api_changes_3.8.0.html",
         "https://docs.pytorch.org/docs/stable/optim.html",
         "https://github.com/yaml/pyyaml/blob/main/CHANGES",
     ),
@@ -102,6 +104,17 @@ def without_return_complex(ctx: Context, found: Construct) -> Decision:
         return Report("PyTorch has to be told return_complex; False if the signal is real")
     put = {"return_complex": "False"}
     return Rewrite([EditCall(found.node, put=put)], note="PyTorch 2 has to be told")
+
+
+@ARGUMENTS.on("style", "*")
+def old_style(ctx: Context, found: Construct) -> Decision:
+    """Matplotlib 3.8 has seaborn's styles under the name of seaborn's version only."""
+    text = found.node
+    assert isinstance(text, ast.Constant) and isinstance(text.value, str)
+    if (kept := reason_to_keep(ctx, text, found.key)) is not None:
+        return kept
+    written = ctx.source.code(text)
+    return Rewrite([Replace(text, written.replace("seaborn", "seaborn-v0_8", 1))])
 
 
 _COMPLEX = re.compile(r"(?<!return_)complex")

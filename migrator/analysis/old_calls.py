@@ -51,6 +51,10 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("removed", f"{called}()", call)
         if called in _WITH_LOADER and len(call.args) == 1 and not call.keywords:
             yield Construct("loader", called, call)
+        if called in _STYLES and call.args:
+            for node in ast.walk(call.args[0]):
+                if isinstance(node, ast.Constant) and _is_old_style(node.value):
+                    yield Construct("style", called, node)
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
@@ -184,6 +188,15 @@ def _gives_pairs(call: ast.Call) -> bool:
     return not starred and not _is_given(call, "return_complex", 9)
 
 
+# Functions of Matplotlib that take the name of a style.
+_STYLES = ("matplotlib.pyplot.style.use", "matplotlib.pyplot.style.context",
+           "matplotlib.style.use", "matplotlib.style.context")  # fmt: skip
+
+
+def _is_old_style(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"seaborn(?!-v0_8)(-\w+)*", value) is not None
+
+
 # Functions of PyYAML that had a default loader.
 _WITH_LOADER = ("yaml.load", "yaml.load_all")
 _LOADS = re.compile(rb"yaml\.load(?<=\byaml\.load)(?:_all)?\((?:[^(),]|\([^()]*\))*\)")
@@ -199,6 +212,8 @@ def may_be_in(source: bytes) -> bool:
     if b"torch" in source and _OF_TORCH.search(source) is not None:
         return True
     if b"copy=False" in source and b"array(" in source:
+        return True
+    if b"style." in source and b"seaborn" in source:
         return True
     return _methods().search(source) is not None or _builtins().search(source) is not None
 

@@ -334,3 +334,17 @@ def test_requirements_of_older_versions_are_reported(line: str, said: str, tmp_p
     report = migrate_paths([write_tree(tmp_path, files)], "torchax")
     found = [d.message for _, d in report.diagnostics(Outcome.REPORTED)]
     assert len(found) == bool(said) and all(said in message for message in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("plt.style.use('seaborn-whitegrid')", "plt.style.use('seaborn-v0_8-whitegrid')"),
+        ('plt.style.use(["ggplot", "seaborn"])', 'plt.style.use(["ggplot", "seaborn-v0_8"])'),
+        ('plt.style.use("seaborn-v0_8-dark")', 'plt.style.use("seaborn-v0_8-dark")'),
+        ('plt.style.use("ggplot")', 'plt.style.use("ggplot")'),
+        ('seaborn.style.use("seaborn")', 'seaborn.style.use("seaborn")'),
+    ],
+)
+def test_styles_of_seaborn_have_the_names_of_matplotlib_3_8(line: str, after: str) -> None:
+    assert upgraded(line, HEAD + "import matplotlib.pyplot as plt\n") == after
