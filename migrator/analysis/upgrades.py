@@ -1,10 +1,11 @@
 """What PyTorch, NumPy, other libraries and Python no longer have in the versions that a TPU needs.
 
-upgrades.json has one entry a line: the name, what takes its place, since which version it is gone,
-and the page that says so. One that is `exact` is the same under its new name. `code` is what
-replaces the name, or its call, whose arguments are `{0}`, `{1}`; `{numpy}` is a module as the
-program spells it, `{owner}` the object of a method. An entry with a `keyword` is an argument of the
-function; `*.iteritems` is a method of any object; `builtins.xrange` is a name of Python 2.
+upgrades.json has one entry a line: the name, what takes its place, since which version it is gone
+(of packages beside PyTorch: the first whose wheel lacks it), and a page about it. One that is
+`exact` is the same under its new name. `code` is what replaces the name, or its call, whose
+arguments are `{0}`, `{1}`; `{numpy}` is a module as the program spells it, `{owner}` the object of
+a method. An entry with a `keyword` is an argument of the function; `*.iteritems` is a method of any
+object; `builtins.xrange` is a name of Python 2.
 """
 
 from __future__ import annotations

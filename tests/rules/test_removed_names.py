@@ -28,6 +28,10 @@ def is_of_later_python(gone: Removed) -> bool:
     return version is not None and (3, int(version[1])) > sys.version_info[:2]
 
 
+def test_every_entry_says_since_when_it_is_gone() -> None:
+    assert not [gone.name for gone in NAMES if not re.search(r"\d", gone.since)]
+
+
 def find(name: str) -> object:
     """What a full name leads to; None if it leads nowhere."""
     parts = name.split(".")
