@@ -1,6 +1,7 @@
 """The video transformer in its real shape, compiled for a v6e-8 that is not here.
 
-    python benchmarks/video_transformer_v6e.py [--frames 49] [--python PYTHON_WITH_TORCHAX]
+    python benchmarks/video_transformer_v6e.py [--frames 49] [--size 480p]
+        [--python PYTHON_WITH_TORCHAX]
 
 Migrates reference_apps/video_transformer with --shard tp and --shard tp-row, traces the transformer
 with abstract weights (nothing is allocated), and compiles it with one block, with two, and the step
@@ -21,12 +22,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forecast_figures
 import measuring
 from measuring import row
 
-DEVICES, TOPOLOGY = 8, "v6e:2x4"
-# Latents of 480p by a VAE that stands for 4 frames and 16 x 16 pixels; tokens of a real prompt.
-GRID, TEXT, VISION = (30, 53), 1000, 729
+DEVICES, TOPOLOGY, SLICE = 8, "v6e:2x4", "v6e-8"
+# Latents by a VAE that stands for 4 frames and 16 x 16 pixels; tokens of a real prompt.
+GRIDS, TEXT, VISION = {"480p": (30, 53), "720p": (45, 80)}, 1000, 729
 BATCH = 2  # with and without the prompt
 # The seed's settings: 50 steps, DeepCache from step 11 to 44, a full step every 4th.
 STEPS, CACHED = 50, sum((step - 11) % 4 != 0 for step in range(11, 45))
@@ -38,9 +40,10 @@ Facts = dict[str, Any]  # of a program, for one device
 def main() -> int:
     parser = measuring.parser(__doc__)
     parser.add_argument("--frames", type=int, default=49)
+    parser.add_argument("--size", choices=GRIDS, default="480p")
     args = parser.parse_args()
     if args.migrated is not None:
-        print(json.dumps(measured(args.migrated, args.frames)))
+        print(json.dumps(measured(args.migrated, args.frames, args.size)))
         return 0
     divided, by_rows = (in_real_shape(args, shard) for shard in ("tp", "tp-row"))
     written_out = in_real_shape(args, "tp", TPU_RUNTIME_FLASH="off")
@@ -56,8 +59,8 @@ def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Fac
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
     }  # fmt: skip
     with measuring.migrated("video_transformer", shard) as copy:
-        frames = ["--frames", str(args.frames)]
-        found: Facts = measuring.inside(args.python, __file__, copy, *frames, **variables)
+        shape = ["--frames", str(args.frames), "--size", args.size]
+        found: Facts = measuring.inside(args.python, __file__, copy, *shape, **variables)
     return {**found, "full": extrapolated(found["one"], found["two"], found["depth"])}
 
 
@@ -117,7 +120,8 @@ def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     def far(first: float, second: float) -> float:
         return first + (depth - 1) * (second - first)
 
-    sums = {n: far(one[n], two[n]) for n in ("arguments", "outputs", "code", "flops", "accessed")}
+    parts = ("arguments", "outputs", "code", "flops", "accessed", *forecast_figures.SUMS)
+    sums = {n: far(one[n], two[n]) for n in parts}
     hbm = sum(sums[n] for n in ("arguments", "outputs", "code")) + two["temporaries"]
     collectives = {
         kind: {m: far(one["collectives"].get(kind, {}).get(m, 0), n) for m, n in modules.items()}
@@ -127,17 +131,18 @@ def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     return two | sums | {"hbm": hbm, "collectives": collectives, "kernels": kernels}
 
 
-def measured(migrated: Path, frames: int) -> Facts:
+def measured(migrated: Path, frames: int, size: str) -> Facts:
     """Compile steps of the migrated app; runs in the target's Python."""
     sys.path.insert(0, str(migrated))
     import torch
 
     stage2 = importlib.import_module("stage2_denoise")  # sets the runtime up
     config = stage2.PRESETS["1.5"]
-    tokens = ((frames - 1) // 4 + 1) * GRID[0] * GRID[1]
+    grid = GRIDS[size]
+    tokens = ((frames - 1) // 4 + 1) * grid[0] * grid[1]
     bf16 = torch.bfloat16
     inputs = {
-        "latents": ((BATCH, config.latent_channels, tokens // (GRID[0] * GRID[1]), *GRID), bf16),
+        "latents": ((BATCH, config.latent_channels, tokens // (grid[0] * grid[1]), *grid), bf16),
         "t": ((BATCH,), torch.float32),
         "guidance": ((BATCH,), torch.float32),
         "text": ((BATCH, TEXT, config.text_dim), bf16),
@@ -215,7 +220,10 @@ class Abstract:
         traced = jax.jit(forward).trace(self.weights, forms)
         text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
         chips = topologies.get_topology_desc(TOPOLOGY, "tpu").devices
-        facts: Facts = compiler().compiled_facts(text, chips[:DEVICES])
+        by_text = compiler()
+        compiled = by_text.compile_text(text, chips[:DEVICES])
+        facts: Facts = by_text.facts_of(compiled)
+        facts |= forecast_figures.figures(by_text.text_of(compiled), SLICE)
         facts["flops"] += self.attended * sum(facts["kernels"].values())
         print(f"  compiled in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         return facts

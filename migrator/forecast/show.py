@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.verify.cells import show_notes
+from migrator.verify.chips import Chip
 
 from .advice import memory_advice
 from .forecast import Forecast, gib
@@ -27,7 +28,7 @@ def show(found: Forecast, console: Console) -> None:
     say(
         f"data sheet: {chip.peak / 1e12:,.0f} TFLOP/s in bfloat16, {chip.hbm // 2**30} GiB of HBM "
         f"at {chip.hbm_bandwidth / 1e9:,.0f} GB/s, "
-        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips ({chip.source})"
+        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips{_sent(chip)} ({chip.source})"
     )
     compiled = [step for step in found.steps if not step.error]
     if compiled:
@@ -52,6 +53,12 @@ def show(found: Forecast, console: Console) -> None:
         say(problem, "red")
 
 
+def _sent(chip: Chip) -> str:
+    if chip.count == 1:
+        return ""
+    return f", {chip.sends / 1e9:,.0f} GB/s out of a chip in a slice of {chip.count}"
+
+
 def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
     price = found.price
     assert price is not None
@@ -60,7 +67,7 @@ def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
         f"{price.hours:,.3g} at {price.efficiency:.0%} of it"
     )
     if price.least is not None and price.money is not None:
-        line += f"; {price.least:,.2f} to {price.money:,.2f}, for {found.chips} chips"
+        line += f"; {price.least:,.2f} to {price.money:,.2f}, for {found.chip.count} chips"
     say(line)
 
 
@@ -71,7 +78,7 @@ def _steps(steps: list[Step]) -> Table:
     )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("step", overflow="fold")
-    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "bound", "binds",
+    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "not hidden", "bound", "binds",
                 "compiler", "needs", "of", "parts")  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -80,8 +87,8 @@ def _steps(steps: list[Step]) -> Table:
         table.add_row(
             escape(f"{step.name} ({step.kind})"),
             f"{step.flops / 1e9:,.3g}", f"{step.accessed / 1e9:,.3g}",
-            _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(bounds.seconds),
-            bounds.binding, "-" if step.estimate is None else _ms(step.estimate),
+            _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(step.exposed),
+            _ms(bounds.seconds), bounds.binding, "-" if step.estimate is None else _ms(step.estimate),
             gib(step.hbm), gib(step.capacity), " + ".join(map(gib, step.memory.values())),
         )  # fmt: skip
     return table

@@ -68,9 +68,9 @@ def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
         text = program.read_text(encoding="utf-8")
         facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
         module = _from_hlo(text) if program.suffix == ".txt" else text
-        compiled = _compile(module, devices[: facts["devices"]])
-        facts |= _facts_of(compiled)
-        program.with_suffix(".hlo").write_text(_text(compiled), encoding="utf-8")
+        compiled = compile_text(module, devices[: facts["devices"]])
+        facts |= facts_of(compiled)
+        program.with_suffix(".hlo").write_text(text_of(compiled), encoding="utf-8")
     except Exception as error:  # mostly because it doesn't fit into a TPU's memory
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
@@ -92,16 +92,12 @@ def _from_hlo(text: str) -> str:
         return str(module)
 
 
-def compiled_facts(text: str, devices: Sequence[Any]) -> dict[str, Any]:
-    """Memory, cost, products and collectives of a StableHLO program, for one of its devices."""
-    return _facts_of(_compile(text, devices))
+def facts_of(compiled: Any) -> dict[str, Any]:
+    """Memory, cost, products and collectives of an executable, for one of its devices."""
+    return {**_memory(compiled), **_cost(compiled), **_seen(text_of(compiled))}
 
 
-def _facts_of(compiled: Any) -> dict[str, Any]:
-    return {**_memory(compiled), **_cost(compiled), **_seen(_text(compiled))}
-
-
-def _compile(text: str, devices: Sequence[Any]) -> Any:
+def compile_text(text: str, devices: Sequence[Any]) -> Any:
     """The executable of a program that is partitioned for ``devices``."""
     # By name, since most of it is jax's own (hence the pinned version), and has no types.
     numpy = import_module("numpy")
@@ -139,7 +135,7 @@ def _cost(compiled: Any) -> dict[str, float]:
     return {"flops": cost.get("flops", 0.0), "accessed": cost.get("bytes accessed", 0.0)}
 
 
-def _text(compiled: Any) -> str:
+def text_of(compiled: Any) -> str:
     """The optimised program; empty where this version of JAX can't read it (some for a v7x)."""
     try:
         return "\n".join(str(module.to_string()) for module in compiled.hlo_modules())

@@ -60,8 +60,9 @@ class Options:
     programs with products for this TPU. ``devices``: how many to use, virtual ones without a TPU.
     ``measure``: also run the app's measurements. ``migrate``: another migration than tpu-migrate's.
     ``bisect``: if a script's numbers differ, find the operation. ``read_steps``: only steps are
-    compiled; it gets the report, the migrated copy and the folders of programs. ``asked``: the
-    words after `tpu-migrate verify` on the command line, which messages repeat.
+    compiled; it gets the report, the migrated copy and the folders of programs. ``compute``: else
+    compiled programs give zeros, and cost no time (torchax). ``asked``: the words after
+    `tpu-migrate verify` on the command line, which messages repeat.
     """
 
     python: Path | None = None
@@ -79,6 +80,7 @@ class Options:
     migrate: Migration | None = None
     bisect: bool = False
     read_steps: StepReader | None = None
+    compute: bool = True
     asked: Sequence[str] = ()
 
     @property
@@ -257,6 +259,8 @@ class _Work:
             env["PYTHONPATH"] = str(device.modules)
         if self.options.compile_for is not None:
             env["TPU_RUNTIME_PROGRAMS"] = str(self.for_tpu)
+        if not self.options.compute:
+            env["TPU_RUNTIME_COMPUTE"] = "off"
         with progress(self.console, f"running {self.app.name} on the {device.label}") as update:
             return run(
                 [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],

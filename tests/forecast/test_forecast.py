@@ -12,8 +12,8 @@ from migrator.forecast.advice import memory_advice
 from migrator.forecast.command import forecast_command
 from migrator.forecast.hlo import parse
 from migrator.forecast.operations import operations
-from migrator.forecast.roofline import bounds_of, step_of
-from migrator.verify.chips import chips
+from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
+from migrator.verify.chips import chip_of, chips
 from migrator.verify.tpu import Compiled
 
 # As libtpu 0.0.52 writes it, shortened: a product in a loop of three, and a copy into the chip.
@@ -81,6 +81,93 @@ def test_bounds_are_those_of_the_data_sheet() -> None:
     assert bounds.hbm == pytest.approx(sum(o.bytes for o in found) / 1638e9)
     assert bounds.binding == "HBM" and bounds.seconds == bounds.hbm
     assert bounds_of(found, v6e, passes=1).matrix == pytest.approx(bounds.matrix / 6)
+
+
+# As libtpu 0.0.52 writes them: a mesh in the place of groups, and a collective with a start.
+EXCHANGE = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (x: bf16[64,128], w: bf16[128,128]) -> bf16[64,128] {
+  %x = bf16[64,128]{1,0:T(8,128)} parameter(0)
+  %w = bf16[128,128]{1,0:T(8,128)} parameter(1)
+  %permute-start = (bf16[64,128]{1,0:T(8,128)S(1)}, bf16[64,128]{1,0:T(8,128)S(1)}) \
+collective-permute-start(%x), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  %d = bf16[64,128]{1,0:T(8,128)} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %permute-done = bf16[64,128]{1,0:T(8,128)S(1)} collective-permute-done(%permute-start)
+  ROOT %r = bf16[64,128]{1,0:T(8,128)} all-reduce(%d), channel_id=1, replica_groups=GROUPS, \
+to_apply=%add
+}
+"""
+SIZE = 64 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "count"),
+    [
+        ("{{0,1,2,3},{4,5,6,7}}", 4),
+        ("[2,4]<=[8]", 4),
+        ("mesh['axis_0'=8] {'axis_0'}", 8),
+        ("mesh['data'=2,'model'=4] {'model'}", 4),
+        ("mesh['x'=8] {'x':(2)4}", 4),
+    ],
+)
+def test_an_all_reduce_sends_its_ring_however_its_groups_are_written(
+    groups: str, count: int
+) -> None:
+    found = operations(parse(EXCHANGE.replace("GROUPS", groups)))
+    assert found[-1].exchanged == 2 * (count - 1) / count * SIZE
+
+
+@pytest.mark.parametrize(
+    ("slice_name", "sends"),
+    [
+        ("v6e-4", 200e9),  # 2x2: two of four links of 100 GB/s
+        ("v6e-8", 200e9),  # 2x4: in a corner, two of four
+        ("v5e-8", 100e9),
+        ("v5p-4", 200e9),  # 2x2x1: two of six
+        ("v5p-8", 300e9),  # 2x2x2: three of six
+    ],
+)
+def test_a_chip_of_a_slice_sends_over_the_links_that_it_has_there(
+    slice_name: str, sends: float
+) -> None:
+    assert chip_of(slice_name).sends == pytest.approx(sends)
+    found = operations(parse(EXCHANGE.replace("GROUPS", "mesh['x'=4] {'x'}")))
+    exchanged = sum(each.exchanged for each in found)
+    assert bounds_of(found, chip_of(slice_name)).interconnect == pytest.approx(exchanged / sends)
+
+
+def test_only_the_part_of_a_collective_that_nothing_hides_is_in_the_estimate() -> None:
+    chip = chip_of("v6e-8")
+    all_of_it = operations(parse(EXCHANGE.replace("GROUPS", "[1,8]<=[8]")))
+    found = {each.name: seconds for each, seconds in timed(all_of_it, chip)}
+    reduced = all_of_it[-1]
+    assert found["permute-start"] == pytest.approx(SIZE / 100e9 - found["d"])  # one link
+    assert found["r"] == pytest.approx(reduced.exchanged / 200e9)
+
+
+KERNEL = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (q: bf16[2,8,512,128], k: bf16[2,8,1024,128], v: bf16[2,8,1024,128]) -> bf16[] {
+  %q = bf16[2,8,512,128]{3,2,1,0:T(8,128)} parameter(0)
+  %k = bf16[2,8,1024,128]{3,2,1,0:T(8,128)} parameter(1)
+  %v = bf16[2,8,1024,128]{3,2,1,0:T(8,128)} parameter(2)
+  ROOT %NAME = bf16[2,8,512,128]{3,2,1,0:T(8,128)} custom-call(%q, %k, %v), \
+custom_call_target="tpu_custom_call"
+}
+"""
+
+
+def test_an_attention_kernel_has_the_products_of_its_shapes() -> None:
+    (kernel,) = operations(parse(KERNEL.replace("NAME", "splash_mha_fwd_no_residuals.1")))
+    assert kernel.kind == "kernel" and kernel.flops == 2 * 2 * 2 * 8 * 512 * 1024 * 128
+    v6e, v5p = chip_of("v6e-1"), chip_of("v5p-1")
+    # Heads of 128 fill half of the 256 rows of a matrix unit.
+    assert seconds_of(kernel, v6e) == pytest.approx(2 * bounds_of([kernel], v6e).matrix)
+    assert padding_of(kernel, v5p) == 0
+    (other,) = operations(parse(KERNEL.replace("NAME", "my_kernel")))
+    assert other.kind == "kernel" and other.flops == 0
 
 
 def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:

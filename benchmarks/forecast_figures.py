@@ -1,0 +1,26 @@
+"""What `tpu-migrate forecast` says of a compiled program, for a measurement."""
+
+from __future__ import annotations
+
+from migrator.forecast.hlo import parse
+from migrator.forecast.operations import operations
+from migrator.forecast.roofline import bounds_of, exposed_of, timed
+from migrator.verify.chips import Chip, chip_of
+
+# Seconds that add up over the layers of a model. ``steps``: the estimate.
+SUMS = ("matrix", "hbm_seconds", "interconnect", "estimate", "exposed")
+
+
+def figures(text: str, slice_name: str, chip: Chip | None = None) -> dict[str, float]:
+    """Seconds of each part of one device, and of the whole, by the compiled text."""
+    chip = chip or chip_of(slice_name)
+    found = operations(parse(text))
+    bounds, steps = bounds_of(found, chip), timed(found, chip)
+    parts = (bounds.matrix, bounds.hbm, bounds.interconnect)
+    whole = sum(seconds for _, seconds in steps), exposed_of(steps)
+    return dict(zip(SUMS, (*parts, *whole), strict=True))
+
+
+def bound(figures: dict[str, float]) -> float:
+    """The least time of a step: the longest of its parts."""
+    return max(figures["matrix"], figures["hbm_seconds"], figures["interconnect"])
