@@ -1,8 +1,8 @@
 """Programs with a published time on a TPU, compiled for that TPU without one.
 
-A product, a copy, an all-reduce, and training steps of Llama models as MaxText's recipes have them:
-float32 weights and Adam states divided over all chips, bfloat16 products, attention by JAX's kernel,
-each layer computed again in the backward pass but for what the recipe keeps.
+A product, a copy, an all-reduce, and training steps of Llama models as MaxText's recipes have
+them: float32 weights and Adam states divided over all chips, bfloat16 products, attention by JAX's
+kernel, each layer computed again in the backward pass but for what the recipe keeps.
 """
 
 from __future__ import annotations
@@ -125,11 +125,8 @@ def _loss(model: Llama, mesh: Mesh, depth: int, weights: Weights, tokens: Any) -
     policy = jax.checkpoint_policies.save_only_these_names(*model.kept)
     attend = _attention(model, mesh)
     for number in range(depth):
-        layer = {
-            name.partition(".")[2]: w
-            for name, w in weights.items()
-            if name.startswith(f"{number}.")
-        }
+        own = f"{number}."
+        layer = {n.removeprefix(own): w for n, w in weights.items() if n.startswith(own)}
         x = jax.checkpoint(partial(_layer, model, attend), policy=policy)(layer, x)
         x = jax.lax.with_sharding_constraint(x, divided)
     logits = _norm(x, weights["norm"]) @ weights["logits"].astype(BF16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -38,6 +39,9 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
               help="Migrate with --shard, and --unsafe for fsdp.")  # fmt: skip
 @click.option("--compute/--no-compute", default=True, show_default=True,
               help="Without: steps give zeros instead of being computed on the CPU.")  # fmt: skip
+@click.option("--largest", metavar="OPTION",
+              help="Find the largest value of this option of the script that fits: its batch size.",
+)  # fmt: skip
 @options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
@@ -56,7 +60,7 @@ def forecast_command(
     script: Path, arguments: tuple[str, ...], target: str, chip: str, chips: int,
     steps: int | None, price: float | None, efficiency: float, shard: str | None,
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
-    report: Path | None, compute: bool,
+    report: Path | None, compute: bool, largest: str | None,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -67,6 +71,7 @@ def forecast_command(
     from . import baseline as earlier
     from . import page
     from .forecast import forecast, priced
+    from .largest import find_largest
     from .show import show
 
     known = known_chips()[chip]
@@ -84,7 +89,12 @@ def forecast_command(
     with_compiler = _python(target, python, install, out)
     how = {"python": with_compiler, "timeout": timeout, "shard": shard, "console": out,
            "unsafe": shard == "fsdp", "compute": compute}  # fmt: skip
-    found = forecast(script, arguments, target, chip_of(f"{chip}-{chips}"), **how)
+    make = partial(forecast, script, target=target, chip=chip_of(f"{chip}-{chips}"), **how)
+    if largest is None:
+        found = make(arguments)
+    else:
+        found, trials = find_largest(largest, arguments, make)
+        found = replace(found, largest=largest, trials=trials)
     if steps is not None and found.error is None:
         found = priced(found, steps, price, efficiency)
     if baseline is not None and found.error is None:

@@ -60,6 +60,8 @@ class Forecast:
     problems: list[str] = field(default_factory=list)
     log_tail: str | None = None
     runtime: str | None = None  # programs and steps of the run, one a line
+    largest: str | None = None  # the option whose largest value was looked for
+    trials: list[Any] = field(default_factory=list)  # of its values
 
     @property
     def label(self) -> str:

@@ -20,8 +20,8 @@ COLLECTIVES = (
 _MOVES = ("copy", "transpose", "reshape", "slice", "concatenate", "pad")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-# Devices that exchange with one another: as lists, as a count of groups and their size, or as axes of
-# a mesh, `mesh['data'=2,'model'=4] {'model'}`.
+# Devices that exchange with one another: as lists, as a count of groups and their size, or as axes
+# of a mesh, `mesh['data'=2,'model'=4] {'model'}`.
 _GROUP = re.compile(
     r"replica_groups=(?:\{\{([\d,]+)\}|\[(\d+),(\d+)\]|mesh\[([^\]]*)\][^{]*\{([^}]*)\})"
 )

@@ -24,7 +24,8 @@ from .roofline import Cost, Step
 
 __all__ = ["check", "write"]
 
-_WIDE, _HIGH, _LEFT, _BELOW = 720, 380, 64, 44  # of the roofline, and its margins for numbers
+_WIDE, _HIGH = 720, 380  # of the roofline
+_LEFT, _RIGHT, _BELOW = 64, 30, 44  # its margins, for numbers
 _BAR = 620  # the width of a device's memory
 
 
@@ -90,13 +91,15 @@ class _Roofline:
         self._found = [row for row in costs if row[1] and row[2] and row[3]]
         shown = [(flops / size, flops / (s or 1)) for _, flops, size, s in self._found]
         self.left = 10 ** math.floor(math.log10(min([1.0, *(x for x, _ in shown)])))
-        self.right = 10 ** math.ceil(math.log10(max([self.knee * 10, *(x for x, _ in shown)])))
+        self.right = 10 ** math.ceil(math.log10(self.knee * 10))
         lowest = min([self.peak / 1e3, *(y for _, y in shown)])
         self.bottom, self.top = 10 ** math.floor(math.log10(lowest)), self.peak * 2
 
     def x(self, intensity: float) -> float:
-        share = math.log(intensity / self.left) / math.log(self.right / self.left)
-        return _LEFT + share * (_WIDE - _LEFT - 12)
+        """What hardly touches HBM, since its data are on the chip, stands at the right edge."""
+        within = min(intensity, self.right)
+        share = math.log(within / self.left) / math.log(self.right / self.left)
+        return _LEFT + share * (_WIDE - _LEFT - _RIGHT)
 
     def y(self, rate: float) -> float:
         share = math.log(rate / self.bottom) / math.log(self.top / self.bottom)
@@ -128,7 +131,7 @@ class _Roofline:
 
 
 def _bar(step: Step) -> dict[str, Any]:
-    """The parts of a step's memory, as wide as they are of what a device has, or of what is used."""
+    """The parts of a step's memory, beside what a device has."""
     whole = max(step.capacity, step.hbm)
     at, parts = 0.0, []
     for name, size in step.memory.items():

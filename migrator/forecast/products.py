@@ -15,8 +15,8 @@ _PRECISION = re.compile(r"operand_precision=\{(\w+),(\w+)\}")
 _COUNT = re.compile(r"\b(feature|batch)_group_count=(\d+)")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _BATCHED = re.compile(r"lhs_batch_dims=\{([\d,]*)\}")
-# Products in JAX's attention kernels, each of all queries by all keys, by a part of the kernel's name.
-# Without a mask: a causal one lets a kernel leave out half of them.
+# Products in JAX's attention kernels, each of all queries by all keys, by a part of the kernel's
+# name. Without a mask: a causal one lets a kernel leave out half of them.
 _ATTENTION = {"_fwd": 2, "_dkv": 4, "_dq": 3}
 _FUSED_BACKWARD = 5  # a dkv kernel that also makes the gradient of the queries
 # Passes in bfloat16 for a float32 product, by its precision (jax.lax.Precision).

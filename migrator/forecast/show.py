@@ -37,6 +37,8 @@ def show(found: Forecast, console: Console) -> None:
         if longest.lines:
             console.print(_costs(f"{longest.name}, by line", longest.lines))
             console.print(_costs(f"{longest.name}, by operation", longest.operations))
+    if found.trials:
+        console.print(_trials(found))
     for step in found.steps:
         for line in memory_advice(step, chip):
             say(f"to make {step.name} fit: {line}", "yellow")
@@ -78,8 +80,8 @@ def _steps(steps: list[Step]) -> Table:
     )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("step", overflow="fold")
-    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "not hidden", "bound", "binds",
-                "compiler", "needs", "of", "parts")  # fmt: skip
+    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "not hidden", "bound",
+                "binds", "compiler", "needs", "of", "parts")  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right")
     for step in steps:
@@ -88,9 +90,23 @@ def _steps(steps: list[Step]) -> Table:
             escape(f"{step.name} ({step.kind})"),
             f"{step.flops / 1e9:,.3g}", f"{step.accessed / 1e9:,.3g}",
             _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(step.exposed),
-            _ms(bounds.seconds), bounds.binding, "-" if step.estimate is None else _ms(step.estimate),
+            _ms(bounds.seconds), bounds.binding,
+            "-" if step.estimate is None else _ms(step.estimate),
             gib(step.hbm), gib(step.capacity), " + ".join(map(gib, step.memory.values())),
         )  # fmt: skip
+    return table
+
+
+def _trials(found: Forecast) -> Table:
+    table = Table(caption="HBM in GiB, of the step that needs most", caption_justify="left")
+    table.add_column(escape(found.largest or ""), justify="right")
+    for heading in ("needs", "of", "fits", "bound, ms", "ms for one"):
+        table.add_column(heading, justify="right")
+    for trial in found.trials:
+        whole = "-" if trial.bound is None else _ms(trial.bound)
+        one = "-" if trial.bound is None else _ms(trial.bound / trial.value)
+        fits = "yes" if trial.fits else "no"
+        table.add_row(f"{trial.value:,}", gib(trial.hbm), gib(trial.capacity), fits, whole, one)
     return table
 
 

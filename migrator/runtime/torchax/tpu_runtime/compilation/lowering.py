@@ -1,8 +1,8 @@
 """Programs lowered for a TPU: parts of a program differ between platforms.
 
 With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is also lowered for a
-TPU, which needs no TPU, and written there as StableHLO. With TPU_RUNTIME_COMPUTE=off, none is compiled
-or run here: its results are zeros.
+TPU, which needs no TPU, and written there as StableHLO. With TPU_RUNTIME_COMPUTE=off, none is
+compiled or run here: its results are zeros.
 """
 
 import functools
@@ -42,9 +42,8 @@ def compiled(traced: Any, name: str) -> Any:
 
 def _zeros(results: Any, *given: Any) -> Any:
     """In the place of a program's results: zeros, divided as inputs of the same shape are."""
-    places = {
-        (x.shape, x.dtype): x.sharding for x in jax.tree.leaves(given) if hasattr(x, "sharding")
-    }
+    arrays = [x for x in jax.tree.leaves(given) if isinstance(x, jax.Array)]
+    places = {(array.shape, array.dtype): array.sharding for array in arrays}
 
     def zeros(form: Any) -> Any:
         return jnp.zeros(form.shape, form.dtype, device=places.get((form.shape, form.dtype)))
