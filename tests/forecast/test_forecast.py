@@ -1,18 +1,24 @@
 """The forecast of a step: from the compiler's text, and from a script."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from helpers import REPOSITORY
 from target import needs_libtpu
 
+from migrator.errors import UsageError
 from migrator.forecast.advice import memory_advice
 from migrator.forecast.command import forecast_command
+from migrator.forecast.forecast import Forecast
 from migrator.forecast.hlo import parse
 from migrator.forecast.operations import operations
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
+from migrator.verify import choose_interpreter
 from migrator.verify.chips import chip_of, chips
 from migrator.verify.tpu import Compiled
 
@@ -214,7 +220,7 @@ def test_a_script_is_forecast_by_the_real_compiler(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
     options = ["train.py", "--python", sys.executable, "--format", "json", "--steps", "1000"]
-    done = CliRunner().invoke(forecast_command, options)
+    done = CliRunner().invoke(forecast_command, [*options, "--report", "page.html"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["label"] == "Compiled for, not run on, a TPU v6e (v6e-1)"
@@ -225,3 +231,41 @@ def test_a_script_is_forecast_by_the_real_compiler(
     assert step["bounds"]["matrix"] == pytest.approx(6 * step["flops"] / 918e12)
     assert "train.py:7" in {cost["line"] for cost in step["lines"]}
     assert found["price"]["hours"] == pytest.approx(1000 * step["bound"] / 3600 / 0.4)
+    page = Path("page.html").read_text()
+    assert '<polyline class="roof"' in page and '<a href="./train.py">train.py:7</a>' in page
+
+    # Zeros in the place of what steps compute: the same steps, and a loss of 0.
+    found["steps"][0]["bound"] /= 2
+    Path("before.json").write_text(json.dumps(found))
+    again = CliRunner().invoke(
+        forecast_command, [*options, "--no-compute", "--baseline", "before.json"]
+    )
+    same = json.loads(again.stdout)
+    figures = ("name", "flops", "accessed", "hbm", "bound", "estimate")
+    assert [[s[n] for n in figures] for s in same["steps"]][1:] == [
+        [s[n] for n in figures] for s in found["steps"]
+    ][1:]
+    assert again.exit_code == 1 and "100% more than the" in again.stderr.replace("\n", " ")
+
+
+def test_without_libtpu_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    bare = SimpleNamespace(python=Path("/env/bin/python"), versions={"torchax": "0.0.13"})
+    monkeypatch.setattr(choose_interpreter, "choose_interpreter", lambda *_: bare)
+    done = CliRunner().invoke(forecast_command, ["train.py"])
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == (
+        "libtpu, the TPU's compiler, is not installed in /env/bin/python: "
+        "tpu-migrate doctor --target torchax --install"
+    )
+
+
+def test_the_page_about_forecasts_names_every_field_of_the_json() -> None:
+    page = (REPOSITORY / "docs" / "forecast.md").read_text("utf-8")
+    _, _, rest = page.partition("## JSON")
+    first_cells = re.findall(r"^\| (`.*?) \|", rest.partition("\n## ")[0], re.MULTILINE)
+    fields = set(re.findall(r"`(\w+)`", " ".join(first_cells)))
+    compiled = Compiled("step", "f", True, 0, [], [], 1.0)
+    step = step_of(compiled, [], chip_of("v6e-1"))
+    found = Forecast("train.py", chip_of("v6e-1"), steps=[step]).to_dict()
+    assert fields == {*found, *found["steps"][0]}
