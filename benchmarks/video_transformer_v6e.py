@@ -41,9 +41,11 @@ def main() -> int:
     parser = measuring.parser(__doc__)
     parser.add_argument("--frames", type=int, default=49)
     parser.add_argument("--size", choices=GRIDS, default="480p")
+    parser.add_argument("--ungathered", action="store_true", help="XLA decides what a layer that "
+                        "is not divided does with a divided input")  # fmt: skip
     args = parser.parse_args()
     if args.migrated is not None:
-        print(json.dumps(measured(args.migrated, args.frames, args.size)))
+        print(json.dumps(measured(args.migrated, args)))
         return 0
     divided, by_rows = (in_real_shape(args, shard) for shard in ("tp", "tp-row"))
     written_out = in_real_shape(args, "tp", TPU_RUNTIME_FLASH="off")
@@ -60,6 +62,7 @@ def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Fac
     }  # fmt: skip
     with measuring.migrated("video_transformer", shard) as copy:
         shape = ["--frames", str(args.frames), "--size", args.size]
+        shape += ["--ungathered"] if args.ungathered else []
         found: Facts = measuring.inside(args.python, __file__, copy, *shape, **variables)
     return {**found, "full": extrapolated(found["one"], found["two"], found["depth"])}
 
@@ -131,15 +134,15 @@ def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     return two | sums | {"hbm": hbm, "collectives": collectives, "kernels": kernels}
 
 
-def measured(migrated: Path, frames: int, size: str) -> Facts:
+def measured(migrated: Path, args: argparse.Namespace) -> Facts:
     """Compile steps of the migrated app; runs in the target's Python."""
     sys.path.insert(0, str(migrated))
     import torch
 
     stage2 = importlib.import_module("stage2_denoise")  # sets the runtime up
     config = stage2.PRESETS["1.5"]
-    grid = GRIDS[size]
-    tokens = ((frames - 1) // 4 + 1) * grid[0] * grid[1]
+    grid = GRIDS[args.size]
+    tokens = ((args.frames - 1) // 4 + 1) * grid[0] * grid[1]
     bf16 = torch.bfloat16
     inputs = {
         "latents": ((BATCH, config.latent_channels, tokens // (grid[0] * grid[1]), *grid), bf16),
@@ -159,7 +162,8 @@ def measured(migrated: Path, frames: int, size: str) -> Facts:
     one, two = (sum(p.numel() for p in model.parameters()) for model in models)
     # What a kernel computes is not in a program's cost: queries by keys, and weights by values.
     attended = 4 * BATCH * config.hidden_size * (tokens + TEXT + VISION) ** 2 / DEVICES
-    first, second = (Abstract(model, stage2.SHARDING, attended) for model in models)
+    how = stage2.SHARDING, attended, args.ungathered
+    first, second = (Abstract(model, *how) for model in models)
     cached = {**inputs, "cached": ((BATCH, tokens, config.hidden_size), bf16)}
     return {
         "depth": config.depth, "tokens": tokens,
@@ -172,7 +176,9 @@ def measured(migrated: Path, frames: int, size: str) -> Facts:
 class Abstract:
     """A model without weights, divided over the devices as a table says."""
 
-    def __init__(self, model: Any, sharding_table: dict[str, str], attended: float) -> None:
+    def __init__(
+        self, model: Any, sharding_table: dict[str, str], attended: float, ungathered: bool
+    ) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
         from torchax.ops.mappings import t2j_dtype
@@ -181,7 +187,7 @@ class Abstract:
         sharding = importlib.import_module("tpu_runtime.distributed.tensor_parallel")
         self.model, self.attended, count = model, attended, mesh.start(mesh.MODEL)
         divided, gathered, _ = sharding._plan(model, sharding_table, count)
-        for layer in gathered:
+        for layer in () if ungathered else gathered:
             layer.register_forward_pre_hook(sharding._gather_input, with_kwargs=True)
 
         def spec(dim: int | None, given: Any) -> Any:
