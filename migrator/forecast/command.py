@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,11 @@ from migrator.targets.choice import TargetName
 from migrator.verify import options
 from migrator.verify.chips import chip_of
 from migrator.verify.chips import chips as known_chips
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .forecast import Forecast
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -72,7 +78,6 @@ def forecast_command(
     from . import page
     from .forecast import forecast, priced
     from .largest import find_largest
-    from .show import show
 
     known = known_chips()[chip]
     if target != DEFAULT:  # the only one whose compiled steps it has been tried on
@@ -87,9 +92,14 @@ def forecast_command(
         page.check(report)
     out = console(stderr=True)
     with_compiler = _python(target, python, install, out)
-    how = {"python": with_compiler, "timeout": timeout, "shard": shard, "console": out,
-           "unsafe": shard == "fsdp", "compute": compute}  # fmt: skip
-    make = partial(forecast, script, target=target, chip=chip_of(f"{chip}-{chips}"), **how)
+    how: dict[str, Any] = {
+        "python": with_compiler, "timeout": timeout, "shard": shard, "console": out,
+        "unsafe": shard == "fsdp", "compute": compute,
+    }  # fmt: skip
+
+    def make(given: Sequence[str]) -> Forecast:
+        return forecast(script, given, target, chip_of(f"{chip}-{chips}"), **how)
+
     if largest is None:
         found = make(arguments)
     else:
@@ -101,6 +111,14 @@ def forecast_command(
         found = replace(found, problems=[*found.problems, *earlier.slower(found, before, baseline)])
     if report is not None and found.error is None:
         page.write(found, report)
+    _print(found, form, out)
+    raise SystemExit(found.exit_code)
+
+
+def _print(found: Forecast, form: str, out: Console) -> None:
+    """To standard output; with JSON, problems also to ``out``. Raises UsageError without any."""
+    from .show import show
+
     if form == "json":
         from migrator.report import as_json
 
@@ -111,7 +129,6 @@ def forecast_command(
         raise UsageError(found.error)
     else:
         show(found, console())
-    raise SystemExit(found.exit_code)
 
 
 def _python(target: str, python: Path | None, install: bool, out: object) -> Path:

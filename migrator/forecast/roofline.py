@@ -127,7 +127,9 @@ def timed(operations: Iterable[Operation], chip: Chip) -> list[tuple[Operation, 
 
     A collective that has a start takes those that its end waits for, which nothing hides.
     """
-    now, starts, ends = 0.0, {}, {}
+    now = 0.0
+    starts: dict[str, Operation] = {}
+    ends: dict[str, float] = {}
     found: list[tuple[Operation, float]] = []
     for each in operations:
         if each.kind == "wait":
