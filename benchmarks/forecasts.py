@@ -55,9 +55,10 @@ def _on(slice_name: str, make: str, *how: Any) -> Callable[[], Figures]:
         import forecast_programs
 
         from migrator.verify.chips import topology
+        from migrator.verify.compile_for_tpu import text_of
 
         compiled = getattr(forecast_programs, make)(topology(slice_name), *how)
-        return forecast_figures.figures(compiled.as_text(), slice_name)
+        return forecast_figures.figures(text_of(compiled.runtime_executable()), slice_name)
 
     return figures
 

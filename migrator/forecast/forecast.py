@@ -26,8 +26,8 @@ BASIS = {
     "collectives": "bytes of a ring, over the links that a chip of this slice has",
     "exposed": "collectives between whose start and end the estimate has no other work",
     "memory": "compiler",
-    "estimate": "cycles of the compiler's cost model, where it has some, otherwise the bound; kernels "
-    "with their padding; of collectives what is not hidden",
+    "estimate": "cycles of the compiler's cost model, where it has some, otherwise the bound; "
+    "kernels with their padding; of collectives what is not hidden",
     "bounds": "FLOPs and bytes over the rates of the data sheet",
     "padding": "shapes in the compiled text, and the data sheet",
 }

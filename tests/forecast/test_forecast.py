@@ -248,6 +248,35 @@ def test_a_script_is_forecast_by_the_real_compiler(
     assert again.exit_code == 1 and "100% more than the" in again.stderr.replace("\n", " ")
 
 
+EMBEDDED = """\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Embedding(20000, 128), nn.Linear(128, 128)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = model(torch.randint(0, 20000, (8, 1024)).cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@needs_libtpu
+def test_the_text_of_a_step_with_an_embedding_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JAX 0.10.2 alone does not read it: gathers on the SparseCores have too many operands."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(EMBEDDED)
+    options = ["--python", sys.executable, "--format", "json", "--no-compute"]
+    done = CliRunner().invoke(forecast_command, ["train.py", *options])
+    assert done.exit_code == 0, done.output
+    steps = json.loads(done.stdout)["steps"]
+    assert all(step["estimate"] is not None and step["lines"] for step in steps), steps
+    assert max(step["flops"] for step in steps) >= 2 * 2 * 8 * 1024 * 128 * 128
+
+
 def test_without_libtpu_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     bare = SimpleNamespace(python=Path("/env/bin/python"), versions={"torchax": "0.0.13"})
