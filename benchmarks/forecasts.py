@@ -26,19 +26,19 @@ START, END = "<!-- the table of benchmarks/forecasts.py -->\n", "<!-- its end --
 Figures = dict[str, float]
 
 RECIPES = "https://github.com/AI-Hypercomputer/tpu-recipes/blob/main/"
-MICRO = RECIPES + "microbenchmarks/README.md"
-IRONWOOD = RECIPES + "microbenchmarks/ironwood/README.md"
-PSUM = RECIPES + "microbenchmarks/trillium/collectives/README.md"
-LLAMA = RECIPES + "training/trillium/Llama3.1-8B-MaxText/v6e-8/README.md"
-VIDEO = (
-    "https://github.com/yangwhale/gpu-tpu-pedia/blob/main/tpu/HunyuanVideo-1.5/"
-    "generate_hunyuan_torchax_staged/README.md"
-)
+SOURCES = {
+    "chip": RECIPES + "microbenchmarks/README.md",
+    "ironwood": RECIPES + "microbenchmarks/ironwood/README.md",
+    "collectives": RECIPES + "microbenchmarks/trillium/collectives/README.md",
+    "llama": RECIPES + "training/trillium/Llama3.1-8B-MaxText/v6e-8/README.md",
+    "video": "https://github.com/yangwhale/gpu-tpu-pedia/blob/main/tpu/HunyuanVideo-1.5/"
+    "generate_hunyuan_torchax_staged/README.md",
+}
 
 
 @dataclass(frozen=True)
 class Program:
-    """``published``: seconds; ``figures``: compiles it, in a process of its own."""
+    """``published``: seconds; ``source``: one of SOURCES; ``figures``: compiles it."""
 
     name: str
     chips: str
@@ -103,29 +103,30 @@ PRODUCTS = {256: 18.28645367, 1024: 349.7270639, 2048: 679.284728, 4096: 892.944
             16384: 950.1286983}  # fmt: skip
 SUM_BYTES, SUM_RATE = 2 * 255 / 256 * 2 * 17408**2, 235.7595345e9
 
+REPLICATED = "video transformer, a step, fc2 and proj replicated"
+ROWS = "video transformer, a step, fc2 and proj by rows"
+CACHED = "video transformer, a step of DeepCache"
+
 PROGRAMS = [
-    Program("product of 8,192³ in bfloat16", "v6e-1", 1.328756094e-3, MICRO,
+    Program("product of 8,192³ in bfloat16", "v6e-1", 1.328756094e-3, "chip",
             _on("v6e-1", "product", 8192)),
-    *(Program(f"product of {n:,}³ in bfloat16", "half of a v7x", 2 * n**3 / rate / 1e12, IRONWOOD,
+    *(Program(f"product of {n:,}³ in bfloat16", "half of a v7x", 2 * n**3 / rate / 1e12, "ironwood",
               _on("v7x-1", "product", n)) for n, rate in PRODUCTS.items()),
-    Program("copy of 33.6 MB", "v6e-1", 49.359414e-6, MICRO, _on("v6e-1", "copy", 16777216)),
-    Program("all-reduce of 606 MB", "v6e-256", SUM_BYTES / SUM_RATE, PSUM, _whole_pod),
-    Program("Llama 3.1 8B, a step of MaxText", "v6e-8", 3.443, LLAMA, _llama),
-    Program("video transformer, a step, fc2 and proj replicated", "v6e-8", 7.29, VIDEO,
-            _video("tp")),
-    Program("video transformer, a step, fc2 and proj by rows", "v6e-8", 8.12, VIDEO,
-            _video("tp-row")),
-    Program("video transformer, a step of DeepCache", "v6e-8", 0.5, VIDEO, _video("tp", "cached")),
+    Program("copy of 33.6 MB", "v6e-1", 49.359414e-6, "chip", _on("v6e-1", "copy", 16777216)),
+    Program("all-reduce of 606 MB", "v6e-256", SUM_BYTES / SUM_RATE, "collectives", _whole_pod),
+    Program("Llama 3.1 8B, a step of MaxText", "v6e-8", 3.443, "llama", _llama),
+    Program(REPLICATED, "v6e-8", 7.29, "video", _video("tp")),
+    Program(ROWS, "v6e-8", 8.12, "video", _video("tp-row")),
+    Program(CACHED, "v6e-8", 0.5, "video", _video("tp", "cached")),
 ]  # fmt: skip
-REPLICATED, ROWS, CACHED = (program.name for program in PROGRAMS[-3:])
 
 # Times as fast: name, published, and its inverse by the seconds of a way to forecast.
 STEPS, CACHED_STEPS = 50, 25
 Seconds = Callable[[str], float]
 RATIOS: list[tuple[str, str, float, str, Callable[[Seconds], float]]] = [
-    ("fc2 and proj replicated, not by rows", "v6e-8", 8.12 / 7.29, VIDEO,
+    ("fc2 and proj replicated, not by rows", "v6e-8", 8.12 / 7.29, "video",
      lambda of: of(ROWS) / of(REPLICATED)),
-    ("DeepCache, 25 of 50 steps cached", "v6e-8", 1.8, VIDEO,
+    ("DeepCache, 25 of 50 steps cached", "v6e-8", 1.8, "video",
      lambda of: STEPS * of(REPLICATED)
      / ((STEPS - CACHED_STEPS) * of(REPLICATED) + CACHED_STEPS * of(CACHED))),
 ]  # fmt: skip
@@ -144,7 +145,7 @@ def main() -> int:
             print(f"compiling: {program.name}", file=sys.stderr, flush=True)
             found[key(program)] = program.figures()
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    rows = list(table(found))
+    rows = [*table(found), "", *links()]
     print("\n".join(rows))
     before, _, rest = PAGE.read_text("utf-8").partition(START)
     _, _, after = rest.partition(END)
@@ -166,13 +167,17 @@ def table(found: dict[str, Figures]) -> Iterator[str]:
             continue
         least, whole = bound(found[key(program)]), found[key(program)]["estimate"]
         yield _row(
-            f"[{program.name}]({program.source})", program.chips, program.published, least, whole,
+            f"[{program.name}][{program.source}]", program.chips, program.published, least, whole,
             shown,
         )  # fmt: skip
     for name, chips, published, source, ratio in RATIOS:
         if {REPLICATED, ROWS, CACHED} <= set(known):
             by = [ratio(lambda n: bound(known[n])), ratio(lambda n: known[n]["estimate"])]
-            yield _row(f"[{name}]({source})", chips, published, *by, "{:.2f} times".format)
+            yield _row(f"[{name}][{source}]", chips, published, *by, "{:.2f} times".format)
+
+
+def links() -> Iterator[str]:
+    return (f"[{name}]: {url}" for name, url in SOURCES.items())
 
 
 def bound(figures: Figures) -> float:
