@@ -1,10 +1,10 @@
 """Forecasts beside published times: of programs that others ran on TPUs.
 
-    python benchmarks/forecasts.py [NAME ...] [--table]
+    python benchmarks/forecasts.py [NAME ...]; python docs/generate.py
 
-Compiles the programs (all, or those named) for the TPU that they ran on, without one; writes their
-figures to forecasts.json and the table of docs/forecast.md. Runs in the target's Python, which has
-JAX and libtpu. Nothing runs on a TPU: the published times are those of their authors.
+Compiles the programs (all, or those named) for the TPU that they ran on, without one, and writes
+their figures to forecasts.json, of which docs/forecast.md has a table. Runs in the target's Python,
+which has JAX and libtpu. Nothing runs on a TPU: the published times are those of their authors.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-RESULTS, PAGE = HERE / "forecasts.json", HERE.parent / "docs" / "forecast.md"
-START, END = "<!-- the table of benchmarks/forecasts.py -->\n", "<!-- its end -->\n"
+RESULTS = HERE / "forecasts.json"
 
 Figures = dict[str, float]
 
@@ -135,22 +134,22 @@ RATIOS: list[tuple[str, str, float, str, Callable[[Seconds], float]]] = [
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of programs' names")
-    parser.add_argument("--table", action="store_true", help="compile nothing")
     args = parser.parse_args()
     os.environ.update(TPU_SKIP_MDS_QUERY="1", JAX_PLATFORMS="cpu", TPU_LOG_DIR="disabled",
                       ALLOW_MULTIPLE_LIBTPU_LOAD="1")  # fmt: skip
     found: dict[str, Figures] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for program in [] if args.table else PROGRAMS:
+    for program in PROGRAMS:
         if not args.names or any(name in program.name for name in args.names):
             print(f"compiling: {program.name}", file=sys.stderr, flush=True)
             found[key(program)] = program.figures()
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    rows = [*table(found), "", *links()]
-    print("\n".join(rows))
-    before, _, rest = PAGE.read_text("utf-8").partition(START)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + START + "\n".join(rows) + "\n" + END + after, "utf-8")
+    print(published())
     return 0
+
+
+def published() -> str:
+    """The table of docs/forecast.md."""
+    return "\n".join([*table(json.loads(RESULTS.read_text())), "", *links()])
 
 
 def key(program: Program) -> str:
