@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import forecast_figures
 import measuring
 from measuring import row
 
@@ -54,6 +53,8 @@ def main() -> int:
 
 def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Facts:
     """What is known of a full step, and of a cached one."""
+    from forecast_figures import figures
+
     how = "".join(f", {name}={value}" for name, value in variables.items())
     print(f"compiling for --shard {shard}{how}", file=sys.stderr, flush=True)
     variables |= {
@@ -64,6 +65,8 @@ def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Fac
         shape = ["--frames", str(args.frames), "--size", args.size]
         shape += ["--ungathered"] if args.ungathered else []
         found: Facts = measuring.inside(args.python, __file__, copy, *shape, **variables)
+    for which in ("one", "two", "cached"):  # the target's Python need not have tpu-migrate
+        found[which] |= figures(found[which].pop("text"), SLICE)
     return {**found, "full": extrapolated(found["one"], found["two"], found["depth"])}
 
 
@@ -119,11 +122,12 @@ def predicted(ratio: float) -> float:
 
 def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     """The figures of ``depth`` blocks, from those of one and of two; temporaries are shared."""
+    from forecast_figures import SUMS
 
     def far(first: float, second: float) -> float:
         return first + (depth - 1) * (second - first)
 
-    parts = ("arguments", "outputs", "code", "flops", "accessed", *forecast_figures.SUMS)
+    parts = ("arguments", "outputs", "code", "flops", "accessed", *SUMS)
     sums = {n: far(one[n], two[n]) for n in parts}
     hbm = sum(sums[n] for n in ("arguments", "outputs", "code")) + two["temporaries"]
     collectives = {
@@ -229,7 +233,7 @@ class Abstract:
         by_text = compiler()
         compiled = by_text.compile_text(text, chips[:DEVICES])
         facts: Facts = by_text.facts_of(compiled)
-        facts |= forecast_figures.figures(by_text.text_of(compiled), SLICE)
+        facts["text"] = by_text.text_of(compiled)
         facts["flops"] += self.attended * sum(facts["kernels"].values())
         print(f"  compiled in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         return facts
