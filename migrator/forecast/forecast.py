@@ -157,6 +157,11 @@ def _notes(result: VerifyResult, steps: list[Step], chip: Chip) -> list[str]:
     return notes
 
 
+def figure(value: float) -> str:
+    """Three digits of a small number, the whole part of a large one."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def gib(size: float) -> str:
     return f"{size / 2**30:,.2f}"
 

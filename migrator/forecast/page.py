@@ -19,7 +19,7 @@ from migrator.verify.chips import Chip
 from migrator.verify.verification import folder_of
 
 from .advice import memory_advice
-from .forecast import BASIS, Forecast, gib
+from .forecast import BASIS, Forecast, figure, gib
 from .roofline import Cost, Step
 
 __all__ = ["check", "write"]
@@ -43,7 +43,7 @@ def render(found: Forecast, path: Path) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"visible": visible, "ms": _ms, "gib": gib}
+    environment.filters |= {"visible": visible, "ms": _ms, "gib": gib, "figure": figure}
     source = os.path.relpath(folder_of(Path(found.script)), path.absolute().parent)
     compiled = [step for step in found.steps if not step.error]
     longest = max(compiled, key=lambda step: step.bounds.seconds, default=None)
@@ -63,7 +63,7 @@ def render(found: Forecast, path: Path) -> str:
 
 
 def _ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1000 * seconds:,.3g}"
+    return "–" if seconds is None else figure(1000 * seconds)
 
 
 @dataclass(frozen=True)

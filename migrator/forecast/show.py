@@ -13,7 +13,7 @@ from migrator.verify.cells import show_notes
 from migrator.verify.chips import Chip
 
 from .advice import memory_advice
-from .forecast import Forecast, gib
+from .forecast import Forecast, figure, gib
 from .roofline import Cost, Step
 
 
@@ -88,7 +88,7 @@ def _steps(steps: list[Step]) -> Table:
         bounds = step.bounds
         table.add_row(
             escape(f"{step.name} ({step.kind})"),
-            f"{step.flops / 1e9:,.3g}", f"{step.accessed / 1e9:,.3g}",
+            figure(step.flops / 1e9), figure(step.accessed / 1e9),
             _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(step.exposed),
             _ms(bounds.seconds), bounds.binding,
             "-" if step.estimate is None else _ms(step.estimate),
@@ -120,11 +120,11 @@ def _costs(title: str, costs: list[Cost]) -> Table:
         table.add_row(
             escape(cost.line or "-"), escape(cost.text if title.endswith("line") and cost.text
                                              else cost.name),
-            f"{cost.count:,}", _ms(cost.seconds), f"{cost.flops / 1e9:,.3g}",
-            f"{cost.bytes / 1e6:,.3g}", _ms(cost.padding),
+            f"{cost.count:,}", _ms(cost.seconds), figure(cost.flops / 1e9),
+            figure(cost.bytes / 1e6), _ms(cost.padding),
         )  # fmt: skip
     return table
 
 
 def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.3g}"
+    return figure(1000 * seconds)
