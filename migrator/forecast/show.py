@@ -75,13 +75,13 @@ def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
 
 def _steps(steps: list[Step]) -> Table:
     caption = (
-        "ms of one device. bound: what the data sheet allows at best; compiler: its cost model's "
-        "estimate. HBM in GiB: arguments + outputs + temporaries + code"
+        "ms of one device. bound: what the data sheet allows at best; estimate: "
+        "mostly by the compiler's cost model. HBM in GiB: arguments + outputs + temporaries + code"
     )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("step", overflow="fold")
     headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "not hidden", "bound",
-                "binds", "compiler", "needs", "of", "parts")  # fmt: skip
+                "binds", "estimate", "needs", "of", "parts")  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right")
     for step in steps:
