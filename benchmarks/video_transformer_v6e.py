@@ -1,6 +1,7 @@
 """The video transformer in its real shape, compiled for a v6e-8 that is not here.
 
-    python benchmarks/video_transformer_v6e.py [--frames 49] [--python PYTHON_WITH_TORCHAX]
+    python benchmarks/video_transformer_v6e.py [--frames 49] [--size 480p]
+        [--python PYTHON_WITH_TORCHAX]
 
 Migrates reference_apps/video_transformer with --shard tp and --shard tp-row, traces the transformer
 with abstract weights (nothing is allocated), and compiles it with one block, with two, and the step
@@ -24,9 +25,9 @@ from typing import Any
 import measuring
 from measuring import row
 
-DEVICES, TOPOLOGY = 8, "v6e:2x4"
-# Latents of 480p by a VAE that stands for 4 frames and 16 x 16 pixels; tokens of a real prompt.
-GRID, TEXT, VISION = (30, 53), 1000, 729
+DEVICES, TOPOLOGY, SLICE = 8, "v6e:2x4", "v6e-8"
+# Latents by a VAE that stands for 4 frames and 16 x 16 pixels; tokens of a real prompt.
+GRIDS, TEXT, VISION = {"480p": (30, 53), "720p": (45, 80)}, 1000, 729
 BATCH = 2  # with and without the prompt
 # The seed's settings: 50 steps, DeepCache from step 11 to 44, a full step every 4th.
 STEPS, CACHED = 50, sum((step - 11) % 4 != 0 for step in range(11, 45))
@@ -38,9 +39,12 @@ Facts = dict[str, Any]  # of a program, for one device
 def main() -> int:
     parser = measuring.parser(__doc__)
     parser.add_argument("--frames", type=int, default=49)
+    parser.add_argument("--size", choices=GRIDS, default="480p")
+    parser.add_argument("--ungathered", action="store_true", help="XLA decides what a layer that "
+                        "is not divided does with a divided input")  # fmt: skip
     args = parser.parse_args()
     if args.migrated is not None:
-        print(json.dumps(measured(args.migrated, args.frames)))
+        print(json.dumps(measured(args.migrated, args)))
         return 0
     divided, by_rows = (in_real_shape(args, shard) for shard in ("tp", "tp-row"))
     written_out = in_real_shape(args, "tp", TPU_RUNTIME_FLASH="off")
@@ -49,6 +53,8 @@ def main() -> int:
 
 def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Facts:
     """What is known of a full step, and of a cached one."""
+    from forecast_figures import figures
+
     how = "".join(f", {name}={value}" for name, value in variables.items())
     print(f"compiling for --shard {shard}{how}", file=sys.stderr, flush=True)
     variables |= {
@@ -56,8 +62,11 @@ def in_real_shape(args: argparse.Namespace, shard: str, **variables: str) -> Fac
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
     }  # fmt: skip
     with measuring.migrated("video_transformer", shard) as copy:
-        frames = ["--frames", str(args.frames)]
-        found: Facts = measuring.inside(args.python, __file__, copy, *frames, **variables)
+        shape = ["--frames", str(args.frames), "--size", args.size]
+        shape += ["--ungathered"] if args.ungathered else []
+        found: Facts = measuring.inside(args.python, __file__, copy, *shape, **variables)
+    for which in ("one", "two", "cached"):  # the target's Python need not have tpu-migrate
+        found[which] |= figures(found[which].pop("text"), SLICE)
     return {**found, "full": extrapolated(found["one"], found["two"], found["depth"])}
 
 
@@ -113,11 +122,13 @@ def predicted(ratio: float) -> float:
 
 def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     """The figures of ``depth`` blocks, from those of one and of two; temporaries are shared."""
+    from forecast_figures import SUMS
 
     def far(first: float, second: float) -> float:
         return first + (depth - 1) * (second - first)
 
-    sums = {n: far(one[n], two[n]) for n in ("arguments", "outputs", "code", "flops", "accessed")}
+    parts = ("arguments", "outputs", "code", "flops", "accessed", *SUMS)
+    sums = {n: far(one[n], two[n]) for n in parts}
     hbm = sum(sums[n] for n in ("arguments", "outputs", "code")) + two["temporaries"]
     collectives = {
         kind: {m: far(one["collectives"].get(kind, {}).get(m, 0), n) for m, n in modules.items()}
@@ -127,17 +138,18 @@ def extrapolated(one: Facts, two: Facts, depth: int) -> Facts:
     return two | sums | {"hbm": hbm, "collectives": collectives, "kernels": kernels}
 
 
-def measured(migrated: Path, frames: int) -> Facts:
+def measured(migrated: Path, args: argparse.Namespace) -> Facts:
     """Compile steps of the migrated app; runs in the target's Python."""
     sys.path.insert(0, str(migrated))
     import torch
 
     stage2 = importlib.import_module("stage2_denoise")  # sets the runtime up
     config = stage2.PRESETS["1.5"]
-    tokens = ((frames - 1) // 4 + 1) * GRID[0] * GRID[1]
+    grid = GRIDS[args.size]
+    tokens = ((args.frames - 1) // 4 + 1) * grid[0] * grid[1]
     bf16 = torch.bfloat16
     inputs = {
-        "latents": ((BATCH, config.latent_channels, tokens // (GRID[0] * GRID[1]), *GRID), bf16),
+        "latents": ((BATCH, config.latent_channels, tokens // (grid[0] * grid[1]), *grid), bf16),
         "t": ((BATCH,), torch.float32),
         "guidance": ((BATCH,), torch.float32),
         "text": ((BATCH, TEXT, config.text_dim), bf16),
@@ -154,7 +166,8 @@ def measured(migrated: Path, frames: int) -> Facts:
     one, two = (sum(p.numel() for p in model.parameters()) for model in models)
     # What a kernel computes is not in a program's cost: queries by keys, and weights by values.
     attended = 4 * BATCH * config.hidden_size * (tokens + TEXT + VISION) ** 2 / DEVICES
-    first, second = (Abstract(model, stage2.SHARDING, attended) for model in models)
+    how = stage2.SHARDING, attended, args.ungathered
+    first, second = (Abstract(model, *how) for model in models)
     cached = {**inputs, "cached": ((BATCH, tokens, config.hidden_size), bf16)}
     return {
         "depth": config.depth, "tokens": tokens,
@@ -167,7 +180,9 @@ def measured(migrated: Path, frames: int) -> Facts:
 class Abstract:
     """A model without weights, divided over the devices as a table says."""
 
-    def __init__(self, model: Any, sharding_table: dict[str, str], attended: float) -> None:
+    def __init__(
+        self, model: Any, sharding_table: dict[str, str], attended: float, ungathered: bool
+    ) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
         from torchax.ops.mappings import t2j_dtype
@@ -176,7 +191,7 @@ class Abstract:
         sharding = importlib.import_module("tpu_runtime.distributed.tensor_parallel")
         self.model, self.attended, count = model, attended, mesh.start(mesh.MODEL)
         divided, gathered, _ = sharding._plan(model, sharding_table, count)
-        for layer in gathered:
+        for layer in () if ungathered else gathered:
             layer.register_forward_pre_hook(sharding._gather_input, with_kwargs=True)
 
         def spec(dim: int | None, given: Any) -> Any:
@@ -215,7 +230,10 @@ class Abstract:
         traced = jax.jit(forward).trace(self.weights, forms)
         text = traced.lower(lowering_platforms=("tpu",)).as_text(debug_info=True)
         chips = topologies.get_topology_desc(TOPOLOGY, "tpu").devices
-        facts: Facts = compiler().compiled_facts(text, chips[:DEVICES])
+        by_text = compiler()
+        compiled = by_text.compile_text(text, chips[:DEVICES])
+        facts: Facts = by_text.facts_of(compiled)
+        facts["text"] = by_text.text_of(compiled)
         facts["flops"] += self.attended * sum(facts["kernels"].values())
         print(f"  compiled in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         return facts

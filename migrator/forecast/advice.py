@@ -88,7 +88,7 @@ def _exchange(step: Step) -> Advice | None:
     return Advice(
         step.name, saved, worst.line if worst else "",
         f"the interconnect binds, mostly by {kind}",
-        "a larger batch on each chip, fewer chips, or --shard tp in the place of tp-row",
+        "a larger batch on each chip, fewer chips, or another --shard (tp-row, tp, fsdp)",
         "at most: the bound without the interconnect",
     )  # fmt: skip
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +16,13 @@ from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 from migrator.verify import options
+from migrator.verify.chips import chip_of
 from migrator.verify.chips import chips as known_chips
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .forecast import Forecast
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -32,7 +41,13 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "--efficiency", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
     help="The share of the bound that the steps reach, for hours and money.",
 )  # fmt: skip
-@click.option("--shard", type=click.Choice(["tp", "tp-row"]), help="Migrate with --shard.")
+@click.option("--shard", type=click.Choice(["fsdp", "tp", "tp-row"]),
+              help="Migrate with --shard, and --unsafe for fsdp.")  # fmt: skip
+@click.option("--compute/--no-compute", default=True, show_default=True,
+              help="Without: steps give zeros instead of being computed on the CPU.")  # fmt: skip
+@click.option("--largest", metavar="OPTION",
+              help="Find the largest value of this option of the script that fits: its batch size.",
+)  # fmt: skip
 @options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
@@ -40,20 +55,29 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+@click.option(
+    "--baseline", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="An earlier forecast (--format json): a bound that is 10 % slower is a problem.",
+)  # fmt: skip
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html",
+              help="Write a page, too: a roofline, memory, costs by line.")  # fmt: skip
 @color_option
 def forecast_command(
     script: Path, arguments: tuple[str, ...], target: str, chip: str, chips: int,
     steps: int | None, price: float | None, efficiency: float, shard: str | None,
-    python: Path | None, install: bool, timeout: float, form: str,
+    python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
+    report: Path | None, compute: bool, largest: str | None,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
     The script is migrated and runs on the CPU, as by `verify --compile-for`; the TPU's compiler
     compiles its steps. No figure is of a run on a TPU. Exit code 0: all steps fit; 1: one does not,
-    or is missing; 2: no forecast.
+    is missing, or slower than in the baseline; 2: no forecast.
     """
+    from . import baseline as earlier
+    from . import page
     from .forecast import forecast, priced
-    from .show import show
+    from .largest import find_largest
 
     known = known_chips()[chip]
     if target != DEFAULT:  # the only one whose compiled steps it has been tried on
@@ -63,21 +87,48 @@ def forecast_command(
         raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
+    before = earlier.read(baseline, f"{chip}-{chips}") if baseline else {}
+    if report is not None:
+        page.check(report)
     out = console(stderr=True)
     with_compiler = _python(target, python, install, out)
-    how = {"python": with_compiler, "timeout": timeout, "shard": shard, "console": out}
-    found = forecast(script, arguments, target, known, chips, **how)
+    how: dict[str, Any] = {
+        "python": with_compiler, "timeout": timeout, "shard": shard, "console": out,
+        "unsafe": shard == "fsdp", "compute": compute,
+    }  # fmt: skip
+
+    def make(given: Sequence[str]) -> Forecast:
+        return forecast(script, given, target, chip_of(f"{chip}-{chips}"), **how)
+
+    if largest is None:
+        found = make(arguments)
+    else:
+        found, trials = find_largest(largest, arguments, make)
+        found = replace(found, largest=largest, trials=trials)
     if steps is not None and found.error is None:
         found = priced(found, steps, price, efficiency)
+    if baseline is not None and found.error is None:
+        found = replace(found, problems=[*found.problems, *earlier.slower(found, before, baseline)])
+    if report is not None and found.error is None:
+        page.write(found, report)
+    _print(found, form, out)
+    raise SystemExit(found.exit_code)
+
+
+def _print(found: Forecast, form: str, out: Console) -> None:
+    """To standard output; with JSON, problems also to ``out``. Raises UsageError without any."""
+    from .show import show
+
     if form == "json":
         from migrator.report import as_json
 
         click.echo(as_json(found.to_dict()))
+        for problem in [found.error] if found.error else found.problems:
+            out.print(problem, style="red", markup=False, soft_wrap=True)
     elif found.error is not None:
         raise UsageError(found.error)
     else:
         show(found, console())
-    raise SystemExit(found.exit_code)
 
 
 def _python(target: str, python: Path | None, install: bool, out: object) -> Path:

@@ -23,8 +23,11 @@ from .roofline import Cost, Step, step_of, without_twins
 BASIS = {
     "flops": "products in the compiled text",
     "accessed": "arrays of HBM in the compiled text, with padding",
+    "collectives": "bytes of a ring, over the links that a chip of this slice has",
+    "exposed": "collectives between whose start and end the estimate has no other work",
     "memory": "compiler",
-    "estimate": "cycles of the compiler's cost model, where it has some, otherwise the bound",
+    "estimate": "cycles of the compiler's cost model, where it has some, otherwise the bound; "
+    "kernels with their padding; of collectives what is not hidden",
     "bounds": "FLOPs and bytes over the rates of the data sheet",
     "padding": "shapes in the compiled text, and the data sheet",
 }
@@ -49,8 +52,7 @@ class Forecast:
     """``error``: there is none; ``problems``: a step is missing or does not fit."""
 
     script: str
-    chip: Chip
-    chips: int
+    chip: Chip  # in its slice
     error: str | None = None
     steps: list[Step] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
@@ -59,10 +61,12 @@ class Forecast:
     problems: list[str] = field(default_factory=list)
     log_tail: str | None = None
     runtime: str | None = None  # programs and steps of the run, one a line
+    largest: str | None = None  # the option whose largest value was looked for
+    trials: list[Any] = field(default_factory=list)  # of its values
 
     @property
     def label(self) -> str:
-        return f"Compiled for, not run on, a {self.chip.label} ({self.chip.name}-{self.chips})"
+        return f"Compiled for, not run on, a {self.chip.label} ({self.chip.name}-{self.chip.count})"
 
     @property
     def exit_code(self) -> int:
@@ -85,10 +89,11 @@ class Forecast:
 
 
 def forecast(
-    script: Path, arguments: Sequence[str], target: str, chip: Chip, count: int, **how: Any
+    script: Path, arguments: Sequence[str], target: str, chip: Chip, **how: Any
 ) -> Forecast:
     """``how``: see Options of `verify`."""
     steps: list[Step] = []
+    count = chip.count
 
     def read(report: TpuReport, copy: Path, folders: Sequence[Path]) -> None:
         place = _placed(folder_of(script), copy)
@@ -103,11 +108,10 @@ def forecast(
     return Forecast(
         str(script),
         chip,
-        count,
         error=result.error,
         steps=found,
         advice=advice_for(found, chip),
-        notes=[*result.notes, *_notes(result, found, chip, count)],
+        notes=[*result.notes, *_notes(result, found, chip)],
         problems=[*_failed(result), *(_unfit(step) for step in found if not step.fits)],
         log_tail=result.log_tail,
         runtime=result.compiled,
@@ -131,9 +135,9 @@ def _unfit(step: Step) -> str:
     )
 
 
-def _notes(result: VerifyResult, steps: list[Step], chip: Chip, count: int) -> list[str]:
+def _notes(result: VerifyResult, steps: list[Step], chip: Chip) -> list[str]:
     notes = []
-    used, there = max((step.devices for step in steps), default=0), count * chip.devices
+    used, there = max((step.devices for step in steps), default=0), chip.count * chip.devices
     if 0 < used < there:
         how = "--shard, DistributedDataParallel or Accelerate make a program use more"
         notes.append(f"the steps use {used} of {there} devices, the others are idle: {how}")
@@ -151,6 +155,11 @@ def _notes(result: VerifyResult, steps: list[Step], chip: Chip, count: int) -> l
                 "as bfloat16, and memory on the chip as HBM"
             )
     return notes
+
+
+def figure(value: float) -> str:
+    """Three digits of a small number, the whole part of a large one."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def gib(size: float) -> str:
@@ -208,7 +217,7 @@ def priced(found: Forecast, steps: int, price: float | None, efficiency: float) 
     step = max(training, key=lambda step: step.bounds.seconds)
     least = steps * step.bounds.seconds / 3600
     hours = least / efficiency
-    rate = None if price is None else price * found.chips
+    rate = None if price is None else price * found.chip.count
     return replace(
         found,
         price=Price(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,12 @@ COLLECTIVES = (
 _MOVES = ("copy", "transpose", "reshape", "slice", "concatenate", "pad")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-_GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[(\d+),(\d+)\])")
+# Devices that exchange with one another: as lists, as a count of groups and their size, or as axes
+# of a mesh, `mesh['data'=2,'model'=4] {'model'}`.
+_GROUP = re.compile(
+    r"replica_groups=(?:\{\{([\d,]+)\}|\[(\d+),(\d+)\]|mesh\[([^\]]*)\][^{]*\{([^}]*)\})"
+)
+_AXIS = re.compile(r"'([^']+)'(?:=(\d+)|:\(\d+\)(\d+))?")
 _KERNEL = 'custom_call_target="tpu_custom_call"'
 
 
@@ -28,7 +34,7 @@ class Operation:
     """One instruction, on one device; all counts include its repetitions in loops."""
 
     name: str
-    kind: str  # of what it mainly is: product, copy, kernel, a collective, or other
+    kind: str  # of what it mainly is: product, copy, kernel, a collective, wait, or other
     op_name: str
     line: str  # of the source
     times: int
@@ -36,6 +42,7 @@ class Operation:
     bytes: int = 0  # read from and written to HBM
     exchanged: float = 0.0  # bytes sent
     cycles: int | None = None  # as the compiler estimates
+    waits_for: str = ""  # the name of the collective, if it is the end of one
 
     @property
     def flops(self) -> float:
@@ -43,9 +50,11 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """`module/operator`, and the largest product's shapes."""
+        """`module/operator`, and the largest product's shapes, or the kind of a collective."""
         parts = [part for part in self.op_name.split("/")[1:-1] if not part.startswith("jit(")]
         name = "/".join(parts).replace("aten::", "") or self.op_name.split("/")[-1] or self.name
+        if self.kind in COLLECTIVES:
+            return f"{self.kind} of {name}"
         if not self.products:
             return name
         return f"{name} {max(self.products, key=lambda p: p.flops).label}"
@@ -73,6 +82,8 @@ def _of(program: Program, computation: str, times: int) -> Iterator[Operation]:
             case "call":
                 for name in made.called("to_apply"):
                     yield from _of(program, name, times)
+            case opcode if opcode.endswith("-done") and opcode.startswith(COLLECTIVES):
+                yield Operation(made.name, "wait", "", "", times, waits_for=made.operands[0])
             case opcode if opcode in _FREE or opcode.endswith(("-done", "-update")):
                 continue
             case _:
@@ -93,10 +104,11 @@ def _operation(program: Program, body: Computation, made: Instruction, times: in
     main = max(found, key=lambda pair: pair[0].flops)[1] if found else made
     source = main if main.frame else made
     collective = next((k for k in COLLECTIVES if made.opcode.startswith(k)), "")
+    kernel = "kernel" if _KERNEL in made.rest else ""
     cycles = _CYCLES.search(made.rest)
     return Operation(
         made.name,
-        collective or _kind(made, products, [i for _, i in inner]),
+        collective or kernel or _kind(made, products, [i for _, i in inner]),
         main.op_name or made.op_name,
         program.lines.get(source.frame, ""),
         times,
@@ -122,8 +134,6 @@ def _inner(
 def _kind(made: Instruction, products: tuple[Product, ...], inner: list[Instruction]) -> str:
     if products:
         return "product"
-    if _KERNEL in made.rest:
-        return "kernel"
     working = [i.opcode for i in inner if i.opcode not in _FREE]
     moved = (made.opcode, *working) if made.opcode != "fusion" else working
     if moved and all(opcode.removesuffix("-start") in _MOVES for opcode in moved):
@@ -197,10 +207,7 @@ def _outputs(made: Instruction) -> int:
 
 def _exchanged(made: Instruction, body: Computation, kind: str) -> float:
     """Bytes that a device sends, at least: in a ring over all devices of a group."""
-    group = _GROUP.search(made.rest)
-    count = 0
-    if group:
-        count = len(group[1].split(",")) if group[1] else int(group[3])
+    count = _group_size(made.rest)
     if count < 2 and kind != "collective-permute":
         return 0.0
     given = sum(s.size for name in made.operands if name in body for s in body[name].shapes)
@@ -213,3 +220,17 @@ def _exchanged(made: Instruction, body: Computation, kind: str) -> float:
         case "collective-permute":
             return float(given)
     return share * given
+
+
+def _group_size(text: str) -> int:
+    """How many devices exchange with one another; 0 if the text doesn't say."""
+    found = _GROUP.search(text)
+    if not found:
+        return 0
+    listed, _, size, mesh, axes = found.groups()
+    if listed:
+        return len(listed.split(","))
+    if size:
+        return int(size)
+    sizes = {name: int(whole) for name, whole, _ in _AXIS.findall(mesh)}
+    return math.prod(int(part) if part else sizes[name] for name, _, part in _AXIS.findall(axes))

@@ -15,6 +15,10 @@ _PRECISION = re.compile(r"operand_precision=\{(\w+),(\w+)\}")
 _COUNT = re.compile(r"\b(feature|batch)_group_count=(\d+)")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _BATCHED = re.compile(r"lhs_batch_dims=\{([\d,]*)\}")
+# Products in JAX's attention kernels, each of all queries by all keys, by a part of the kernel's
+# name. Without a mask: a causal one lets a kernel leave out half of them.
+_ATTENTION = {"_fwd": 2, "_dkv": 4, "_dq": 3}
+_FUSED_BACKWARD = 5  # a dkv kernel that also makes the gradient of the queries
 # Passes in bfloat16 for a float32 product, by its precision (jax.lax.Precision).
 _PASSES = {"highest": 6, "high": 3}
 SUBLANES = 8
@@ -51,6 +55,8 @@ def _fill(size: int, whole: int) -> float:
 
 def product_of(made: Instruction, body: Computation) -> Product | None:
     """The product that an instruction is, or None."""
+    if made.opcode == "custom-call":
+        return _attention(made, body)
     if made.opcode not in ("dot", "convolution") or len(made.operands) != 2:
         return None
     left, right = (body[name].shapes[0] for name in made.operands)
@@ -60,6 +66,29 @@ def product_of(made: Instruction, body: Computation) -> Product | None:
     if made.opcode == "dot":
         return _dot(made, left, right, result, passes, exact)
     return _convolution(made, left, result, passes, exact)
+
+
+def is_attention(kernel: str) -> bool:
+    """Whether a kernel of that name is one of JAX's for attention."""
+    return kernel.startswith("splash_m") and any(part in kernel for part in _ATTENTION)
+
+
+def _attention(made: Instruction, body: Computation) -> Product | None:
+    """The products of an attention kernel: of its shapes, since its text has none."""
+    if not is_attention(made.name):
+        return None
+    arrays = [s for name in made.operands for s in body[name].shapes if s.dtype in ("bf16", "f32")]
+    query, key, value = arrays[:3]
+    count = next(n for part, n in _ATTENTION.items() if part in made.name)
+    gradients = [s for s in made.shapes if s.dims[-1:] == key.dims[-1:] and s.size >= key.size // 2]
+    if "_dkv" in made.name and len(gradients) > 2:
+        count = _FUSED_BACKWARD
+    scores, depth = math.prod(query.dims[:-1]) * key.dims[-2], (query.dims[-1] + value.dims[-1]) / 2
+    exact = query.dtype == "f32"
+    passes = _PASSES["highest"] if exact else 1
+    return Product(
+        2.0 * count * scores * depth, passes, query.dims[-2], query.dims[-1], key.dims[-2], exact
+    )
 
 
 def _passes(made: Instruction, left: Shape, right: Shape) -> int:

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.verify.cells import show_notes
+from migrator.verify.chips import Chip
 
 from .advice import memory_advice
-from .forecast import Forecast, gib
+from .forecast import Forecast, figure, gib
 from .roofline import Cost, Step
 
 
@@ -27,7 +28,7 @@ def show(found: Forecast, console: Console) -> None:
     say(
         f"data sheet: {chip.peak / 1e12:,.0f} TFLOP/s in bfloat16, {chip.hbm // 2**30} GiB of HBM "
         f"at {chip.hbm_bandwidth / 1e9:,.0f} GB/s, "
-        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips ({chip.source})"
+        f"{chip.ici_bandwidth / 1e9:,.0f} GB/s between chips{_sent(chip)} ({chip.source})"
     )
     compiled = [step for step in found.steps if not step.error]
     if compiled:
@@ -36,6 +37,8 @@ def show(found: Forecast, console: Console) -> None:
         if longest.lines:
             console.print(_costs(f"{longest.name}, by line", longest.lines))
             console.print(_costs(f"{longest.name}, by operation", longest.operations))
+    if found.trials:
+        console.print(_trials(found))
     for step in found.steps:
         for line in memory_advice(step, chip):
             say(f"to make {step.name} fit: {line}", "yellow")
@@ -52,6 +55,12 @@ def show(found: Forecast, console: Console) -> None:
         say(problem, "red")
 
 
+def _sent(chip: Chip) -> str:
+    if chip.count == 1:
+        return ""
+    return f", {chip.sends / 1e9:,.0f} GB/s out of a chip in a slice of {chip.count}"
+
+
 def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
     price = found.price
     assert price is not None
@@ -60,30 +69,44 @@ def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
         f"{price.hours:,.3g} at {price.efficiency:.0%} of it"
     )
     if price.least is not None and price.money is not None:
-        line += f"; {price.least:,.2f} to {price.money:,.2f}, for {found.chips} chips"
+        line += f"; {price.least:,.2f} to {price.money:,.2f}, for {found.chip.count} chips"
     say(line)
 
 
 def _steps(steps: list[Step]) -> Table:
     caption = (
-        "ms of one device. bound: what the data sheet allows at best; compiler: its cost model's "
-        "estimate. HBM in GiB: arguments + outputs + temporaries + code"
+        "ms of one device. bound: what the data sheet allows at best; estimate: "
+        "mostly by the compiler's cost model. HBM in GiB: arguments + outputs + temporaries + code"
     )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("step", overflow="fold")
-    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "bound", "binds",
-                "compiler", "needs", "of", "parts")  # fmt: skip
+    headings = ("GFLOP", "GB of HBM", "matrix units", "HBM", "interconnect", "not hidden", "bound",
+                "binds", "estimate", "needs", "of", "parts")  # fmt: skip
     for heading in headings:
         table.add_column(heading, justify="right")
     for step in steps:
         bounds = step.bounds
         table.add_row(
             escape(f"{step.name} ({step.kind})"),
-            f"{step.flops / 1e9:,.3g}", f"{step.accessed / 1e9:,.3g}",
-            _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(bounds.seconds),
-            bounds.binding, "-" if step.estimate is None else _ms(step.estimate),
+            figure(step.flops / 1e9), figure(step.accessed / 1e9),
+            _ms(bounds.matrix), _ms(bounds.hbm), _ms(bounds.interconnect), _ms(step.exposed),
+            _ms(bounds.seconds), bounds.binding,
+            "-" if step.estimate is None else _ms(step.estimate),
             gib(step.hbm), gib(step.capacity), " + ".join(map(gib, step.memory.values())),
         )  # fmt: skip
+    return table
+
+
+def _trials(found: Forecast) -> Table:
+    table = Table(caption="HBM in GiB, of the step that needs most", caption_justify="left")
+    table.add_column(escape(found.largest or ""), justify="right")
+    for heading in ("needs", "of", "fits", "bound, ms", "ms for one"):
+        table.add_column(heading, justify="right")
+    for trial in found.trials:
+        whole = "-" if trial.bound is None else _ms(trial.bound)
+        one = "-" if trial.bound is None else _ms(trial.bound / trial.value)
+        fits = "yes" if trial.fits else "no"
+        table.add_row(f"{trial.value:,}", gib(trial.hbm), gib(trial.capacity), fits, whole, one)
     return table
 
 
@@ -97,11 +120,11 @@ def _costs(title: str, costs: list[Cost]) -> Table:
         table.add_row(
             escape(cost.line or "-"), escape(cost.text if title.endswith("line") and cost.text
                                              else cost.name),
-            f"{cost.count:,}", _ms(cost.seconds), f"{cost.flops / 1e9:,.3g}",
-            f"{cost.bytes / 1e6:,.3g}", _ms(cost.padding),
+            f"{cost.count:,}", _ms(cost.seconds), figure(cost.flops / 1e9),
+            figure(cost.bytes / 1e6), _ms(cost.padding),
         )  # fmt: skip
     return table
 
 
 def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:,.3g}"
+    return figure(1000 * seconds)

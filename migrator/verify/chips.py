@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -17,15 +17,26 @@ class Chip:
     hbm: int
     hbm_bandwidth: float
     ici_bandwidth: float  # in both directions together
+    links: int  # to neighbours, in a whole torus
     mxu: int  # rows and columns of a matrix unit
     devices: int
     cycles: float  # a second's, as the compiler counts them
     source: str
     topologies: dict[int, str]  # by the number of chips
+    count: int = 1  # chips of its slice
 
     @property
     def label(self) -> str:
         return f"TPU {self.name}"
+
+    @property
+    def sends(self) -> float:
+        """Bytes that it can send in a second to all of its neighbours.
+
+        The compiler's slices end in each dimension: a chip in a corner has one neighbour there.
+        """
+        sizes = self.topologies[self.count].partition(":")[2].split("x")
+        return self.ici_bandwidth / 2 * sum(size != "1" for size in sizes) / self.links
 
 
 @cache
@@ -41,13 +52,15 @@ def _chip(name: str, hbm: int, topologies: dict[str, str], **values: object) -> 
 
 
 def chip_of(slice_name: str) -> Chip:
-    """The chip of a slice such as `v6e-8`."""
-    return chips()[slice_name.partition("-")[0]]
+    """A chip of a slice such as `v6e-8`."""
+    name, _, count = slice_name.partition("-")
+    return replace(chips()[name], count=int(count))
 
 
 def topology(slice_name: str) -> str:
     """The compiler's name for a slice such as `v6e-8`."""
-    return chip_of(slice_name).topologies[int(slice_name.partition("-")[2])]
+    chip = chip_of(slice_name)
+    return chip.topologies[chip.count]
 
 
 # What `verify --compile-for` offers: there, float32 products are judged by the compiled text, which

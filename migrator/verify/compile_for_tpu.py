@@ -8,13 +8,14 @@ Prints one JSON line: ``programs`` (the results of those that were tried, in ord
 a TPU.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,9 @@ def _facts(program: Path, devices: Sequence[Any]) -> dict[str, Any]:
         text = program.read_text(encoding="utf-8")
         facts["devices"] = int((_PARTITIONS.search(text) or ["", "1"])[1])
         module = _from_hlo(text) if program.suffix == ".txt" else text
-        compiled = _compile(module, devices[: facts["devices"]])
-        facts |= _facts_of(compiled)
-        program.with_suffix(".hlo").write_text(_text(compiled), encoding="utf-8")
+        compiled = compile_text(module, devices[: facts["devices"]])
+        facts |= facts_of(compiled)
+        program.with_suffix(".hlo").write_text(text_of(compiled), encoding="utf-8")
     except Exception as error:  # mostly because it doesn't fit into a TPU's memory
         facts["error"] = _first_line(error)
     return {**facts, "seconds": time.monotonic() - start}
@@ -92,16 +93,12 @@ def _from_hlo(text: str) -> str:
         return str(module)
 
 
-def compiled_facts(text: str, devices: Sequence[Any]) -> dict[str, Any]:
-    """Memory, cost, products and collectives of a StableHLO program, for one of its devices."""
-    return _facts_of(_compile(text, devices))
+def facts_of(compiled: Any) -> dict[str, Any]:
+    """Memory, cost, products and collectives of an executable, for one of its devices."""
+    return {**_memory(compiled), **_cost(compiled), **_seen(text_of(compiled))}
 
 
-def _facts_of(compiled: Any) -> dict[str, Any]:
-    return {**_memory(compiled), **_cost(compiled), **_seen(_text(compiled))}
-
-
-def _compile(text: str, devices: Sequence[Any]) -> Any:
+def compile_text(text: str, devices: Sequence[Any]) -> Any:
     """The executable of a program that is partitioned for ``devices``."""
     # By name, since most of it is jax's own (hence the pinned version), and has no types.
     numpy = import_module("numpy")
@@ -139,14 +136,102 @@ def _cost(compiled: Any) -> dict[str, float]:
     return {"flops": cost.get("flops", 0.0), "accessed": cost.get("bytes accessed", 0.0)}
 
 
-def _text(compiled: Any) -> str:
+def text_of(compiled: Any) -> str:
     """The optimised program; empty where this version of JAX can't read it (some for a v7x)."""
     try:
         return "\n".join(str(module.to_string()) for module in compiled.hlo_modules())
     except Exception as error:
-        if "RET_CHECK" in str(error):
-            return ""
-        raise
+        if "RET_CHECK" not in str(error):
+            raise
+        return _text_of_file(compiled.serialize()) if "async-update" in str(error) else ""
+
+
+# Gathers that libtpu gives to the SparseCores, of embeddings mostly, are written with operands
+# that JAX 0.10.2 refuses to read. They are left out here, from the module in the executable's file:
+# blocks of 64 KiB that begin with 24 bytes of their own (Riegeli), with messages of Protocol
+# Buffers.
+_BLOCK, _BLOCK_START = 1 << 16, 24
+_MODULE_START = re.compile(
+    rb"\n(?=[\x80-\xff]{1,4}[\x00-\x7f]\n.{1,2}[\w.\-]+\x12.main)", re.DOTALL
+)
+_COMPUTATIONS, _INSTRUCTIONS, _OPCODE, _OPERANDS = 3, 2, 2, 36  # fields of hlo.proto
+_BYTES = 2  # the type of a field that has a length
+
+
+def _text_of_file(executable: bytes) -> str:
+    start = sum(_number(executable, 0))
+    data = b"".join(
+        executable[at + _BLOCK_START : at + _BLOCK] for at in range(start, len(executable), _BLOCK)
+    )
+    for found in _MODULE_START.finditer(data):
+        length, at = _number(data, found.end())
+        module = data[at : at + length]
+        with contextlib.suppress(ValueError):  # bytes that look like a module
+            read = import_module("jaxlib._hlo").HloModule.from_serialized_hlo_module_proto
+            return str(read(_each(module, _COMPUTATIONS, _with_one_operand)).to_string())
+    return ""
+
+
+def _with_one_operand(computation: bytes) -> bytes:
+    def shortened(instruction: bytes) -> bytes:
+        fields = list(_fields(instruction))
+        if (_OPCODE, _BYTES, b"async-update") not in fields:
+            return instruction
+        return _each(
+            instruction, _OPERANDS, lambda all_of_them: _as_bytes(_number(all_of_them, 0)[0])
+        )
+
+    return _each(computation, _INSTRUCTIONS, shortened)
+
+
+def _each(message: bytes, field: int, change: Callable[[bytes], bytes]) -> bytes:
+    """The message, with this field changed wherever it is."""
+    made = b""
+    for number, kind, value in _fields(message):
+        new = change(value) if number == field and kind == _BYTES else value
+        made += (
+            _as_bytes(number << 3 | kind) + (_as_bytes(len(new)) if kind == _BYTES else b"") + new
+        )
+    return made
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Number, type and bytes of each field. Raises ValueError if these bytes are no message."""
+    at = 0
+    while at < len(message):
+        key, start = _number(message, at)
+        kind, end = key & 7, start
+        match kind:
+            case 0:
+                end = _number(message, start)[1]
+            case 1 | 5:
+                end = start + (8 if kind == 1 else 4)
+            case 2:
+                length, start = _number(message, start)
+                end = start + length
+        if not key >> 3 or kind not in (0, 1, 2, 5) or end > len(message):
+            raise ValueError("no message")
+        yield key >> 3, kind, message[start:end]
+        at = end
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        value |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 128:
+            return value, at
+    raise ValueError("no number")
+
+
+def _as_bytes(number: int) -> bytes:
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
 
 
 def _seen(text: str) -> dict[str, Any]:

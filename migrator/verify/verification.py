@@ -54,14 +54,14 @@ class Options:
     ``python``: the interpreter; by default one is searched for, and created if ``install`` is set
     (or if the user, asked on a terminal, agrees). ``timeout``: seconds for the migrated script, by
     default the app's. ``keep``: a folder for all files of the verification. ``console`` shows
-    progress, questions and the migration; with ``diff`` all of its edits. ``portable``: migrate
-    with --portable, and make the program choose the target. ``unsafe``: migrate with --unsafe.
-    ``shard``: migrate with --shard, by default as the app says. ``compile_for``: also compile all
-    programs with products for this TPU. ``devices``: how many to use, virtual ones without a TPU.
-    ``measure``: also run the app's measurements. ``migrate``: another migration than tpu-migrate's.
-    ``bisect``: if a script's numbers differ, find the operation. ``read_steps``: only steps are
-    compiled; it gets the report, the migrated copy and the folders of programs. ``asked``: the
-    words after `tpu-migrate verify` on the command line, which messages repeat.
+    progress, questions and the migration; with ``diff`` all of its edits. ``portable``, ``unsafe``,
+    ``shard``: migrate with these; a portable program is made to choose the target. ``compile_for``:
+    also compile all programs with products for this TPU. ``devices``: how many to use, virtual ones
+    without a TPU. ``measure``: also run the app's measurements. ``migrate``: another migration than
+    tpu-migrate's. ``bisect``: if a script's numbers differ, find the operation. ``read_steps``:
+    only steps are compiled; it gets the report, the migrated copy and the folders of programs.
+    ``compute``: if not, compiled programs give zeros (torchax). ``asked``: the words after
+    `tpu-migrate verify` on the command line, which messages repeat.
     """
 
     python: Path | None = None
@@ -79,6 +79,7 @@ class Options:
     migrate: Migration | None = None
     bisect: bool = False
     read_steps: StepReader | None = None
+    compute: bool = True
     asked: Sequence[str] = ()
 
     @property
@@ -253,10 +254,9 @@ class _Work:
             "TPU_RUNTIME_DEVICE": "tpu",  # for portable programs, which could choose
             "TPU_RUNTIME_REPORT": str(self.report),
         }
-        if device.modules is not None:
-            env["PYTHONPATH"] = str(device.modules)
-        if self.options.compile_for is not None:
-            env["TPU_RUNTIME_PROGRAMS"] = str(self.for_tpu)
+        env |= {} if device.modules is None else {"PYTHONPATH": str(device.modules)}
+        env |= {"TPU_RUNTIME_PROGRAMS": str(self.for_tpu)} if self.options.compile_for else {}
+        env |= {} if self.options.compute else {"TPU_RUNTIME_COMPUTE": "off"}
         with progress(self.console, f"running {self.app.name} on the {device.label}") as update:
             return run(
                 [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],

@@ -1,19 +1,25 @@
 """The forecast of a step: from the compiler's text, and from a script."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from helpers import REPOSITORY
 from target import needs_libtpu
 
+from migrator.errors import UsageError
 from migrator.forecast.advice import memory_advice
 from migrator.forecast.command import forecast_command
+from migrator.forecast.forecast import Forecast
 from migrator.forecast.hlo import parse
 from migrator.forecast.operations import operations
-from migrator.forecast.roofline import bounds_of, step_of
-from migrator.verify.chips import chips
+from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
+from migrator.verify import choose_interpreter
+from migrator.verify.chips import chip_of, chips
 from migrator.verify.tpu import Compiled
 
 # As libtpu 0.0.52 writes it, shortened: a product in a loop of three, and a copy into the chip.
@@ -83,6 +89,93 @@ def test_bounds_are_those_of_the_data_sheet() -> None:
     assert bounds_of(found, v6e, passes=1).matrix == pytest.approx(bounds.matrix / 6)
 
 
+# As libtpu 0.0.52 writes them: a mesh in the place of groups, and a collective with a start.
+EXCHANGE = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (x: bf16[64,128], w: bf16[128,128]) -> bf16[64,128] {
+  %x = bf16[64,128]{1,0:T(8,128)} parameter(0)
+  %w = bf16[128,128]{1,0:T(8,128)} parameter(1)
+  %permute-start = (bf16[64,128]{1,0:T(8,128)S(1)}, bf16[64,128]{1,0:T(8,128)S(1)}) \
+collective-permute-start(%x), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  %d = bf16[64,128]{1,0:T(8,128)} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %permute-done = bf16[64,128]{1,0:T(8,128)S(1)} collective-permute-done(%permute-start)
+  ROOT %r = bf16[64,128]{1,0:T(8,128)} all-reduce(%d), channel_id=1, replica_groups=GROUPS, \
+to_apply=%add
+}
+"""
+SIZE = 64 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "count"),
+    [
+        ("{{0,1,2,3},{4,5,6,7}}", 4),
+        ("[2,4]<=[8]", 4),
+        ("mesh['axis_0'=8] {'axis_0'}", 8),
+        ("mesh['data'=2,'model'=4] {'model'}", 4),
+        ("mesh['x'=8] {'x':(2)4}", 4),
+    ],
+)
+def test_an_all_reduce_sends_its_ring_however_its_groups_are_written(
+    groups: str, count: int
+) -> None:
+    found = operations(parse(EXCHANGE.replace("GROUPS", groups)))
+    assert found[-1].exchanged == 2 * (count - 1) / count * SIZE
+
+
+@pytest.mark.parametrize(
+    ("slice_name", "sends"),
+    [
+        ("v6e-4", 200e9),  # 2x2: two of four links of 100 GB/s
+        ("v6e-8", 200e9),  # 2x4: in a corner, two of four
+        ("v5e-8", 100e9),
+        ("v5p-4", 200e9),  # 2x2x1: two of six
+        ("v5p-8", 300e9),  # 2x2x2: three of six
+    ],
+)
+def test_a_chip_of_a_slice_sends_over_the_links_that_it_has_there(
+    slice_name: str, sends: float
+) -> None:
+    assert chip_of(slice_name).sends == pytest.approx(sends)
+    found = operations(parse(EXCHANGE.replace("GROUPS", "mesh['x'=4] {'x'}")))
+    exchanged = sum(each.exchanged for each in found)
+    assert bounds_of(found, chip_of(slice_name)).interconnect == pytest.approx(exchanged / sends)
+
+
+def test_only_the_part_of_a_collective_that_nothing_hides_is_in_the_estimate() -> None:
+    chip = chip_of("v6e-8")
+    all_of_it = operations(parse(EXCHANGE.replace("GROUPS", "[1,8]<=[8]")))
+    found = {each.name: seconds for each, seconds in timed(all_of_it, chip)}
+    reduced = all_of_it[-1]
+    assert found["permute-start"] == pytest.approx(SIZE / 100e9 - found["d"])  # one link
+    assert found["r"] == pytest.approx(reduced.exchanged / 200e9)
+
+
+KERNEL = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (q: bf16[2,8,512,128], k: bf16[2,8,1024,128], v: bf16[2,8,1024,128]) -> bf16[] {
+  %q = bf16[2,8,512,128]{3,2,1,0:T(8,128)} parameter(0)
+  %k = bf16[2,8,1024,128]{3,2,1,0:T(8,128)} parameter(1)
+  %v = bf16[2,8,1024,128]{3,2,1,0:T(8,128)} parameter(2)
+  ROOT %NAME = bf16[2,8,512,128]{3,2,1,0:T(8,128)} custom-call(%q, %k, %v), \
+custom_call_target="tpu_custom_call"
+}
+"""
+
+
+def test_an_attention_kernel_has_the_products_of_its_shapes() -> None:
+    (kernel,) = operations(parse(KERNEL.replace("NAME", "splash_mha_fwd_no_residuals.1")))
+    assert kernel.kind == "kernel" and kernel.flops == 2 * 2 * 2 * 8 * 512 * 1024 * 128
+    v6e, v5p = chip_of("v6e-1"), chip_of("v5p-1")
+    # Heads of 128 fill half of the 256 rows of a matrix unit.
+    assert seconds_of(kernel, v6e) == pytest.approx(2 * bounds_of([kernel], v6e).matrix)
+    assert padding_of(kernel, v5p) == 0
+    (other,) = operations(parse(KERNEL.replace("NAME", "my_kernel")))
+    assert other.kind == "kernel" and other.flops == 0
+
+
 def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:
     error = "JaxRuntimeError: Ran out of memory in memory space hbm. Used 40.00G of 31.25G hbm."
     compiled = Compiled("step", "step.mlir", True, 0, [], [], 1.0, error)
@@ -127,7 +220,7 @@ def test_a_script_is_forecast_by_the_real_compiler(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
     options = ["train.py", "--python", sys.executable, "--format", "json", "--steps", "1000"]
-    done = CliRunner().invoke(forecast_command, options)
+    done = CliRunner().invoke(forecast_command, [*options, "--report", "page.html"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["label"] == "Compiled for, not run on, a TPU v6e (v6e-1)"
@@ -138,3 +231,70 @@ def test_a_script_is_forecast_by_the_real_compiler(
     assert step["bounds"]["matrix"] == pytest.approx(6 * step["flops"] / 918e12)
     assert "train.py:7" in {cost["line"] for cost in step["lines"]}
     assert found["price"]["hours"] == pytest.approx(1000 * step["bound"] / 3600 / 0.4)
+    page = Path("page.html").read_text()
+    assert '<polyline class="roof"' in page and '<a href="./train.py">train.py:7</a>' in page
+
+    # Zeros in the place of what steps compute: the same steps, and a loss of 0.
+    found["steps"][0]["bound"] /= 2
+    Path("before.json").write_text(json.dumps(found))
+    again = CliRunner().invoke(
+        forecast_command, [*options, "--no-compute", "--baseline", "before.json"]
+    )
+    same = json.loads(again.stdout)
+    figures = ("name", "flops", "accessed", "hbm", "bound", "estimate")
+    assert [[s[n] for n in figures] for s in same["steps"]][1:] == [
+        [s[n] for n in figures] for s in found["steps"]
+    ][1:]
+    assert again.exit_code == 1 and "100% more than the" in again.stderr.replace("\n", " ")
+
+
+EMBEDDED = """\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Embedding(20000, 128), nn.Linear(128, 128)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = model(torch.randint(0, 20000, (8, 1024)).cuda()).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@needs_libtpu
+def test_the_text_of_a_step_with_an_embedding_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JAX 0.10.2 alone does not read it: gathers on the SparseCores have too many operands."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(EMBEDDED)
+    options = ["--python", sys.executable, "--format", "json", "--no-compute"]
+    done = CliRunner().invoke(forecast_command, ["train.py", *options])
+    assert done.exit_code == 0, done.output
+    steps = json.loads(done.stdout)["steps"]
+    assert all(step["estimate"] is not None and step["lines"] for step in steps), steps
+    assert max(step["flops"] for step in steps) >= 2 * 2 * 8 * 1024 * 128 * 128
+
+
+def test_without_libtpu_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    bare = SimpleNamespace(python=Path("/env/bin/python"), versions={"torchax": "0.0.13"})
+    monkeypatch.setattr(choose_interpreter, "choose_interpreter", lambda *_: bare)
+    done = CliRunner().invoke(forecast_command, ["train.py"])
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == (
+        "libtpu, the TPU's compiler, is not installed in /env/bin/python: "
+        "tpu-migrate doctor --target torchax --install"
+    )
+
+
+def test_the_page_about_forecasts_names_every_field_of_the_json() -> None:
+    page = (REPOSITORY / "docs" / "forecast.md").read_text("utf-8")
+    _, _, rest = page.partition("## JSON")
+    first_cells = re.findall(r"^\| (`.*?) \|", rest.partition("\n## ")[0], re.MULTILINE)
+    fields = set(re.findall(r"`(\w+)`", " ".join(first_cells)))
+    compiled = Compiled("step", "f", True, 0, [], [], 1.0)
+    step = step_of(compiled, [], chip_of("v6e-1"))
+    found = Forecast("train.py", chip_of("v6e-1"), steps=[step]).to_dict()
+    assert fields == {*found, *found["steps"][0]}

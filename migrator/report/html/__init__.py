@@ -37,7 +37,7 @@ from migrator.report.staying import staying
 from migrator.runs.run_report import FileReport, Report
 from migrator.targets import targets
 
-_MARK = "tpu-migrate report"  # in the second line of the file, which may then be overwritten
+MARK = "tpu-migrate report"  # in the second line of the file, which may then be overwritten
 _FOLDER = Path(__file__).parent
 _SCRIPT = ("data", "text", "filters", "files", "tree", "navigation", "controls")
 _LIST = 8  # reasons, and places of one, that the overview lists initially
@@ -74,7 +74,7 @@ def check(path: Path) -> None:
 
 def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
-        return _MARK.encode() in file.read(200)
+        return MARK.encode() in file.read(200)
 
 
 def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None = None) -> None:
@@ -114,7 +114,7 @@ def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> 
     script = Markup(f'"use strict";\n(() => {{\n{parts}}})();\n')
     index, texts = data.index(report, written)
     return environment.get_template("page.html.j2").render(
-        mark=_MARK,
+        mark=MARK,
         version=__version__,
         style=style,
         script=script,
