@@ -95,8 +95,13 @@ def _diagonal_scatter(
 def _vector_norm(
     x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Array:
-    """A tensor without dimensions gave an integer, and no gradient."""
-    x = x.astype(dtype) if dtype is not None else x
+    """A tensor without dimensions gave an integer, and no gradient; squares of float16 overflow."""
+    result = x.dtype if dtype is None else jnp.dtype(dtype)
+    x = x.astype(jnp.promote_types(result, jnp.float32))
+    return _of_sizes(x, ord, dim, keepdim).astype(result)
+
+
+def _of_sizes(x: Array, ord: float, dim: Any, keepdim: bool) -> Array:
     axes = dim if isinstance(dim, int) else tuple(dim or ())
     axis = None if axes == () or x.ndim == 0 else axes
     size = jnp.abs(x)

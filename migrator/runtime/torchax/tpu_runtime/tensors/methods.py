@@ -94,13 +94,15 @@ def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> A
 
 @replaces(torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.Tensor.cumprod)
 def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """torchax 0.0.13 sums small integers in their own dtype: uint8 wraps at 256."""
+    """torchax 0.0.13 sums in the tensor's own dtype: uint8 wraps at 256, bfloat16 has 8 bits."""
     tensor = args[0] if args else kwargs["input"]
-    exact = tensor.is_floating_point() or tensor.is_complex()
+    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
+    exact = tensor.is_complex() or tensor.is_floating_point() and not is_half
     if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
         return NotImplemented
     with env:
-        return function(*args, **{**kwargs, "dtype": torch.int64})
+        wide = function(*args, **{**kwargs, "dtype": torch.float32 if is_half else torch.int64})
+        return wide.to(tensor.dtype) if is_half else wide
 
 
 @replaces(torch.Tensor.new_tensor)
