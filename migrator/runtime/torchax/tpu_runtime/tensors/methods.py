@@ -97,7 +97,7 @@ def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) 
     """torchax 0.0.13 sums in the tensor's own dtype: uint8 wraps at 256, bfloat16 has 8 bits."""
     tensor = args[0] if args else kwargs["input"]
     is_half = tensor.dtype in (torch.float16, torch.bfloat16)
-    exact = tensor.is_complex() or tensor.is_floating_point() and not is_half
+    exact = tensor.is_complex() or (tensor.is_floating_point() and not is_half)
     if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
         return NotImplemented
     with env:
