@@ -123,6 +123,17 @@ def _norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, *, d
     return _vector_norm(x, float(ord), dim, keepdim, wanted)
 
 
+def _cumulative(of_torchax: Function) -> Function:
+    """torchax adds up, or multiplies, 16-bit numbers in 16 bits."""
+
+    def cumulate(x: Array, dim: int, *, dtype: Any = None) -> Array:
+        if dtype is not None or x.dtype.itemsize != 2 or not jnp.issubdtype(x.dtype, jnp.floating):
+            return of_torchax(x, dim, dtype=dtype)
+        return of_torchax(x.astype("float32"), dim).astype(x.dtype)
+
+    return cumulate
+
+
 @kernel
 def _digamma(x: Array) -> Array:
     """Off by about 1e-3 near its poles at 0, -1, -2, ...: there pi*x loses relevant digits of x."""
@@ -265,6 +276,8 @@ def install(env: Environment) -> None:
         (aten.unbind, _unbind),
     ):
         register(env, operator, function, of_arrays=True)
+    for operator in (aten.cumsum, aten.cumprod):
+        register(env, operator, _cumulative(env._ops[operator].func), of_arrays=True)
     index_copy = _index_copy(env._ops[aten.index_copy].func)
     register(env, aten.index_copy, index_copy, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)

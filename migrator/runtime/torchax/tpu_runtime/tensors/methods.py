@@ -94,15 +94,13 @@ def _fill(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> A
 
 @replaces(torch.cumsum, torch.Tensor.cumsum, torch.cumprod, torch.Tensor.cumprod)
 def _cumulate(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any:
-    """torchax 0.0.13 sums in the tensor's own dtype: uint8 wraps at 256, bfloat16 has 8 bits."""
+    """torchax 0.0.13 sums small integers in their own dtype: uint8 wraps at 256."""
     tensor = args[0] if args else kwargs["input"]
-    is_half = tensor.dtype in (torch.float16, torch.bfloat16)
-    exact = tensor.is_complex() or (tensor.is_floating_point() and not is_half)
+    exact = tensor.is_floating_point() or tensor.is_complex()
     if exact or kwargs.get("dtype") is not None or not is_device_tensor(tensor):
         return NotImplemented
     with env:
-        wide = function(*args, **{**kwargs, "dtype": torch.float32 if is_half else torch.int64})
-        return wide.to(tensor.dtype) if is_half else wide
+        return function(*args, **{**kwargs, "dtype": torch.int64})
 
 
 @replaces(torch.Tensor.new_tensor)
