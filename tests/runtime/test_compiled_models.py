@@ -80,3 +80,10 @@ def test_a_scaler_keeps_the_state_of_a_gpu() -> None:
     x = on_device()
     assert scaler.scale(x) is x
     assert tpu.GradScaler(enabled=False).state_dict() == {}
+
+
+def test_a_model_that_is_back_on_the_cpu_is_exported() -> None:
+    net, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).to(DEVICE), torch.ones(1, 3)
+    expected = net(x.to(DEVICE)).cpu()
+    program = torch.export.export(net.cpu(), (x,))
+    assert torch.allclose(program.module()(x), expected, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor
-from torch.func import grad, hessian, jacfwd, jacrev, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 tpu.setup()
 
@@ -64,17 +64,35 @@ VIEWS: dict[str, Function] = {
 }
 
 
+# Those of one dimension raised an error.
+TANGENTS: dict[str, Function] = {
+    "max_unpool1d": lambda x: F.max_unpool1d(
+        x, torch.arange(0, 8, 2, device=x.device).expand(3, 4), 2
+    ),
+    "max_unpool2d": lambda x: F.max_unpool2d(
+        x.view(1, 3, 2, 2), torch.tensor([[0, 3], [8, 10]], device=x.device).expand(1, 3, 2, 2), 2
+    ),
+    "max_unpool3d": lambda x: F.max_unpool3d(
+        x[:2].view(1, 1, 2, 2, 2),
+        torch.tensor([[[0, 2], [9, 11]], [[32, 34], [40, 42]]], device=x.device)[None, None],
+        2,
+    ),
+}
+
+
 def squared(function: Function) -> Function:
     return lambda x: function(x).pow(2).sum()
 
 
-@pytest.mark.parametrize("name", [*COMPOSED, *LOSSES, *ACTIVATIONS, *VIEWS])
+@pytest.mark.parametrize("name", [*COMPOSED, *LOSSES, *ACTIVATIONS, *VIEWS, *TANGENTS])
 def test_values_of_transforms(name: str) -> None:
-    function = (COMPOSED | LOSSES | ACTIVATIONS | VIEWS)[name]
+    function = (COMPOSED | LOSSES | ACTIVATIONS | VIEWS | TANGENTS)[name]
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     there = x.to("xla")
     for made in (grad(squared(function)), jacrev(function), jacfwd(function)):
         assert torch.allclose(made(there).cpu(), made(x), atol=1e-4, rtol=1e-4)
+    tangents = [jvp(function, (t,), (t.cos(),))[1].cpu() for t in (there, x)]
+    assert torch.allclose(*tangents, atol=1e-4, rtol=1e-4)
     both = vmap(grad(squared(function)))
     assert torch.allclose(
         both(torch.stack([there, there])).cpu(), both(torch.stack([x, x])), atol=1e-4, rtol=1e-4

@@ -15,6 +15,7 @@ from torch._decomp import decomposition_table
 from ..dispatch.kernels import Kernel, operator_of, replace, stock
 
 _COMPOSED = "cross diag inverse kl_div logdet qr selu selu_ std std.dim svd"
+_UNBATCHED = "max_unpool2d max_unpool3d"  # stock takes no input without a batch
 _GRADIENTS = """
     hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
     log_sigmoid_backward sigmoid_backward silu_backward threshold_backward
@@ -55,6 +56,8 @@ def install() -> None:
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name in _COMPOSED.split():
             _library.impl(name, _composed(name), "AutogradXLA")
+        for name in _UNBATCHED.split():
+            _library.impl(name, decomposition_table[operator_of(name)], "AutogradXLA")
         for name in _GRADIENTS.split():
             of_others = decomposition_table[operator_of(name)]
             for key in ("FuncTorchBatched", "Batched"):  # of torch.func, and of autograd

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.utils._device as torch_device
+from torch._ops import mode_stack_state_for_pre_dispatch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torchax.ops import mappings
@@ -70,9 +71,10 @@ class Hooks:
 
 
 def is_watched() -> bool:
-    """Whether another mode sees the operators: FlopCounterMode, or one of the program's own."""
+    """Whether another mode sees the operators: FlopCounterMode, export's, one of the program's."""
     mode = _get_current_dispatch_mode()
-    return mode is not None and not isinstance(mode, XLADispatchMode)
+    is_other = mode is not None and not isinstance(mode, XLADispatchMode)
+    return is_other or mode_stack_state_for_pre_dispatch().count() > 0
 
 
 def of(env: Environment) -> Any:

@@ -135,11 +135,18 @@ def _avg_pool_backward(dims: int) -> Any:
     return backward
 
 
+@kernel
+def _adaptive_avg_pool(x: Array, sizes: Any) -> Array:
+    """torchax adds 16-bit numbers up in 16 bits."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return jaten.adaptive_avg_pool2or3d(wide, sizes).astype(x.dtype)
+
+
 def _adaptive_avg_pool_backward(dims: int) -> Any:
     @kernel
     def backward(gradient: Array, x: Array) -> Array:
         sizes = gradient.shape[gradient.ndim - dims :]
-        return pull_back(lambda x: jaten.adaptive_avg_pool2or3d(x, sizes), (x,), gradient)[0]
+        return pull_back(lambda x: _adaptive_avg_pool(x, sizes), (x,), gradient)[0]
 
     return backward
 
@@ -156,4 +163,6 @@ def install(env: Environment) -> None:
         ):
             register(env, getattr(aten, name.format(dims)), make(dims), of_arrays=True)
         register(env, getattr(aten, f"avg_pool{dims}d"), kernel(_avg_pool(dims)), of_arrays=True)
+        adaptive = getattr(aten, f"_adaptive_avg_pool{dims}d")
+        register(env, adaptive, _adaptive_avg_pool, of_arrays=True)
     register(env, aten.avg_pool1d, kernel(_avg_pool(1)), of_arrays=True)

@@ -95,8 +95,13 @@ def _diagonal_scatter(
 def _vector_norm(
     x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Array:
-    """A tensor without dimensions gave an integer, and no gradient."""
-    x = x.astype(dtype) if dtype is not None else x
+    """A tensor without dimensions gave an integer, and no gradient; squares of float16 overflow."""
+    result = x.dtype if dtype is None else jnp.dtype(dtype)
+    x = x.astype(jnp.promote_types(result, jnp.float32))
+    return _of_sizes(x, ord, dim, keepdim).astype(result)
+
+
+def _of_sizes(x: Array, ord: float, dim: Any, keepdim: bool) -> Array:
     axes = dim if isinstance(dim, int) else tuple(dim or ())
     axis = None if axes == () or x.ndim == 0 else axes
     size = jnp.abs(x)
@@ -116,6 +121,17 @@ def _vector_norm(
 def _norm(x: Array, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None):  # type: ignore[no-untyped-def]
     wanted = None if dtype is None else mappings.t2j_dtype(dtype)
     return _vector_norm(x, float(ord), dim, keepdim, wanted)
+
+
+def _cumulative(of_torchax: Function) -> Function:
+    """torchax adds up, or multiplies, 16-bit numbers in 16 bits."""
+
+    def cumulate(x: Array, dim: int, *, dtype: Any = None) -> Array:
+        if dtype is not None or x.dtype.itemsize != 2 or not jnp.issubdtype(x.dtype, jnp.floating):
+            return of_torchax(x, dim, dtype=dtype)
+        return of_torchax(x.astype("float32"), dim).astype(x.dtype)
+
+    return cumulate
 
 
 @kernel
@@ -260,6 +276,8 @@ def install(env: Environment) -> None:
         (aten.unbind, _unbind),
     ):
         register(env, operator, function, of_arrays=True)
+    for operator in (aten.cumsum, aten.cumprod):
+        register(env, operator, _cumulative(env._ops[operator].func), of_arrays=True)
     index_copy = _index_copy(env._ops[aten.index_copy].func)
     register(env, aten.index_copy, index_copy, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)
