@@ -46,8 +46,10 @@ def python_kernels(
     """The kernels at the top of a file, with what launches them. Not those that only other kernels
     call."""
     for function in facts.names.tree.body:
-        language = language_of(facts.names, function) if _is_function(function) else ""
-        if not language or not isinstance(function, ast.FunctionDef):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        language = language_of(facts.names, function)
+        if not language:
             continue
         uses = [u for use in search.uses(project.path, function) for u in with_other_names(use)]
         launches = [use for use in uses if _launch(use) is not None]
@@ -57,24 +59,11 @@ def python_kernels(
         said = f"{function.name}({ast.unparse(function.args)})"
         taken = [argument.arg for argument, _ in parameters(function.args)]
         places = [_place(use) for use in launches]
-        yield (
-            Kernel(
-                project.path,
-                function.lineno,
-                language,
-                function.name,
-                said,
-                taken,
-                reads,
-                writes,
-                places,
-            ),
-            launches,
-        )
-
-
-def _is_function(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef)
+        kernel = Kernel(
+            project.path, function.lineno, language, function.name, said, taken, reads, writes,
+            places,
+        )  # fmt: skip
+        yield kernel, launches
 
 
 def _launch(use: Use) -> ast.Call | None:
