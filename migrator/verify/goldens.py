@@ -93,6 +93,11 @@ def keep(
         raise VerifyError(f"{output} cannot be written: {error.strerror}") from error
 
 
+def is_golden(folder: Path) -> bool:
+    """Whether a folder looks like one that `keep` created."""
+    return (folder / TABLE).is_file() and (folder / TENSORS).is_file()
+
+
 def _digest(whole: dict[str, Any], folder: Path) -> str:
     """The digest of a golden's table and printed output; the tensors have one of their own."""
     total = hashlib.sha256(json.dumps(whole, sort_keys=True).encode())
