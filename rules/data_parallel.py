@@ -8,7 +8,7 @@ from migrator.analysis.ranks.vocabulary import COPIES as COPYING
 from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL as CALL
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
-from migrator.diagnostics import Effort
+from migrator.diagnostics import Effort, first_of
 from migrator.edits import Replace, Wrap
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
@@ -60,11 +60,13 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
         return None
     if isinstance(ctx.parent(found.node), ast.ClassDef):
         return Report("a subclass splits batches and joins results in its own way")
-    line = ctx.own_ranks.counts_copies
-    if line is not None and not is_asked_for(ctx, found):
+    lines = ctx.own_ranks.counts_copies
+    if lines and not is_asked_for(ctx, found):
+        first, *others = [f"line {line}" for line in lines]
+        also = f" (also {first_of(others, 5)})" if others else ""
         return Report(
-            f"line {line} computes with the number of GPUs, or adds their results; here the model "
-            "returns one result of the whole batch"
+            f"{first} computes with the number of GPUs, or adds their results{also}; here the "
+            "model returns one result of the whole batch"
         )
     if words.copies is None:
         return _on_gpus(ctx, found)

@@ -16,7 +16,7 @@ from migrator.analysis.gpu_text_patterns import (
 from migrator.analysis.libraries import MODULES, of_package
 from migrator.codes import Family
 from migrator.construct import Construct
-from migrator.requirements import normal, tested
+from migrator.requirements import alike, normal, tested
 from migrator.rule import Context, Decision, Example, Keep, Report, Rule
 
 FAMILY = Family("CFG", "Configurations", 170)
@@ -130,6 +130,8 @@ def listed_package(ctx: Context, found: Construct) -> Decision:
     needed = tested(ctx.target).get(name)
     if needed is None or ctx.target.portable:
         return Keep("does not depend on the device")
+    if alike(without_comment(ctx.text(found)).strip("- \"'"), needed):
+        return Keep(f"{needed} is what the target needs")
     return Report(f"the target needs {needed}")
 
 

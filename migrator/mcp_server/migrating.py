@@ -60,7 +60,11 @@ def remaining_in(
     left = find_remaining(found, target, config=config, progress=tick)
     roots.check(file.path for file in left.report.files)
     roots.check(each.path for each in left.remaining)
-    return to_dict(left)
+    inside = [
+        replace(each, parts=[part.within(roots.holds) for part in each.parts])
+        for each in left.remaining
+    ]
+    return to_dict(replace(left, remaining=inside))
 
 
 def migrate_in(roots: Roots, asked: Asked, tick: Tick) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
         """List what is left to change by hand once the rules have done their part.
 
         Each with its place, its programs, why, and how to check a change; `by_hand` has an example
-        of what to write instead, with a check, by the key that a place names.
+        of what to write instead, with a check, by the key that a place names. A file's kernels are
+        in `write`: what takes their place, with a skeleton and its check.
         """
         work = partial(migrating.remaining_in, roots, paths, target, unsafe)
         return await in_thread(context, work)

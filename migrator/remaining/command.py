@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -51,5 +52,5 @@ def remaining_command(
 
         click.echo(as_json(to_dict(left)))
     else:
-        show(left, console())
+        show(left, console(), [*map(Path, paths)])
     sys.exit(2 if left.errors else int(bool(left.remaining)))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.by_hand import Cure, cure_for
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Effort, Range, lines_of, shortened
 from migrator.files.places import resolved
+from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.registry import registry
 from migrator.report.staying import Obstacle, staying
 from migrator.runs.run import migrate_paths
@@ -21,6 +22,11 @@ from migrator.runs.started_programs import started_programs
 from migrator.runs.worker import Worker
 from migrator.targets import DEFAULT, Target
 
+from .kernels.kernel import Part
+from .kernels.parts import parts
+from .kernels.search import Search
+
+_OF_KERNELS = ("triton", "numba", "cupy", "torch.utils.cpp_extension")
 _INSTALLER = "setup.py"  # is started, but computes nothing
 
 
@@ -40,6 +46,7 @@ class Remaining:
     keeps: Sequence[str]  # the places of what stays because of it
     cure: Cure | None  # what to write instead, with an example
     target: str
+    parts: Sequence[Part] = ()  # what its file's kernels become: at the first that speaks of them
 
     @property
     def place(self) -> str:
@@ -92,7 +99,23 @@ def find_remaining(
     found = [find.construct(path, diagnostic) for path, diagnostic in others]
     found += [find.obstacle(each) for program in kept for each in program.obstacles]
     errors = [*report.errors, *(f"{path}: {d.message}" for path, d in report.failures)]
-    return Left(sorted(found, key=lambda each: (each.path, each.range, each.code)), errors, report)
+    found.sort(key=lambda each: (each.path, each.range, each.code))
+    return Left([*_with_parts(found, worker)], errors, report)
+
+
+def _with_parts(found: Sequence[Remaining], worker: Worker) -> Iterator[Remaining]:
+    """With the kernels of each file, at the first construct there that speaks of kernels."""
+    searches: dict[Path, Search] = {}
+    done: set[Path] = set()
+    for each in found:
+        if each.path in done or not each.name.startswith(_OF_KERNELS):
+            yield each
+            continue
+        done.add(each.path)
+        with room_for_depth():
+            project = worker.project(each.path)
+            search = searches.setdefault(project.root, Search(project))
+            yield replace(each, parts=parts(project, search))
 
 
 class _Finder:

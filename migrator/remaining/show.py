@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator import __version__
@@ -10,7 +12,11 @@ from migrator.diagnostics import first_of
 from migrator.report.json import span
 from migrator.report.statistics import counted
 from migrator.report.terminal import line, print_code, say, shown
+from migrator.targets import find_target
 
+from .kernels.kernel import Part
+from .kernels.show import lines_of_part, part_to_dict
+from .kernels.skeletons import pytorch_skeleton
 from .remaining import Left, Remaining
 
 if TYPE_CHECKING:
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = 3
 _KEPT = 5
+_SKELETONS = 3  # that are printed: of more, a file at a time
 
 
 def to_dict(left: Left) -> dict[str, Any]:
@@ -46,6 +53,7 @@ def _one(each: Remaining) -> dict[str, Any]:
         "programs": [str(program) for program in each.programs],
         "keeps": list(each.keeps),
         "by_hand": each.cure and each.cure.key,
+        "write": [part_to_dict(part, find_target(each.target)) for part in each.parts],
         "check": each.check,
     }
 
@@ -60,11 +68,15 @@ def _cure(cure: Cure) -> dict[str, Any]:
     }
 
 
-def show(left: Left, out: Console) -> None:
-    """Each construct in a few lines; an example is printed where it is first of use."""
+def show(left: Left, out: Console, named: Collection[Path] = ()) -> None:
+    """Each construct in a few lines; an example is printed where it is first of use.
+
+    `named` files have skeletons of their kernels, others if there are few.
+    """
     printed: dict[str, str] = {}
+    shows_code = sum(len(each.parts) for each in left.remaining) <= _SKELETONS
     for each in left.remaining:
-        _show(each, printed, out)
+        _show(each, printed, shows_code or each.path in named, out)
     for error in left.errors:
         say(out, line((f"not read: {error}", "red")))
     said = f"{counted(len(left.remaining), 'place')} to change by hand on {left.report.target}"
@@ -73,7 +85,7 @@ def show(left: Left, out: Console) -> None:
     say(out, line((said, "bold"), more))
 
 
-def _show(each: Remaining, printed: dict[str, str], out: Console) -> None:
+def _show(each: Remaining, printed: dict[str, str], shows_code: bool, out: Console) -> None:
     say(out, line((each.place, "bold"), "  ", (each.code, "cyan"), f"  {each.construct}"))
     effort = f" ({each.effort})" if each.effort else ""
     _say(out, f"why: {each.reason}{effort}")
@@ -92,7 +104,25 @@ def _show(each: Remaining, printed: dict[str, str], out: Console) -> None:
     elif each.cure is not None:
         printed[each.cure.key] = each.place
         _show_cure(each.cure, out)
+    for part in each.parts:
+        _show_part(part, each, shows_code, out)
     _say(out, f"check: {each.check}")
+    out.print()
+
+
+def _show_part(part: Part, each: Remaining, shows_code: bool, out: Console) -> None:
+    """A function that takes the place of kernels: what is known of it, and its skeleton."""
+    for text in lines_of_part(part):
+        _say(out, text)
+    if not shows_code:
+        _say(out, f"  skeleton: tpu-migrate remaining {each.path} --target {each.target}")
+        return
+    _print(pytorch_skeleton(part, find_target(each.target)), out)
+
+
+def _print(code: str, out: Console) -> None:
+    lines = code.strip("\n").splitlines()
+    print_code("".join(f"    {shown(text)}".rstrip() + "\n" for text in lines), "python", out)
     out.print()
 
 
@@ -104,6 +134,4 @@ def _show_cure(cure: Cure, out: Console) -> None:
     _say(out, f"by hand: {cure.title}. {' '.join(cure.offers.split())}")
     checked = f"device = {cure.device!r}\n{cure.check}" if cure.check else ""
     for code in filter(None, (cure.after, checked)):
-        lines = code.strip("\n").splitlines()
-        print_code("".join(f"    {shown(text)}".rstrip() + "\n" for text in lines), "python", out)
-        out.print()
+        _print(code, out)

@@ -160,7 +160,7 @@ class _Compared:
                 started |= {(name, path): tensor for path, tensor in event["tensors"].items()}
             if kind not in kinds:
                 continue
-            other, where = self.ours.get(key), _where(key)
+            other, where = self.ours.get(key), _where(key, event)
             if other is None:
                 if order < came_to and kind not in unseen:
                     result.missing.append(where)
@@ -188,11 +188,12 @@ class _Compared:
         return started
 
 
-def _where(key: tuple[str, str, int]) -> str:
+def _where(key: tuple[str, str, int], event: dict[str, Any], of: str = "") -> str:
     kind, name, number = key
+    line = f" ({event['line']}{of})" if event["line"] else ""
     if kind == "loss":  # its name may contain the step
-        return name.replace("loss", f"loss {number}", 1)
-    return f"{kind} of {name}, call {number}"
+        return name.replace("loss", f"loss {number}", 1) + line
+    return f"{kind} of {name}, call {number}{line}"
 
 
 def _loss(
@@ -253,9 +254,9 @@ def _pair(
 
 def _surplus(ours: Events, wanted: Events, kinds: Sequence[str]) -> Iterator[str]:
     """Losses and gradients that only the run has."""
-    for key in ours:
+    for key, event in ours.items():
         if key[0] in ("loss", "gradients") and key[0] in kinds and key not in wanted:
-            yield _where(key)
+            yield _where(key, event, " as migrated")
 
 
 def by_key(events: Sequence[dict[str, Any]], compiled: bool = False) -> Events:

@@ -13,6 +13,7 @@ from pathlib import Path
 from migrator.files.discover import is_of_tools
 
 from .errors import VerifyError
+from .goldens import is_golden
 
 COPIED_BYTES = 2 * 2**30  # the largest folder that is copied
 
@@ -31,7 +32,7 @@ def check_size(folder: Path) -> None:
 
 
 def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
-    """Copy a folder to write to, without environments, caches and version control.
+    """Copy a folder to write to, without environments, caches, version control and goldens.
 
     Links within the folder lead into the copy; others are unchanged. Raises VerifyError if a file
     can't be read.
@@ -44,7 +45,7 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
             name
             for name, path in paths.items()
             if path.absolute() in gone
-            or (path.is_dir() and not path.is_symlink() and is_of_tools(path))
+            or (path.is_dir() and not path.is_symlink() and _stays(path))
             or _is_odd(path)
         ]
 
@@ -61,6 +62,11 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
         else:
             path.chmod(path.stat().st_mode | stat.S_IRUSR | stat.S_IWUSR)
     return to
+
+
+def _stays(folder: Path) -> bool:
+    """Whether a folder is no part of the program: of a tool, or recorded beside it."""
+    return is_of_tools(folder) or is_golden(folder)
 
 
 def _is_odd(path: Path) -> bool:
@@ -87,9 +93,7 @@ def _lead(link: Path, original: Path, source: Path) -> None:
 def _files(top: Path, folders: bool = False) -> Iterator[Path]:
     for folder, names, files in os.walk(top):
         at = Path(folder)
-        names[:] = [
-            name for name in names if (at / name).is_symlink() or not is_of_tools(at / name)
-        ]
+        names[:] = [name for name in names if (at / name).is_symlink() or not _stays(at / name)]
         yield from (at / name for name in files)
         if folders:
             yield from (at / name for name in names)

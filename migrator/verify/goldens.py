@@ -22,6 +22,7 @@ from .recordings import EVENTS, OUTPUT, TENSORS, Recording, Settings, recording_
 from .tensors import Damaged, read_header
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
+LAYERS = 2  # what is kept of layers; True is that of versions without gradients of outputs
 TABLE = "golden.json"
 
 
@@ -73,7 +74,7 @@ def keep(
             "seed": settings.seed,
             "steps": settings.steps,
             "dropout": settings.dropout,
-            **({"layers": True} if settings.layers else {}),  # unknown to earlier versions
+            **({"layers": LAYERS} if settings.layers else {}),
         },
         "run": table,
         "roundings": [json.loads((run / EVENTS).read_text("utf-8")) for run in rounded],
@@ -90,6 +91,11 @@ def keep(
         partial.replace(output / TABLE)
     except OSError as error:
         raise VerifyError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def is_golden(folder: Path) -> bool:
+    """Whether a folder looks like one that `keep` created."""
+    return (folder / TABLE).is_file() and (folder / TENSORS).is_file()
 
 
 def _digest(whole: dict[str, Any], folder: Path) -> str:
@@ -126,7 +132,8 @@ def read(folder: Path) -> ScriptGolden:
     try:
         tables = [whole["run"], *whole["roundings"]]
         first, *rounded = [_checked(folder, table, *_names(n)) for n, table in enumerate(tables)]
-        settings = Settings(**whole["settings"], roundings=len(rounded))
+        kept = {**whole["settings"], "layers": whole["settings"].get("layers") == LAYERS}
+        settings = Settings(**kept, roundings=len(rounded))
         return ScriptGolden(
             first, rounded, settings, whole["script"], whole["args"], whole["device"],
             whole["source_sha256"], whole.get("commit"),

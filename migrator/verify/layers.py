@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from migrator.diagnostics import first_of
+from migrator.report.html import numbers as html
 
 from .cells import share
 from .divergence import NEW_GRADIENT, NO_GRADIENT, by_key
@@ -156,6 +157,20 @@ def tree(layers: Layers) -> Iterator[Tree]:
         shown = Tree(_row(model, model.name, layers))
         _grow(shown, model, model.name, layers)
         yield shown
+
+
+def for_page(layers: Layers) -> list[html.Layer]:
+    """The same for the HTML report."""
+    return [_for_page(model, model.name, layers) for model in layers.models]
+
+
+def _for_page(layer: Layer, path: str, layers: Layers) -> html.Layer:
+    below = [_for_page(each, f"{path}.{each.name}", layers) for each in layer.children.values()]
+    parts = [
+        (what, share(f.ratio for f in found), all(f.passed for f in found))
+        for what, found in layer.findings.items()
+    ]
+    return html.Layer(layer.name, parts, layers.mark if path == layers.path else "", below)
 
 
 def _grow(shown: Tree, layer: Layer, path: str, layers: Layers) -> None:

@@ -371,4 +371,5 @@ class MigratedRuns:
 def _of_folder(report: Report, folder: Path) -> Report:
     """The report with paths relative to a folder."""
     files = [replace(f, path=f.path.relative_to(folder)) for f in report.files]
-    return replace(report, files=files, output=None, copied=None)
+    companions = {path.relative_to(folder): code for path, code in report.companions.items()}
+    return replace(report, files=files, companions=companions, output=None, copied=None)

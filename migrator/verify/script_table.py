@@ -17,7 +17,7 @@ from migrator.report.html.numbers import Numbers, Row
 from .bisection_table import bisected
 from .cells import largest, share
 from .findings import Comparison, Finding
-from .layers import tree
+from .layers import for_page, tree
 from .script_result import ScriptResult
 
 _WORDS = {
@@ -109,7 +109,7 @@ def numbers(result: ScriptResult) -> Numbers:
     ]
     return Numbers(
         verdict(result), result.passed, list(rows(result)), result.losses, lines,
-        result.notes, _allowed(result),
+        result.notes, _allowed(result), for_page(result.layers) if result.layers else [],
     )  # fmt: skip
 
 

@@ -185,4 +185,7 @@ def _first_run(
 
 def _check_layers(known: ScriptGolden, settings: Settings) -> None:
     if settings.layers and not known.settings.layers:
-        raise VerifyError("the golden has no layers: record it again, with --layers")
+        raise VerifyError(
+            "the golden was recorded without --layers, or by an earlier version: record it again, "
+            "with --layers"
+        )

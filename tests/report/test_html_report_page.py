@@ -17,7 +17,7 @@ from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.pipeline.result import Result
 from migrator.report import html
-from migrator.report.html.numbers import Numbers, Row
+from migrator.report.html.numbers import Layer, Numbers, Row
 from migrator.runs.run_report import FileReport, Report
 from tests.report.pages import EVIL, SCRIPT, TO, count, sections
 
@@ -154,6 +154,26 @@ def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any
     assert lines == ["0.0,0.0 360.0,90.0 720.0,180.0", "0.0,0.0 720.0,135.0", "0.0,60.0 720.0,0.0"]
     assert section.locator(".parting, .note").all_inner_texts() == [
         "first difference: x", "Note: one note",
+    ]  # fmt: skip
+
+
+def test_layers_are_a_tree_that_is_open_where_one_fails(tmp_path: Path, opened: Any) -> None:
+    write_tree(tmp_path, {"train.py": SCRIPT})
+    fine = [("output", "1%", True), ("gradient", "2%", True)]
+    fails = [("output", "1%", True), ("gradient", "300 x", False)]
+    block = Layer(EVIL, fails, "the first beyond its bound: gradient", [Layer("up", fine, "", [])])
+    other = Layer("other", fine, "", [Layer("hidden", fine, "", [])])
+    model = Layer("Net", [], "", [block, other])
+    numbers = Numbers("FAIL", False, [], [], [], [], "", [model])
+    report = migrate_paths([tmp_path], target="torchax", config=Config())
+    html.write(report, tmp_path / "r.html", written=False, numbers=numbers)
+    tree = opened(tmp_path / "r.html").locator(".layers")
+    shown = tree.locator("li b")
+    assert [each.inner_text() for each in shown.all() if each.is_visible()] == [
+        "Net", EVIL, "up", "other",
+    ]  # fmt: skip
+    assert tree.locator(".bad").all_inner_texts() == [
+        "gradient 300 x", "← the first beyond its bound: gradient",
     ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_deepspeeds_own_configuration() -> None:
 @pytest.mark.parametrize("text", [
     "opt:\n  _target_: torch.optim.AdamW\n", "model:\n  _target_: mmcv.cnn.ConvModule\n",
     "pip:\n  # torch\n  - \"einops==0.8.0\"\n", "strategy: ddp\n",
-    "deepspeed_config:\n  zero_stage: 0\n",
+    "deepspeed_config:\n  zero_stage: 0\n", "pip:\n  # cuda\n  - 'torch==2.9.0'  # as needed\n",
 ])  # fmt: skip
 def test_no_other_setting_does(text: str) -> None:
     assert left(text, "config.yaml") == []

@@ -39,14 +39,15 @@ class TestAlignment:
 
     def test_what_is_missing_fails(self) -> None:
         found = held(recording(loss(1.0), loss(0.5), loss(0.25)), recording(loss(1.0), loss(0.5)))
-        assert found.missing == ["loss 3"] and not found.passed
+        assert found.missing == ["loss 3 (t.py:1)"] and not found.passed
 
     def test_a_step_too_many_fails(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.0), loss(0.5), loss(0.5, step=1))
         found = held(golden, run, compiled=True)
-        assert found.surplus == ["loss 2 in step 1", "loss 1 in step 2"] and not found.passed
+        lines = ["loss 2 in step 1 (t.py:1 as migrated)", "loss 1 in step 2 (t.py:1 as migrated)"]
+        assert found.surplus == lines and not found.passed
         line = verdict(ScriptResult("t.py", "torchax", compiled=found))
-        assert line.endswith("not in the golden: loss 2 in step 1 and 1 more")
+        assert line.endswith("not in the golden: loss 2 in step 1 (t.py:1 as migrated) and 1 more")
         assert not held(replace(golden, shortened=True), run, compiled=True).surplus
 
     def test_a_gradient_that_is_not_there_fails(self) -> None:
@@ -141,7 +142,7 @@ class TestAlignment:
     def test_what_is_missing_in_between_fails_there_too(self) -> None:
         golden = recording(loss(1.0), gradients(a=1.0), loss(0.5))
         found = held(golden, recording(loss(1.0), loss(0.5), ended=STOPPED))
-        assert found.missing == ["gradients of SGD, call 1"]
+        assert found.missing == ["gradients of SGD, call 1 (t.py:2)"]
 
     def test_a_file_in_a_folder_that_is_named_after_the_time_is_found(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.0))
@@ -157,8 +158,8 @@ class TestAlignment:
         assert held(golden, run).missing
         found = held(golden, replace(run, shortened=True))
         assert found.passed and found.shortened and not found.partial
-        faulty = recording(loss(1.0), loss(1.0))
-        assert held(golden, replace(faulty, shortened=True)).missing == ["gradients of SGD, call 1"]
+        faulty = held(golden, replace(recording(loss(1.0), loss(1.0)), shortened=True))
+        assert faulty.missing == ["gradients of SGD, call 1 (t.py:2)"]
 
     def test_nothing_in_common_is_no_pass(self) -> None:
         assert not held(recording(loss(1.0)), recording(ended=STOPPED)).passed

@@ -245,6 +245,9 @@ class TestCopies:
         for name in (".git/HEAD", "env/pyvenv.cfg", "__pycache__/a.pyc", "src/a.py", "data/x"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_text("x", "utf-8")
+        for name in ("golden.json", "tensors.safetensors"):  # recorded beside the program
+            (source / "before").mkdir(exist_ok=True)
+            (source / "before" / name).write_text("x", "utf-8")
         copy = copy_folder(source, tmp_path / "copy", [source / "data"])
         assert [p.relative_to(copy).as_posix() for p in copy.rglob("*")] == ["src", "src/a.py"]
 
@@ -254,6 +257,9 @@ class TestCopies:
         monkeypatch.setattr(folders, "COPIED_BYTES", 1000)
         (tmp_path / "env").mkdir()
         (tmp_path / "env" / "pyvenv.cfg").write_text("x" * 2000, "utf-8")
+        for name in ("golden.json", "tensors.safetensors"):
+            (tmp_path / "golden").mkdir(exist_ok=True)
+            (tmp_path / "golden" / name).write_text("x" * 2000, "utf-8")
         check_size(tmp_path)
         (tmp_path / "data").write_text("x" * 2000, "utf-8")
         with pytest.raises(VerifyError, match="start from a smaller folder"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -14,11 +16,12 @@ from rich.console import Console
 from target import TARGET
 
 from migrator import migrate_paths
+from migrator.verify import goldens
 from migrator.verify.layers import Layer
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import Settings
 from migrator.verify.script_result import ScriptResult
-from migrator.verify.script_table import body
+from migrator.verify.script_table import body, numbers
 from migrator.verify.script_verification import verify_against
 from migrator.verify.verification import Options
 
@@ -153,6 +156,10 @@ def test_a_gradient_that_is_lost_is_named(verify: Verify) -> None:
     assert first["path"] == "Net.blocks.0" and first["from"][0] == "Net.blocks.1"
     said = [line for line in printed(result).splitlines() if "the first beyond its bound" in line]
     assert len(said) == 1 and "gradient, from Net.blocks.1" in said[0]
+    (model,) = numbers(result).layers
+    block = model.children[0].children[0]
+    assert block.mark.startswith("the first beyond its bound: gradient") and not block.passed
+    assert [each.mark for each in model.children] == ["", ""]
 
 
 def test_a_gradient_that_a_layer_sends_back_is_named(verify: Verify) -> None:
@@ -170,6 +177,23 @@ def test_a_gradient_that_comes_from_nowhere_is_named(verify: Verify) -> None:
     assert result.layers is not None and result.layers.first is not None
     assert result.layers.path == "Net.blocks" and result.layers.takers == ["Net.head"]
     assert result.layers.first.reason == "there is no gradient"
+
+
+def test_a_golden_of_layers_without_gradients_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As an earlier version recorded it: its missing gradients are no difference."""
+    monkeypatch.chdir(folder)
+    older = shutil.copytree(folder.parent / f"{folder.name}-golden", tmp_path / "older")
+    whole = json.loads((older / "golden.json").read_text())
+    whole.pop("sha256")
+    whole["settings"]["layers"] = True
+    whole["sha256"] = goldens._digest(whole, older)
+    (older / "golden.json").write_text(json.dumps(whole))
+    options = Options(python=Path(sys.executable))
+    result = verify_against(Path("train.py"), [], ON_TARGET, older, SETTINGS, options)
+    assert result.error is not None and "\n" not in result.error
+    assert "by an earlier version: record it again, with --layers" in result.error
 
 
 def test_a_golden_without_layers_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

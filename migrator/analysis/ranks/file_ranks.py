@@ -9,7 +9,7 @@ Anything unclear, or that only a separate process can do, is an obstacle.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -253,21 +253,24 @@ class Ranks:
             found.add(divisor)
 
     @cached_property
-    def counts_copies(self) -> int | None:
-        """Where results of copies on several GPUs are added up, or divided by their number."""
+    def counts_copies(self) -> Sequence[int]:
+        """The lines where results of copies on several GPUs are added up, or divided by their
+        number."""
+        return sorted({node.lineno for node in self._counting_copies()})
+
+    def _counting_copies(self) -> Iterator[ast.expr | ast.stmt]:
         for node in self.names.order:
             match node:
                 case ast.BinOp(left=ast.Constant(value=str())):
                     continue  # "%d GPUs" % count is only printed
                 case ast.BinOp(left=left, right=right):
                     if self.is_world(left) or self.is_world(right):
-                        return node.lineno
+                        yield node
                 case ast.AugAssign(value=value) if self.is_world(value):
-                    return node.lineno
+                    yield node
                 case ast.Call(func=ast.Attribute(attr="backward", value=ast.Call(func=summed))):
                     if isinstance(summed, ast.Attribute) and summed.attr == "sum":
-                        return node.lineno
-        return None
+                        yield node
 
     @cached_property
     def obstacles(self) -> Obstacles:

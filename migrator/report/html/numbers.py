@@ -39,6 +39,22 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A module of a model: how far each kind of its values is from its bound."""
+
+    name: str
+    parts: Sequence[tuple[str, str, bool]]  # what, its share of what is allowed, whether it passed
+    mark: str  # of the first beyond its bound; "": it isn't that
+    children: Sequence[Layer]
+
+    @property
+    def passed(self) -> bool:
+        """Whether it and all inside of it are within their bounds."""
+        own = all(passed for _, _, passed in self.parts)
+        return own and all(child.passed for child in self.children)
+
+
+@dataclass(frozen=True)
 class Numbers:
     """The verdict in one line, its basis, and where the runs diverge."""
 
@@ -49,6 +65,7 @@ class Numbers:
     parting: Sequence[str]
     notes: Sequence[str]
     allowed: str  # what that is
+    layers: Sequence[Layer] = ()  # the models, with --layers
 
     @property
     def chart(self) -> Chart | None:
