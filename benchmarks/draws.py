@@ -4,7 +4,7 @@ Run in the environment of the target (some minutes of one core):
 
     PYTHON benchmarks/draws.py --target torchax
 
-It writes the raw results to draws_TARGET.json, and docs/draws.md from those that lie there.
+It writes the raw results to draws_TARGET.json, and the target's table in docs/draws.md.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import importlib
 import json
 import math
 import os
+import re
 import statistics
 import sys
 import warnings
@@ -207,22 +208,28 @@ def measured(of: Distribution, total: int, device: Any) -> dict[str, Any]:
     return found | {"right": inside and near}
 
 
-def page(results: dict[str, dict[str, Any]]) -> str:
-    lines = [HEAD]
-    for target, found in results.items():
-        right = sum(one["right"] for one in found.values())
-        lines += [f"## {target}\n", f"{right} of {len(found)} right.\n"]
-        lines += ["| distribution | draws | least | most | mean | variance | |", "|---" * 7 + "|"]
-        for name, one in found.items():
-            variance = f"{one['variance']:+.1f}" if "variance" in one else ""
-            verdict = "" if one["right"] else "**wrong**"
-            cells = (
-                f"{one['draws']:.0e}".replace("e+0", "e"), f"{one['least']:.8g}",
-                f"{one['most']:.8g}", f"{one['mean']:+.1f}", variance, verdict,
-            )  # fmt: skip
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join(lines)
+def section(target: str, found: dict[str, Any]) -> str:
+    """Of the page: the table of a target."""
+    right = sum(one["right"] for one in found.values())
+    lines = [f"## {target}\n", f"{right} of {len(found)} right.\n"]
+    lines += ["| distribution | draws | least | most | mean | variance | |", "|---" * 7 + "|"]
+    for name, one in found.items():
+        variance = f"{one['variance']:+.1f}" if "variance" in one else ""
+        verdict = "" if one["right"] else "**wrong**"
+        cells = (
+            f"{one['draws']:.0e}".replace("e+0", "e"), f"{one['least']:.8g}",
+            f"{one['most']:.8g}", f"{one['mean']:+.1f}", variance, verdict,
+        )  # fmt: skip
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def page(before: str, target: str, found: dict[str, Any]) -> str:
+    """The page with a target's table in the place of the one that it had."""
+    parts = re.split(r"^(?=## )", before, flags=re.MULTILINE)[1:]
+    tables = {part.split()[1]: part.rstrip() + "\n" for part in parts}
+    tables[target] = section(target, found)
+    return "\n".join([HEAD, *(tables[name] for name in NAMES if name in tables)])
 
 
 def main() -> None:
@@ -254,9 +261,8 @@ def main() -> None:
             found[name] = measured(of, int(options.draws), device.word)
         print(name, found[name], flush=True)
         path.write_text(json.dumps(found, indent=1))
-    known = {t: Path(f"draws_{t}.json") for t in NAMES}
-    results = {t: json.loads(p.read_text()) for t, p in known.items() if p.exists()}
-    (ROOT / "docs" / "draws.md").write_text(page(results))
+    out = ROOT / "docs" / "draws.md"
+    out.write_text(page(out.read_text(), options.target, found))
 
 
 if __name__ == "__main__":

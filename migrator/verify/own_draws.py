@@ -85,24 +85,36 @@ def _losses(recording: Recording | None) -> list[float]:
     return [float(event["value"]) for event in events if event["kind"] == "loss"]
 
 
-def note_on_losses(losses: Sequence[float], others: Sequence[Sequence[float]]) -> str:
+def note_on_losses(losses: list[float], others: Sequence[list[float]]) -> str:
     """A note if the mean loss is far outside of those of the original's seeds; "" otherwise.
 
-    Three means can be close by chance, so how far the losses of single steps are apart counts, too.
+    Also without any one step: where losses have a long tail, such as those of a quotient, one that
+    is many times as large as the others is right.
     """
     count = min(map(len, (losses, *others)), default=0)
     if not count or len(others) < 2:
         return ""
-    mean, means = fmean(losses[:count]), [fmean(other[:count]) for other in others]
-    low, high = min(means), max(means)
-    if not all(map(math.isfinite, (mean, *means))):
+    rows = [run[:count] for run in (losses, *others)]
+    fewer = [[row[:step] + row[step + 1 :] for row in rows] for step in range(count)]
+    if not all(_is_outside(*some) for some in ([rows, *fewer] if count > 1 else [rows])):
         return ""
-    steps = [max(at) - min(at) for at in zip(*(other[:count] for other in others), strict=True)]
-    spread = max(high - low, fmean(steps) / math.sqrt(count))
-    off = max(low - mean, mean - high)
-    if off <= _WIDTHS * spread + 1e-3 * abs(high):
-        return ""
+    mean, *means = map(fmean, rows)
     return (
         f"with the device's own random numbers the loss of the first {count} steps is {mean:.4g}, "
-        f"with {len(others)} seeds the original's is {low:.4g} to {high:.4g}: look at what it draws"
+        f"with {len(others)} seeds the original's is {min(means):.4g} to {max(means):.4g}: "
+        "look at what it draws"
     )
+
+
+def _is_outside(losses: list[float], *others: list[float]) -> bool:
+    """Whether the mean is far outside of the others'.
+
+    Three means can be close by chance, so how far the losses of single steps are apart counts, too.
+    """
+    mean, means = fmean(losses), [fmean(other) for other in others]
+    low, high = min(means), max(means)
+    if not all(map(math.isfinite, (mean, *means))):
+        return False
+    steps = [max(at) - min(at) for at in zip(*others, strict=True)]
+    spread = max(high - low, fmean(steps) / math.sqrt(len(steps)))
+    return max(low - mean, mean - high) > _WIDTHS * spread + 1e-3 * abs(high)

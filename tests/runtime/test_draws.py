@@ -25,17 +25,34 @@ DEVICE = torch.device(WORD)
 LOWEST, HIGHEST = "lowest bits", "highest bits"
 
 
+def _key(is_low: bool) -> Any:
+    """Of JAX, whose bits are all 0, or all 1."""
+    import jax
+    import jax.numpy as jnp
+    from jax.extend.random import define_prng_impl
+
+    def bits(key: Any, width: int, shape: Any) -> Any:
+        return jnp.full(shape, 0 if is_low else 2**width - 1, f"uint{width}")
+
+    made = define_prng_impl(
+        key_shape=(1,),
+        seed=lambda seed: jnp.zeros(1, "uint32"),
+        split=lambda key, shape: jnp.zeros((*shape, 1), "uint32"),
+        random_bits=bits,
+        fold_in=lambda key, data: key,
+    )
+    return jax.random.key(0, impl=made)
+
+
 @pytest.fixture(params=[LOWEST, HIGHEST])
 def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """All random bits are 0, or 1; a number of rows that no other test has: programs are kept."""
+    """All random bits are 0, or 1. On torch_xla and torch_tpu, XLA draws normal numbers, whose bits
+    nothing can force. A number of rows that no other test has: programs are kept."""
     is_low = request.param == LOWEST
     if TARGET == "torchax":
-        import jax.numpy as jnp
+        import torchax
 
-        def bits(key: Any, shape: Any, dtype: str) -> Any:
-            return jnp.full(shape, 0 if is_low else jnp.iinfo(dtype).max, dtype)
-
-        monkeypatch.setattr(draws.jax.random, "bits", bits)
+        monkeypatch.setattr(torchax.default_env().param, "prng", _key(is_low))
     else:
 
         def numbers(like: Tensor, generator: Any = None) -> Tensor:
@@ -57,7 +74,18 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "bernoulli of 0 and 1": (lambda z: torch.bernoulli(z) + torch.bernoulli(z + 1), 1, 1),
     "cauchy_": (lambda z: z.cauchy_(), -1e8, 1e8),
     "geometric_": (lambda z: z.geometric_(0.3), 1, 100),
+    "randn": (lambda z: torch.randn_like(z), -9, 9),
+    "normal_": (lambda z: z.normal_(1, 2), -18, 18),
+    "log_normal_": (lambda z: z.log_normal_(0, 0.5), 1e-3, 100),
+    "trunc_normal_": (lambda z: torch.nn.init.trunc_normal_(z), -2, 2),
+    "randint": (lambda z: torch.randint(-3, 5, z.shape, device=z.device).float(), -3, 4),
+    "randint_like": (lambda z: torch.randint_like(z, -3, 5), -3, 4),
+    "random_": (lambda z: z.random_(-3, 5), -3, 4),
+    "random_ of bytes": (lambda z: z.to(torch.uint8).random_().float(), 0, 255),
+    "poisson": (lambda z: torch.poisson(z + 4), 0, 40),
+    "rrelu": (lambda z: F.rrelu(z - 1, training=True), -1 / 3 - 1e-6, -1 / 8 + 1e-6),
     "dropout": (lambda z: F.dropout(z + 1, 0.25), 0, 1.34),
+    "alpha_dropout": (lambda z: F.alpha_dropout(z, training=True), -2, 2),
     "multinomial": (lambda z: _chosen(z, 1), 1, 3),
     "multinomial, several": (lambda z: _chosen(z, 4), 1, 3),
     "multinomial, one of each": (lambda z: _chosen(z, 1, replacement=False), 1, 3),
@@ -65,14 +93,25 @@ ENDS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "Gumbel": (lambda z: dist.Gumbel(z, 1.0).sample(), -40, 40),
     "Laplace": (lambda z: dist.Laplace(z, 1.0).sample(), -120, 120),
     "Weibull": (lambda z: dist.Weibull(z + 1, 0.5).sample(), 0, 1e4),
+    "Exponential": (lambda z: dist.Exponential(z + 1).sample().log(), -40, 40),
+    "HalfCauchy": (lambda z: dist.HalfCauchy(z + 1).sample(), 0, 1e8),
+    "HalfNormal": (lambda z: dist.HalfNormal(z + 1).sample(), 0, 9),
+    "Pareto": (lambda z: dist.Pareto(z + 1, 2.0).sample(), 1, 1e8),
+    "Kumaraswamy": (lambda z: dist.Kumaraswamy(z + 2, 3.0).sample(), 0, 1),
+    "ContinuousBernoulli": (lambda z: dist.ContinuousBernoulli(z + 0.3).sample(), 0, 1),
+    "StudentT": (lambda z: dist.StudentT(z + 4).sample(), -1e6, 1e6),
+    "Categorical": (lambda z: dist.Categorical(_weights(z)).sample().float(), 1, 3),
     "Geometric": (lambda z: dist.Geometric(z + 0.5).sample(), 0, 300),
     "LogisticNormal": (lambda z: dist.RelaxedBernoulli(z + 1, z + 0.5).sample(), 0, 1),
 }
 
 
+def _weights(z: Tensor) -> Tensor:
+    return torch.tensor([0.0, 1, 0, 1, 0], device=z.device).expand(z.shape[0], 5)
+
+
 def _chosen(z: Tensor, count: int, replacement: bool = True) -> Tensor:
-    weights = torch.tensor([0.0, 1, 0, 1, 0], device=z.device).expand(z.shape[0], 5)
-    return torch.multinomial(weights, count, replacement).float()
+    return torch.multinomial(_weights(z), count, replacement).float()
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -136,7 +175,16 @@ CALLS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "dropout": (lambda z: F.dropout(z + 1), 1, 1),
     "dropout of channels": (lambda z: F.dropout1d((z + 1).view(1, -1, 1)), 1, 1),
     "alpha_dropout": (lambda z: F.alpha_dropout(z, training=True), 0, 0.779),
-}
+    "alpha_dropout of channels": (
+        lambda z: F.feature_alpha_dropout(z.view(1, -1, 1), training=True), 0, 0.779,
+    ),
+    "dropout of attention": (lambda z: _attended(z.view(-1, 40, 1)), 1, 0.1581),
+    "rrelu": (lambda z: F.rrelu(z - 1, training=True), -0.2292, 0.0601),
+}  # fmt: skip
+
+
+def _attended(z: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(z, z, z + 1, dropout_p=0.5)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -186,6 +234,13 @@ def test_dropout_in_place() -> None:
     assert F.dropout(x, 1.0).sum() == 0 and torch.equal(F.dropout(x, 0.3, training=False), x)
 
 
+def test_gradient_of_random_slopes() -> None:
+    x = torch.linspace(-2, 2, 1000, device=DEVICE).requires_grad_()
+    out = F.rrelu(x, training=True)
+    out.sum().backward()
+    assert torch.allclose(x.grad.cpu(), (out / x).detach().cpu())
+
+
 def test_parts_of_complex_numbers() -> None:
     parts = torch.view_as_real(torch.randn(20_000, dtype=torch.complex64, device=DEVICE).cpu())
     assert (parts.var(0) - 0.5).abs().max() < 0.03
@@ -201,6 +256,9 @@ def test_integers() -> None:
     assert drawn(256, dtype=torch.uint8).unique().numel() == 256
     assert drawn(2**31).max() > 2**30 and drawn(2**31).min() >= 0
     assert drawn(-(2**31), 2**31).min() < -(2**30)
+    order = torch.randperm(20_000, device=DEVICE).cpu()
+    assert torch.equal(order.sort().values, torch.arange(20_000))
+    assert torch.corrcoef(torch.stack([order, torch.arange(20_000)]))[0, 1].abs() < 0.05
     whole = torch.zeros(20_000, device=DEVICE, dtype=torch.int32).bernoulli_(0.4)
     assert abs(whole.float().mean().item() - 0.4) < 0.02 and set(whole.tolist()) == {0, 1}
 

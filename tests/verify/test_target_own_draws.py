@@ -97,3 +97,14 @@ def test_means_that_are_close_by_chance_are_no_bound() -> None:
     seeds = [[0.1, 0.3, 0.2, 0.28], [0.3, 0.12, 0.26, 0.2], [0.22, 0.24, 0.14, 0.28]]
     assert not note_on_losses([0.3, 0.26, 0.27, 0.25], seeds)
     assert note_on_losses([0.5, 0.5, 0.5, 0.5], seeds)
+
+
+def test_one_step_far_off_is_no_note() -> None:
+    """Losses of flow matching: a quotient by 1 - time, which was close to 0 in the last step."""
+    seeds = [
+        [0.874, 1.295, 1.241, 0.812, 0.618, 1.053],
+        [2.945, 0.751, 0.79, 0.581, 0.716, 0.66],
+        [0.73, 0.74, 2.588, 0.787, 0.622, 0.77],
+    ]
+    assert not note_on_losses([1.021, 2.135, 0.903, 0.724, 0.62, 8.513], seeds)
+    assert note_on_losses([4.1, 4.6, 3.9, 3.7, 3.6, 8.5], seeds)

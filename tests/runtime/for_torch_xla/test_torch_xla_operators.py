@@ -65,6 +65,15 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "repeat no times": lambda x: x.repeat(0, 1),
     "loss of one sample": lambda x: F.cross_entropy(x[0], torch.tensor(1).to(x.device)),
     "as_strided": lambda x: x.clone().as_strided((2, 2), (4, 1), 1),
+    "as_strided_copy of a view": lambda x: torch.as_strided_copy(x.t()[1:], (2, 2), (1, 4)),
+    "as_strided_scatter": lambda x: x.as_strided_scatter(x[:2, :2] * 7, (2, 2), (4, 1), 1),
+    # Torch's own gradients of these raise an error.
+    "as_strided_scatter of a view": lambda x: torch.as_strided_scatter(
+        x.detach().t()[1:], x.detach()[:2, :2] * 7, (2, 2), (1, 4)
+    ),
+    "as_strided_scatter of rows": lambda x: x.detach()[1:].as_strided_scatter(
+        x.detach()[0] * 7, (4,), (3,), 0
+    ),
     "padding below zero": lambda x: F.pad(x[None], (-1, 2), "replicate"),
     "quotient of large integers": lambda x: (x * 4e6).long() // 7,
     "quotient of negative integers": lambda x: torch.div((x * 9).int(), -4, rounding_mode="floor"),
@@ -87,6 +96,12 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "cumsum of nothing": lambda x: x[:0].cumsum(0),
     "squeeze of a number": lambda x: x[0, 0].squeeze(-1),
     "sort of a number": lambda x: x[0, 0].sort()[0],
+    "all of a number": lambda x: (x[0, 0] > 0).all(-1),
+    "any of a number": lambda x: (x[0, 0] > 0).any(0, keepdim=True),
+    "deviation and mean of a number": lambda x: torch.stack(
+        torch.std_mean(x[0, 0].detach(), dim=-1, correction=0)
+    ),
+    "safe softmax of a number": lambda x: torch.ops.aten._safe_softmax(x[0, 0], -1),
     "flip of a number": lambda x: x[0, 0].flip(0),
     "prod of a number": lambda x: x[0, 0].prod(0),
     "masked_select of a number": lambda x: x[0, 0].masked_select(x[0, 0] > 0),

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -263,3 +264,12 @@ def test_transposed_convolutions_in_groups(groups: int, dims: int) -> None:
         results.append([y.detach(), *(x.grad for x in inputs)])
     for right, found in zip(*results, strict=True):
         assert found is not None and torch.allclose(right, found.cpu(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("function", [torch.std, torch.var, torch.std_mean, torch.var_mean])
+def test_no_dimensions_mean_all(function: Callable[..., Any]) -> None:
+    x = torch.tensor([[1.5, -2.0, 3.0], [0.0, 2.0, -7.0]])
+    for dim in ((), []):
+        found, wanted = function(x.to("jax"), dim=dim), function(x, dim=dim)
+        for one, of_cpu in zip(*map(torch.utils._pytree.tree_leaves, (found, wanted)), strict=True):
+            assert one.shape == () and torch.allclose(one.cpu(), of_cpu)

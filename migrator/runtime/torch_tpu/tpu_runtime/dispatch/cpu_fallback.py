@@ -74,18 +74,17 @@ def _on_cpu(operator: Any) -> Callable[..., Any]:
             print(f"tpu_runtime: torch_tpu has no {what}: the CPU computes it", file=sys.stderr)
         here, here_by_name = tree_map(_to_cpu, (args, kwargs))
         result = operator(*here, **here_by_name)
-        if not written:
-            return tree_map(_to_tpu, result)
-        outs = []
+        outs = {}
         for place, argument in enumerate(schema.arguments):
-            if argument.name in written:
-                by_place = place < len(args)
-                out = args[place] if by_place else kwargs[argument.name]
+            by_place = place < len(args)
+            out = args[place] if by_place else kwargs.get(argument.name)
+            if argument.name in written and out is not None:
                 copy = here[place] if by_place else here_by_name[argument.name]
                 if out.shape != copy.shape:
                     out.resize_(copy.shape)
-                outs.append(out.copy_(copy))
-        return outs[0] if len(schema.returns) == 1 else tuple(outs) if schema.returns else None
+                out.data.copy_(copy)  # autograd itself counts what is written
+                outs[id(copy)] = out
+        return tree_map(lambda value: outs.get(id(value), _to_tpu(value)), result)
 
     return computed
 

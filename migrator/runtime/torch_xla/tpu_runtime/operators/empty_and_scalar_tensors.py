@@ -137,7 +137,7 @@ def install() -> None:
             _nll_loss: "nll_loss_forward nll_loss_backward",
             _of_one_number: """
                 _log_softmax _log_softmax_backward_data _softmax _softmax_backward_data flip
-                index_add index_copy index_fill.int_Scalar index_reduce
+                all.dim any.dim index_add index_copy index_fill.int_Scalar index_reduce
                 index_select kthvalue linalg_vector_norm masked_scatter max.dim mean.dim min.dim
                 prod.dim_int scatter.src scatter.value scatter_add sort sort.stable squeeze_copy.dim
                 topk

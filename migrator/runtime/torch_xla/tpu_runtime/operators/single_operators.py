@@ -319,7 +319,10 @@ def _below_zero(*args: Any) -> bool:
 
 
 _KERNELS: dict[Callable[[str], Kernel], str] = {
-    _over_all: "amax amin sum.dim_IntList std.correction var.correction var_mean.correction",
+    _over_all: """
+        amax amin sum.dim_IntList std.correction var.correction std_mean.correction
+        var_mean.correction
+    """,
     _mean: "mean mean.dim",
     _where: "where.self",
     _clamp: "clamp clamp.Tensor clamp_min clamp_max",

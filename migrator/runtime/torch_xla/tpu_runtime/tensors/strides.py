@@ -223,6 +223,39 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return as_strided
 
 
+def _as_strided_copy(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same elements, in memory of its own."""
+
+    @functools.wraps(stock)
+    def as_strided_copy(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Tensor:
+        if input.device.type != DEVICE_TYPE or out is not None:
+            return stock(input, *args, out=out, **kwargs)
+        return torch.as_strided(input, *args, **kwargs).clone()
+
+    return as_strided_copy
+
+
+def _as_strided_scatter(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Writes to the elements of a view that are at these positions of its base's memory."""
+
+    @functools.wraps(stock)
+    def as_strided_scatter(
+        input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
+    ) -> Tensor:
+        layout = _layout(input)
+        if layout is None or not src.numel():
+            return stock(input, src, size, stride, storage_offset)
+        length = layout.untyped_storage().nbytes() // layout.element_size()
+        offset = layout.storage_offset() if storage_offset is None else storage_offset
+        sources = torch.full((length,), -1)  # of each place, the number of what is written there
+        sources.as_strided(size, stride, offset).copy_(torch.arange(src.numel()).view(src.shape))
+        here = sources.as_strided(layout.shape, layout.stride(), layout.storage_offset())
+        chosen = here.to(input.device)
+        return torch.where(chosen < 0, input, src.reshape(-1)[chosen.clamp(min=0)])
+
+    return as_strided_scatter
+
+
 def _resizing(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Within its memory, the tensor becomes another view of it: torch_xla does this only once.
 
@@ -273,6 +306,8 @@ def install() -> None:
         (_detach, (torch, Tensor), "detach"),
         (_asking, (Tensor,), "is_contiguous stride storage_offset"),
         (_as_strided, (torch, Tensor), "as_strided"),
+        (_as_strided_copy, (torch,), "as_strided_copy"),
+        (_as_strided_scatter, (torch, Tensor), "as_strided_scatter"),
         (_resizing, (Tensor,), "resize_"),
         (_diagonal, (torch, Tensor), "diagonal"),
     ):

@@ -108,10 +108,10 @@ def _flip(x: Array, dims: Sequence[int]) -> Array:
 
 
 def _var(stock: Function) -> Function:
-    """Along a dimension of a tensor that has none."""
+    """Along a dimension of a tensor that has none; along none, as `x.std(())`, is along all."""
 
     def var(x: Array, dim: Any = None, **rest: Any) -> Array:
-        return stock(x, dim if x.ndim else None, **rest)
+        return stock(x, None if not x.ndim or dim in ((), []) else dim, **rest)
 
     return var
 
