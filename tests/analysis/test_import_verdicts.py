@@ -86,6 +86,12 @@ def test_a_package_without_native_sources_lacks_no_compiled_module(tmp_path: Pat
     assert set(said.values()) == {Verdict.OWN}
 
 
+def test_a_folder_of_modules_is_a_package_without_a_file_that_says_so(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"nets/small.py": "", "data/words.txt": ""})
+    said = verdicts(tmp_path, "nets data")
+    assert said == {"nets": Verdict.OWN, "data": Verdict.UNKNOWN}
+
+
 def test_what_is_known_to_work_has_a_source() -> None:
     known = known_modules()
     assert len({each.package for each in known.values()}) >= 150
