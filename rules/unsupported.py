@@ -136,6 +136,29 @@ def library(ctx: Context, found: Construct) -> Decision:
     return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
 
 
+_ROTATED = [
+    f"detectron2.layers.{module}{name}"
+    for module, names in {
+        "": ("ROIAlignRotated", "batched_nms_rotated", "nms_rotated", "roi_align_rotated"),
+        "nms.": ("batched_nms_rotated", "nms_rotated"),
+        "roi_align_rotated.": ("ROIAlignRotated", "roi_align_rotated"),
+        "rotated_boxes.": ("pairwise_iou_rotated",),
+    }.items()
+    for name in names
+]
+
+
+@LIBRARY.on("name", *_ROTATED)
+def rotated(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.is_own("detectron2"):
+        return None
+    return Report(
+        "detectron2 has kernels for rotated boxes on CUDA and the CPU, none for a TPU: write it "
+        "in PyTorch",
+        effort=Effort.REWRITE,
+    )
+
+
 @PROVIDERS.on("name", "onnxruntime.InferenceSession")
 def session(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)

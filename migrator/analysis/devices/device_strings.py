@@ -184,7 +184,7 @@ _LOGS = re.compile(r"(?:\w+\.)*_?log(?:ger|ging)?\.(?:debug|info|warning|error)"
 
 
 def _says(names: Names, call: ast.Call) -> bool:
-    """`print("using", "cuda:0")`, `log.info("on %s", "cuda:0")`, `print("on {}".format("cuda:0"))`"""
+    """`print("on", "cuda:0")`, `log.info("on %s", "cuda:0")`, `print("on {}".format("cuda:0"))`"""
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
         above = names.parents.get(call)  # of "…".format
         return isinstance(above, ast.Call) and call in above.args and _says(names, above)
