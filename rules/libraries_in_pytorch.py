@@ -123,6 +123,7 @@ _LIBRARIES = {
     library for library in MODULES for each in _MODULES if f"{each}.".startswith(f"{library}.")
 }
 # What detectron2 compiles itself; its other operators are torchvision's.
+_DEFORM_CONV = "deform_conv"  # the runtime's module
 _DEFORMABLE = {
     f"detectron2.layers.{module}{name}": name
     for module, names in {
@@ -210,10 +211,10 @@ def deformable(ctx: Context, found: Construct) -> Decision | None:
     name, node = _DEFORMABLE[found.key], found.node
     if ctx.is_own("detectron2") or not isinstance(node, ast.expr):
         return None
-    signature = ctx.target.signatures("deform_conv").get(name)
+    signature = ctx.target.signatures(_DEFORM_CONV).get(name)
     if signature is None:
         return Report(f"detectron2 compiles {name} for CUDA, and {ctx.target.name} has none")
-    module = f"{RUNTIME}.deform_conv"
+    module = f"{RUNTIME}.{_DEFORM_CONV}"
     if not all(signature.takes(call) for call, _ in ctx.names.calls(node)):
         return Report(f"{name} is called with other arguments than the runtime's")
     return Rewrite([Replace(node, f"{module}.{name}")], (module,), note=_NOTE)
