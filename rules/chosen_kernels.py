@@ -8,19 +8,30 @@ from migrator.construct import Construct
 from migrator.diagnostics import Safety
 from migrator.rule import Context, Decision, Example, Keep, Rule
 
+from .unsupported import GPU_PROVIDERS
+
 KERNELS = Rule(
     code="DEV006",
     name="chosen-kernels",
     summary='"cuda" is the name of kernels that a program chooses where there is a GPU',
     why="""Where the other name is no device either, as in `"cuda" if torch.cuda.is_available() else
 "vanilla"`, both name code. The question stays: its answer on a TPU machine is no, and the program
-takes what runs anywhere. Where the text is known to be a device, the rules for devices decide.""",
+takes what runs anywhere; so it does where ONNX Runtime's providers are chosen. Where the text is
+known to be a device, the rules for devices decide.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
             """
             import torch
             back_end = "cuda" if torch.cuda.is_available() else "vanilla"
+            """,
+        ),
+        Example(
+            """
+            import torch
+            providers = ["CPUExecutionProvider"]
+            if torch.cuda.is_available():
+                providers.insert(0, "CUDAExecutionProvider")
             """,
         ),
     ),
@@ -31,6 +42,8 @@ takes what runs anywhere. Where the text is known to be a device, the rules for 
 def question(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node) if isinstance(found.node, ast.expr) else None
     choice = ctx.parent(call) if call is not None else None
+    if call is not None and _chooses_provider(ctx, call):
+        return Keep("chooses a provider for CUDA; a TPU machine takes the others")
     if not isinstance(choice, ast.IfExp) or choice.test is not call:
         return None
     return _chosen(ctx, choice)
@@ -44,6 +57,19 @@ def name(ctx: Context, found: Construct) -> Decision | None:
     test = choice.test
     asks = isinstance(test, ast.Call) and ctx.names.qualified(test.func) in AVAILABLE
     return _chosen(ctx, choice) if asks else None
+
+
+def _chooses_provider(ctx: Context, question: ast.Call) -> bool:
+    """`["CUDAExecutionProvider", …] if torch.cuda.is_available() else …`, also as statements."""
+    choice = ctx.parent(question)
+    chosen: list[ast.AST] = []
+    if isinstance(choice, ast.IfExp) and choice.test is question:
+        chosen = [choice.body]
+    elif isinstance(choice, ast.If) and choice.test is question and len(choice.body) == 1:
+        chosen = [choice.body[0]]
+    found = [node for each in chosen for node in ast.walk(each)]
+    names = {node.value for node in found if isinstance(node, ast.Constant)}
+    return not names.isdisjoint(GPU_PROVIDERS)
 
 
 def _chosen(ctx: Context, choice: ast.IfExp) -> Keep | None:

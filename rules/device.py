@@ -14,7 +14,7 @@ from migrator.analysis.devices.choices import (
 )
 from migrator.analysis.devices.device_keys import is_written_out, table_of
 from migrator.analysis.devices.device_selection import question
-from migrator.analysis.devices.device_strings import not_a_device
+from migrator.analysis.devices.device_strings import ONLY_SHOWN, not_a_device
 from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
 from migrator.analysis.devices.own_moves import own_move
 from migrator.analysis.project.program_files import ProgramFile
@@ -290,7 +290,8 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:
-        return Report(f"this string {reason}; if it names a device, write {ctx.words.device!r}")
+        said = f"this string {reason}; if it names a device, write {ctx.words.device!r}"
+        return Keep(reason) if reason == ONLY_SHOWN else Report(said)
     if (package := ctx.evidence.foreign(whole)) is not None:
         return Report(
             f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
@@ -353,9 +354,8 @@ def _read_by(ctx: Context, given: ast.expr) -> Report | None:
     call = ctx.parent(given)
     call = ctx.parent(call) if isinstance(call, ast.keyword) else call
     owner = own_move(ctx.evidence, call) if isinstance(call, ast.Call) else ""
-    if not owner:
-        return None
-    return Report(f"{owner} has a method `to` that checks its argument; change both by hand")
+    said = f"{owner} has a method `to` that checks its argument; change both by hand"
+    return Report(said) if owner else None
 
 
 @INDEX.on("name", "torch.device")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.diagnostics import Effort
-from migrator.edits import Delete, Edit, EditImport, Insert
+from migrator.edits import Delete, Edit, EditImport, Insert, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
 from migrator.targets import RUNTIME
 from migrator.targets.signatures import Signature
@@ -15,10 +15,11 @@ IN_PYTORCH = Rule(
     code="LIB020",
     name="library-in-pytorch",
     summary="functions of libraries for CUDA come from the runtime, which has them in PyTorch",
-    why="""The runtime has functions of torch_scatter, of `pointnet2_ops.pointnet2_utils` and of
-KNN_CUDA, and of the extensions `chamfer`, `MultiScaleDeformableAttention` and, of StyleGAN2,
-`upfirdn2d` and `fused`: the same arguments, results and gradients, written in PyTorch with shapes
-that don't depend on data. Only the import changes.
+    why="""The runtime has functions of torch_scatter, of `pointnet2_ops.pointnet2_utils`, of
+`mmcv.ops` and of KNN_CUDA, detectron2's deformable convolutions, and functions of the extensions
+`chamfer`, `MultiScaleDeformableAttention` and, of StyleGAN2, `upfirdn2d` and `fused`: the same
+arguments, results and gradients, written in PyTorch with shapes that don't depend on data. Only the
+import changes.
 
 Of torch_scatter's functions, those without `dim_size` read the number of results from the index, as
 the library does: give it where it is known. If a file uses something else of a library, all of it
@@ -29,6 +30,7 @@ is reported.""",
         "https://pytorch-scatter.readthedocs.io",
         "https://github.com/erikwijmans/Pointnet2_PyTorch",
         "https://github.com/unlimblue/KNN_CUDA",
+        "https://mmcv.readthedocs.io/en/latest/api.html#module-mmcv.ops",
         "https://github.com/fundamentalvision/Deformable-DETR",
         "https://github.com/rosinality/stylegan2-pytorch",
     ),
@@ -78,6 +80,25 @@ is reported.""",
         ),
         Example(
             """
+            from detectron2.layers import DeformConv, ShapeSpec
+            from mmcv.ops import point_sample
+
+
+            def layer(shape: ShapeSpec):
+                return DeformConv(shape.channels, 8, 3, padding=1)
+            """,
+            after="""
+            from detectron2.layers import ShapeSpec
+            from tpu_runtime.mmcv_ops import point_sample
+            import tpu_runtime.deform_conv
+
+
+            def layer(shape: ShapeSpec):
+                return tpu_runtime.deform_conv.DeformConv(shape.channels, 8, 3, padding=1)
+            """,
+        ),
+        Example(
+            """
             from torch_scatter import scatter_std
             spread = scatter_std(x, index)
             """,
@@ -94,8 +115,28 @@ _MODULES = {
     "knn_cuda": "knn_cuda",
     "chamfer": "chamfer",
     "MultiScaleDeformableAttention": "ms_deform_attn",
+    **{f"mmcv.ops{module}": "mmcv_ops"
+       for module in ("", ".deform_conv", ".focal_loss", ".modulated_deform_conv",
+                      ".multi_scale_deform_attn", ".nms", ".point_sample", ".roi_align")},
+}  # fmt: skip
+_LIBRARIES = {
+    library for library in MODULES for each in _MODULES if f"{each}.".startswith(f"{library}.")
 }
-_LIBRARIES = {module.partition(".")[0] for module in _MODULES}
+# What detectron2 compiles itself; its other operators are torchvision's.
+_DEFORM_CONV = "deform_conv"  # the runtime's module
+_DEFORMABLE = {
+    f"detectron2.layers.{module}{name}": name
+    for module, names in {
+        "": ("DeformConv", "ModulatedDeformConv"),
+        "deform_conv.": (
+            "DeformConv",
+            "ModulatedDeformConv",
+            "deform_conv",
+            "modulated_deform_conv",
+        ),
+    }.items()
+    for name in names
+}
 # Arguments that a function of the runtime has for the sake of its place only; and one whose values
 # aren't all served.
 _NONE = {"scatter_max": "out", "scatter_min": "out", "segment_csr": "out"}
@@ -164,6 +205,21 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite(_instead(ctx, statement, text), note=_NOTE)
 
 
+@IN_PYTORCH.on("name", *_DEFORMABLE)
+def deformable(ctx: Context, found: Construct) -> Decision | None:
+    """`detectron2.layers.DeformConv(…)`"""
+    name, node = _DEFORMABLE[found.key], found.node
+    if ctx.is_own("detectron2") or not isinstance(node, ast.expr):
+        return None
+    signature = ctx.target.signatures(_DEFORM_CONV).get(name)
+    if signature is None:
+        return Report(f"detectron2 compiles {name} for CUDA, and {ctx.target.name} has none")
+    module = f"{RUNTIME}.{_DEFORM_CONV}"
+    if not all(signature.takes(call) for call, _ in ctx.names.calls(node)):
+        return Report(f"{name} is called with other arguments than the runtime's")
+    return Rewrite([Replace(node, f"{module}.{name}")], (module,), note=_NOTE)
+
+
 def _instead(ctx: Context, statement: ast.stmt, text: str) -> list[Edit]:
     return [Insert(ctx.names.tree, statement, [text], before=True), Delete(statement)]
 
@@ -205,6 +261,9 @@ def _refused(ctx: Context, statement: ast.stmt, offered: Mapping[str, Signature]
         argument = given.get(_NONE.get(name, ""))
         if argument is not None and not _is(argument, None):
             return f"{place} is called with {_NONE[name]}, which the runtime's doesn't serve"
+        pool = given.get("pool_mode")
+        if isinstance(pool, ast.Constant) and not _is(pool, "avg"):
+            return f"{place}: the runtime has no pool_mode {pool.value!r}"
         reduction = given.get("reduce")
         if isinstance(reduction, ast.Constant) and not _is(reduction, *_REDUCTIONS):
             return f"{place}: the runtime has no reduction {reduction.value!r}"

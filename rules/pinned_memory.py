@@ -105,6 +105,8 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
         return False
     if isinstance(options, ast.Subscript):  # an item that is assigned to
         owner = options.value
+        while isinstance(owner, ast.Subscript):
+            owner = owner.value
         return isinstance(owner, ast.Name) and _is_only_written_as(ctx, owner, depth)
     match above := ctx.parent(options):
         case ast.Call(func=callee, args=given):
@@ -125,13 +127,41 @@ def _is_only_written_as(ctx: Context, name: ast.Name, depth: int) -> bool:
     if len(bound) != 1 or bound[0].kind != "assign":
         return False
     uses = [*ctx.names.uses(name.id, scope)]
-    written = [use for use in uses if not _is_stored_to(ctx, use)]
+    written = [use for use in uses if not (_is_stored_to(ctx, use) or _is_read(ctx, use))]
     return bool(written) and all(_is_only_written(ctx, use, depth + 1) for use in written)
 
 
 def _is_stored_to(ctx: Context, use: ast.Name) -> bool:
     above = ctx.parent(use)
+    while isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load):
+        above = ctx.parent(above)
     return isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)
+
+
+def _is_read(ctx: Context, use: ast.Name) -> bool:
+    """Whether one item is read that is a number or a text, or goes back: `d["lr"] * 2`."""
+    match above := ctx.parent(use):
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            item: ast.AST | None = above
+        case ast.Attribute(attr="get"):
+            item = ctx.names.call_of(above)
+            given = item.args if isinstance(item, ast.Call) else []
+            key = str(given[0].value) if given and isinstance(given[0], ast.Constant) else ""
+        case _:
+            return False
+    if not isinstance(item, ast.expr) or not key:
+        return False
+    statement = ctx.names.statement(item)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if any(isinstance(each, ast.Subscript) and _root(each) == use.id for each in targets):
+        return True
+    return "pin_memory" not in key and isinstance(ctx.parent(item), ast.BinOp | ast.Compare)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 _OPTIONS = ("dict", "update", "EasyDict", "Namespace", "SimpleNamespace")

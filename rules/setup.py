@@ -152,6 +152,8 @@ def _only_pins(ctx: Context) -> bool:
     """Whether a file's only use of a GPU is deciding whether to pin memory."""
     if ctx.ranks or (ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework)):
         return False
+    if ctx.project is not None and ctx.project.takes_gpu(ctx.framework):
+        return False  # its settings name one
     pins = {ctx.names.statement(c.node) for c in ctx.constructs if c.key == "pin_memory"}
     using = filter(ctx.framework.uses_device, ctx.constructs)
     return all(ctx.names.statement(c.node) in pins for c in using)

@@ -136,11 +136,34 @@ def library(ctx: Context, found: Construct) -> Decision:
     return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
 
 
+_ROTATED = [
+    f"detectron2.layers.{module}{name}"
+    for module, names in {
+        "": ("ROIAlignRotated", "batched_nms_rotated", "nms_rotated", "roi_align_rotated"),
+        "nms.": ("batched_nms_rotated", "nms_rotated"),
+        "roi_align_rotated.": ("ROIAlignRotated", "roi_align_rotated"),
+        "rotated_boxes.": ("pairwise_iou_rotated",),
+    }.items()
+    for name in names
+]
+
+
+@LIBRARY.on("name", *_ROTATED)
+def rotated(ctx: Context, found: Construct) -> Decision | None:
+    if ctx.is_own("detectron2"):
+        return None
+    return Report(
+        "detectron2 has kernels for rotated boxes on CUDA and the CPU, none for a TPU: write it "
+        "in PyTorch",
+        effort=Effort.REWRITE,
+    )
+
+
 @PROVIDERS.on("name", "onnxruntime.InferenceSession")
 def session(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     texts = [n for n in ast.walk(ctx.names.tree) if isinstance(n, ast.Constant)]
-    if call is None or not any(n.value in _GPU_PROVIDERS for n in texts):
+    if call is None or not any(n.value in GPU_PROVIDERS for n in texts):
         return Keep("onnxruntime computes on the CPU")
     return Report(
         "onnxruntime has no provider for a TPU, and computes on the CPU instead: run the model "
@@ -153,12 +176,12 @@ def exported(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     given = call.keywords if call is not None else ()
     texts = [n.value for each in given for n in ast.walk(each) if isinstance(n, ast.Constant)]
-    if _GPU_PROVIDERS.isdisjoint(texts):
+    if GPU_PROVIDERS.isdisjoint(texts):
         return Keep("onnxruntime computes on the CPU")
     return Report("onnxruntime has no provider for a TPU: load the model by transformers instead")
 
 
-_GPU_PROVIDERS = {
+GPU_PROVIDERS = {
     f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
 }
 

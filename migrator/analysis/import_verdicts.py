@@ -86,7 +86,16 @@ def verdict_of(module: str, project: ImportGraph | None = None) -> Imported:
     if head in known_modules():
         return Imported(head, Verdict.WORKS, known_modules()[head].tested)
     extension = extension_of(project, module) if project is not None else None
-    return Imported(head, Verdict.UNKNOWN) if extension is None else _compiled(extension)
+    if extension is not None:
+        return _compiled(extension)
+    is_own = project is not None and _is_namespace(project, head)
+    return Imported(head, Verdict.OWN if is_own else Verdict.UNKNOWN)
+
+
+def _is_namespace(project: ImportGraph, head: str) -> bool:
+    """Whether a folder of the project has modules, though no `__init__.py`."""
+    folders = (project.reader.list(base / head) for base in project.bases())
+    return any(name.endswith(".py") for names in folders for name in names)
 
 
 _COMPILED = {

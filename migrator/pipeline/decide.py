@@ -336,7 +336,8 @@ def _allowed(context: Context, rule: Rule, construct: Construct, rewrite: Rewrit
     if lost is not None:
         text = context.source.code(lost)
         return Report(f"the rewrite would drop {text}; move it to its own line")
-    if RUNTIME not in rewrite.requires and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
+    imported = any(each.partition(".")[0] == RUNTIME for each in rewrite.requires)
+    if not imported and any(f"{RUNTIME}." in code(e) for e in rewrite.edits):
         rewrite = replace(rewrite, requires=(*rewrite.requires, RUNTIME))
     taken = imports.taken_names(context.names, rewrite.requires)
     if taken:

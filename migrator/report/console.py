@@ -30,6 +30,7 @@ from migrator.report.statistics import (
     inventory,
     of_project,
     runtimes,
+    untried,
 )
 from migrator.report.staying import Staying, staying
 from migrator.report.terminal import line, print_code, say, shown
@@ -318,6 +319,8 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         say(console, line((NO_PROGRAM, "yellow")))
     if work.left:
         say(console, f"by hand: {_by_hand(work)}")
+    for each in untried(report):
+        say(console, each)
     if report.unsafe:
         say(
             console,

@@ -61,7 +61,7 @@ def test_other_words_for_the_same(before: str, after: str | None) -> None:
         ),
         ("class A(B):\n    def to(self):\n        return torch.nn.Module.cuda(self)",
          "torch.nn.Module.cuda"),
-        ("net = torch.jit.script(net)", "torch.jit.script"),
+        ("net = torch.jit.script(net)\nnet.save(path)", "torch.jit.script"),
         ("net = torch.jit.load(path)", "torch.jit.load"),
         ("class Net(torch.jit.ScriptModule):\n    pass\n\n\nNet().cuda()",
          "torch.jit.ScriptModule"),
@@ -110,7 +110,8 @@ def test_what_only_looks_like_it_stays(line: str) -> None:
     ],
 )
 def test_a_module_that_is_on_the_device_may_be_scripted(line: str, on_torchax: bool) -> None:
-    source = f'{IMPORTED}device = torch.device("cuda")\n{line}\n'
+    saved = "torch.jit.save(net, path)"  # so that no module takes its place
+    source = f'{IMPORTED}device = torch.device("cuda")\n{line}\n{saved}\n'
     assert "torch.jit.script" in reported(run(source, "torch_xla"))
     first = run(source)
     assert ("torch.jit.script" in reported(first)) is on_torchax
@@ -140,7 +141,7 @@ def test_the_choice_of_gpus(line: str, is_reported: bool) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "net = torch.jit.script(net)",
+        "net = torch.jit.script(net)\nnet.save(path)",
         'net = torch._dynamo.optimize("inductor")(net)',
         'n = os.environ["CUDA_VISIBLE_DEVICES"]',
         "try:\n    f()\nexcept torch.OutOfMemoryError:\n    g()",

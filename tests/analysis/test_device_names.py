@@ -66,3 +66,24 @@ OTHER_TEXT = (
 def test_other_text_is_not_spoken_of(text: str, target: str) -> None:
     result = run(f"{BEFORE}{text}\n", target)
     assert all(d.outcome is Outcome.REWRITTEN for d in constructs(result))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print("using", {})',
+        'print("using {{}}".format({}))',
+        'logging.info("on %s", {})',
+        'self.logger.warning("on %s", {})',
+    ],
+)
+def test_a_message_names_the_targets_device(line: str, target: str) -> None:
+    source = f"import logging\nimport torch\nx = torch.ones(1).cuda()\n{line}\n"
+    result = run(source.format('"cuda:0"'), target)
+    assert "cuda" not in result.source.decode()
+    kept = run(source.format('"cuda"'), target)  # may be a label of what follows
+    assert line.format('"cuda"') in kept.source.decode()
+    assert not any(
+        d.outcome is Outcome.REPORTED for each in (result, kept) for d in each.diagnostics
+    )

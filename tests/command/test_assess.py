@@ -57,7 +57,7 @@ def test_no_target_is_named_where_nothing_decides(tmp_path: Path) -> None:
 SCRIPTED = """import torch
 
 model = torch.jit.script(torch.nn.BatchNorm1d(2).cuda().eval())
-print(model(torch.ones(2, 2).cuda()).sum())
+print(model.graph, model(torch.ones(2, 2).cuda()).sum())
 """
 LIGHTNING = "import pytorch_lightning as pl\ntrainer = pl.Trainer(accelerator='gpu')\n"
 

@@ -9,6 +9,7 @@ from migrator import migrate_paths
 
 SETTINGS = "device: cuda\nlr: 0.1\n"
 SET_UP = "tpu_runtime.setup()"
+WORDS = [("torchax", "jax"), ("torch_xla", "xla"), ("torch_tpu", "tpu")]
 
 
 def _program(device: str) -> str:
@@ -29,14 +30,17 @@ def _migrated(root: Path, target: str = "torchax") -> dict[str, str]:
     return {name: text.decode() for name, text in read_tree(root).items() if name != "vendor"}
 
 
+@pytest.mark.parametrize(("target", "word"), WORDS)
 @pytest.mark.parametrize(
     "device", ["cfg['device']", "cfg.device", "config.train.device", "cfg.get('device', 'cpu')",
                "config['train']['gen_device']", "args.device"],
 )  # fmt: skip
-def test_a_program_that_asks_its_settings_is_set_up(tmp_path: Path, device: str) -> None:
+def test_a_program_that_asks_its_settings_is_set_up(
+    tmp_path: Path, device: str, target: str, word: str
+) -> None:
     write_tree(tmp_path, {"train.py": _program(device), "config.yaml": SETTINGS})
-    found = _migrated(tmp_path)
-    assert "device: jax" in found["config.yaml"]
+    found = _migrated(tmp_path, target)
+    assert f"device: {word}" in found["config.yaml"]
     assert SET_UP in found["train.py"]
 
 

@@ -29,6 +29,7 @@ REPORTED = {
         "CUD005",
     ),
     "code in a string": ('exec("x = torch.ones(1).cuda()")', "CUD005"),
+    "code in a named string": ('code = "x = torch.ones(1).cuda()"\nexec(code)', "CUD005"),
     "code in pieces": ('eval("torch.cuda" + f".{name}()")', "CUD005"),
     "a module of torch's by the name of a device": (
         "def wait(device):\n    getattr(torch, device.type).synchronize()",

@@ -46,6 +46,11 @@ def reported(source: str) -> list[str]:
         ("import MultiScaleDeformableAttention as MSDA",
          "from tpu_runtime import ms_deform_attn as MSDA",
          "y = MSDA.ms_deform_attn_forward(x, s, l, p, w, 64)"),
+        ("from mmcv.ops import RoIAlign, point_sample as at",
+         "from tpu_runtime.mmcv_ops import RoIAlign, point_sample as at",
+         "y = RoIAlign(7, 0.25)(x, b) + at(x, points, align_corners=False)"),
+        ("from mmcv.ops.nms import nms", "from tpu_runtime.mmcv_ops import nms",
+         "y = nms(x, s, 0.5)"),
     ],
 )  # fmt: skip
 def test_only_the_import_changes(statement: str, becomes: str, use: str, target: str) -> None:
@@ -75,6 +80,16 @@ def test_an_import_in_a_function() -> None:
         ("from pointnet2_ops.pointnet2_modules import PointnetSAModule", "use(x)", "CUDA only"),
         ("import pointnet2_ops.pointnet2_utils", "use(x)", "CUDA only"),
         ("from torch_scatter import *", "scatter(x, i)", "for *"),
+        ("from mmcv.ops import nms", "nms(x, s, 0.5, 1)", "other arguments"),
+        ("from mmcv.ops import RoIAlign", "RoIAlign(2, pool_mode='max')", "pool_mode 'max'"),
+        ("from mmcv.ops import point_sample, SparseConvTensor", "use(x)", "SparseConvTensor"),
+        ("from detectron2.layers import DeformConv", "DeformConv(*given)", "other arguments"),
+        ("from detectron2.layers import nms_rotated", "nms_rotated(x, s, 0.5)", "rotated"),
+        (
+            "from detectron2.layers.rotated_boxes import pairwise_iou_rotated as iou",
+            "iou(x, x)",
+            "rotated",
+        ),
     ],
 )
 def test_what_the_runtime_has_not_is_reported(statement: str, use: str, reason: str) -> None:
@@ -125,3 +140,19 @@ def test_other_extensions_are_reported(source: str, use: str) -> None:
     text = STYLEGAN.format(name="fused", given="'fused'", source=source, use=use)
     assert after(text) == text
     assert any(message.startswith("LIB002") for message in reported(text))
+
+
+def test_detectron2s_deformable_convolutions() -> None:
+    source = "import torch\nfrom detectron2 import layers\nfrom detectron2.layers import (\n"
+    source += "    DeformConv,\n    ShapeSpec,\n)\n\nTYPES = [DeformConv, ShapeSpec]\n"
+    text = after(f"{source}net = layers.ModulatedDeformConv(3, 8, 3)\n")
+    assert "TYPES = [tpu_runtime.deform_conv.DeformConv, ShapeSpec]" in text
+    assert "net = tpu_runtime.deform_conv.ModulatedDeformConv(3, 8, 3)" in text
+    assert "from detectron2.layers import (\n    ShapeSpec,\n)" in text
+    assert "import tpu_runtime.deform_conv\n" in text
+
+
+def test_detectron2s_other_operators_are_torchvisions() -> None:
+    names = "ROIAlign, batched_nms, nms, roi_align"
+    source = f"import torch\nfrom detectron2.layers import {names}\ny = use({names})\n"
+    assert after(source) == source and not reported(source)

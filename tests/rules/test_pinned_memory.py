@@ -10,10 +10,16 @@ from migrator.diagnostics import Severity
 WRITTEN = (
     'options["pin_memory"] = pinned\nprint(json.dumps({"offload": options}))\n',
     'config = {"pin_memory": True}\nwith open("c", "w") as file:\n    json.dump(config, file)\n',
+    'config = json.load(file)\nconfig["pin_memory"] = config.get("pin_memory", True)\n'
+    "json.dump(config, file)\n",
+    'config = json.load(file)\nconfig["zero"]["offload"]["pin_memory"] = pinned\n'
+    'if config["lr"] > 1:\n    config["lr"] = config["lr"] / 2\njson.dump(config, file)\n',
     'def write():\n    each = {"pin_memory": pinned}\n    every = [each]\n    print(every)\n',
 )
 LOADED = (
     'options["pin_memory"] = True\nloader = DataLoader(data, **options)\nprint(options)\n',
+    'config = json.load(file)\nconfig["loader"]["pin_memory"] = True\n'
+    'loader = DataLoader(data, **config["loader"])\njson.dump(config, file)\n',
     'def make():\n    return {"pin_memory": True}\n',
     'config = {"pin_memory": True}\ntrain(config)\n',
     'class Config:\n    options = {"pin_memory": True}\n',

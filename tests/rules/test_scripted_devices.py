@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import dedent
 
 import pytest
-from helpers import assert_sound, constructs, run
+from helpers import TARGETS, assert_sound, constructs, run
 
 from migrator.diagnostics import Outcome
 
@@ -59,9 +59,9 @@ def test_a_function_that_only_computes_stays_scripted() -> None:
 
 
 MODELS = (
-    "net = torch.jit.script(Net().cuda())",
-    "net = Net().cuda()\nnet = torch.jit.script(net)",
-    "net = torch.jit.script(Outer(Net()).cuda())",
+    "net = torch.jit.script(Net().cuda())\nnet.save(path)",
+    "net = Net().cuda()\nnet = torch.jit.script(net)\nnet.save(path)",
+    "net = torch.jit.script(Outer(Net()).cuda())\nnet.save(path)",
 )
 
 
@@ -92,3 +92,56 @@ def test_a_model_that_asks_is_reported(script: str) -> None:
     (found,) = [d for d in constructs(result) if d.code == "RUN004"]
     assert found.outcome is Outcome.REPORTED
     assert "device" in found.message
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("script", "module"),
+    [
+        ("net = torch.jit.script(net)\nnet = net.cuda()", "net = {move}"),
+        ("net = torch.jit.script(net).cuda()", "net = {move}"),
+        ("net = torch.jit.script(Net()).eval().cuda()", "net = Net().eval()"),
+        ("fast = torch.jit.script(net.cuda())\ny = fast(x)", "fast = {move}\ny = fast(x)"),
+        ("holder.net = torch.jit.script(holder.net).cuda()", "holder.net = holder.net."),
+        ("y = loss(torch.jit.script(net.cuda())(x))", "y = loss({move}(x))"),
+        ("if fast:\n    net = torch.jit.script(net)\nnet = net.cuda()", "net = {move}"),
+        ("net = net.cuda()\ntry:\n    net = torch.jit.script(net)\nexcept RuntimeError:\n    pass",
+         "net = {move}"),
+    ],
+)  # fmt: skip
+def test_the_module_takes_the_place_of_its_script(script: str, module: str, target: str) -> None:
+    result = run(
+        f"import torch\nfrom nets import Net, fast, loss, net, x, holder\n{script}\n", target
+    )
+    text = result.source.decode()
+    assert_sound(result, target)
+    moved = run("from nets import net\nimport torch\nnet = net.cuda()\n", target).source.decode()
+    move = moved.rpartition("net = ")[2].strip()
+    assert module.format(move=move) in text and "torch.jit" not in text
+    assert not any(d.outcome is Outcome.REPORTED for d in constructs(result))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "net = torch.jit.script(net).cuda()\nnet.save('net.pt')",
+        "net = torch.jit.script(net).cuda()\ntorch.jit.save(net, 'net.pt')",
+        "net = torch.jit.script(net)\nprint(net.graph)\nnet = net.cuda()",
+        "net = torch.jit.script(net, example_inputs=[x]).cuda()",
+        # One may be in training and the other not.
+        "fast = torch.jit.script(net).cuda()\nfast.eval()\nnet(x)",
+        "for i in range(2):\n    fast = torch.jit.script(net).cuda()\n    net.train()",
+        # These compute something else where they are scripted.
+        "if torch.jit.is_scripting():\n    x = 0\nnet = torch.jit.script(net).cuda()",
+        "import torchvision\nnet = torchvision.models.detection.fasterrcnn_resnet50_fpn()\n"
+        "net = torch.jit.script(net).cuda()",
+        "export(torch.jit.script(net).cuda())",
+        "def make():\n    return torch.jit.script(net).cuda()",
+    ],
+)
+def test_a_script_that_is_needed_stays(script: str) -> None:
+    source = f"import torch\nfrom nets import net, x, export\n{script}\n"
+    result = run(source)
+    assert "torch.jit.script(" in result.source.decode()
+    reported = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
+    assert [d.code for d in reported] == ["RUN004"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from migrator.analysis import name_heuristics, traces
@@ -178,6 +179,19 @@ _PLACES = {
 }  # fmt: skip
 
 
+ONLY_SHOWN = "is only printed"
+_LOGS = re.compile(r"(?:\w+\.)*_?log(?:ger|ging)?\.(?:debug|info|warning|error)")
+
+
+def _says(names: Names, call: ast.Call) -> bool:
+    """`print("on", "cuda:0")`, `log.info("on %s", "cuda:0")`, `print("on {}".format("cuda:0"))`"""
+    if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
+        above = names.parents.get(call)  # of "…".format
+        return isinstance(above, ast.Call) and call in above.args and _says(names, above)
+    name = dotted(call.func) or ""
+    return name == "print" or _LOGS.fullmatch(name) is not None
+
+
 _PAIRS = {"zip": 0, "enumerate": 1, "itertools.product": 0}  # the places of the first in a pair
 
 
@@ -200,6 +214,8 @@ def _argument_role(
         return None
     if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
         return None
+    if _says(names, call):
+        return None if ":" in _text(at) else ONLY_SHOWN
     if isinstance(call.func, ast.Attribute):
         method = call.func.attr
         if method == "to" and not called.startswith("torch.cuda"):

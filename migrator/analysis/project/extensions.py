@@ -50,8 +50,9 @@ _EXTENSION = re.compile(r"[Ee]xtension$|_ext$")  # what makes one in a setup.py
 _PLAIN = ("Extension", "CppExtension", "Pybind11Extension")
 # Names that only kernels have: `selective_scan_cuda_core`.
 _NAMED = re.compile(r"(?:^|\.)\w*_cuda(?:_\w+)?$")
-# Names that only compiled modules have, whatever for: `pkg._C`, but not that of yacs' settings.
-_ONLY_COMPILED = re.compile(r"^(?!.*(?:conf|cfg|defaults))[\w.]+\.(?:_C|_ext)$")
+# Names that only compiled modules have, whatever for: `pkg._C`, but not that of yacs' settings, and
+# `iou3d_nms_ext`.
+_ONLY_COMPILED = re.compile(r"^(?!.*(?:conf|cfg|defaults))[\w.]+\.(?:_C|_ext)$|^\w+_ext$")
 
 
 def extension_of(project: ImportGraph, module: str) -> Extension | None:

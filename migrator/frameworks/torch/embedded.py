@@ -35,7 +35,7 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
         if any(map(gpu_text_patterns.setting, lines)):
             yield Construct("setting", "text", call.args[0])
     if call.args and names.qualified(call.func) in ("exec", "eval", "compile"):
-        code = _said(call.args[0]).encode(errors="replace")
+        code = _said(names.only_value(call.args[0])).encode(errors="replace")
         if has_tokens(code) or vocabulary.may_be_in(code):
             yield Construct("code", "text", call.args[0])
     match call.args:

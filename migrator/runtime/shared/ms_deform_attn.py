@@ -25,13 +25,14 @@ def ms_deform_attn_forward(
     ``value``: (batch, places of all levels, heads, dim); ``sampling_loc``, from 0 to 1: (batch,
     queries, heads, levels, points, 2); ``attn_weight`` the same without the 2.
     """
-    return _read(value, spatial_shapes, level_start_index, sampling_loc, attn_weight)
+    return read_levels(value, spatial_shapes, level_start_index, sampling_loc, attn_weight)
 
 
-def _read(
+def read_levels(
     value: Tensor, spatial_shapes: Tensor, level_start_index: Tensor, sampling_loc: Tensor,
     attn_weight: Tensor,
 ) -> Tensor:  # fmt: skip
+    """The same, with gradients."""
     batch, _, heads, dim = value.shape
     queries, levels, points = sampling_loc.shape[1], *sampling_loc.shape[3:5]
     shapes = spatial_shapes.to(value.device)
@@ -67,5 +68,5 @@ def ms_deform_attn_backward(
     """The gradients of ``value``, ``sampling_loc`` and ``attn_weight``."""
     inputs = [x.detach().requires_grad_() for x in (value, sampling_loc, attn_weight)]
     with torch.enable_grad():
-        output = _read(inputs[0], spatial_shapes, level_start_index, *inputs[1:])
+        output = read_levels(inputs[0], spatial_shapes, level_start_index, *inputs[1:])
     return torch.autograd.grad(output, inputs, grad_output)
