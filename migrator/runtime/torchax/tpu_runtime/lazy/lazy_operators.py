@@ -240,6 +240,8 @@ def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """The results of an operator that is recorded; NotImplemented if it needs values."""
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
+    if function is aten._local_scalar_dense.default:
+        return args[0].jax().item()
     if torch.Tag.inplace_view in function.tags:  # `t_` changes where values are, not the values
         return NotImplemented
     device = kwargs.get("device")
