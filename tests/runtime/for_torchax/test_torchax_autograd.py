@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from tpu_runtime.tensors import views
 
 from tests.runtime.support import difference
 
@@ -343,3 +344,21 @@ def test_a_write_to_what_was_detached_is_noticed() -> None:
     assert torch.equal(y.detach().cpu(), 2 * torch.ones(3).exp())
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_a_backward_pass_makes_one_alias_of_each_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch detaches each twice, and the first result only to make the second."""
+    seen: list[Tensor] = []
+    same = views.same
+
+    def counted(tensor: Tensor) -> Tensor:
+        seen.append(tensor)
+        return same(tensor)
+
+    weights = [torch.ones(2).to("jax").requires_grad_() for _ in range(3)]
+    loss = torch.stack([w + w for w in weights]).sum()
+    monkeypatch.setattr(views, "same", counted)
+    loss.backward()
+    assert len(seen) == len(weights)
+    seen[0].add_(1)  # is the gradient's memory
+    assert sorted(w.grad.sum().item() for w in weights) == [4, 4, 6]

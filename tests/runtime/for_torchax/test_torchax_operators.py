@@ -228,6 +228,13 @@ def test_numbers_among_the_arguments(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected.to(found.dtype), equal_nan=True)
 
 
+def test_a_whole_turn_is_a_copy() -> None:
+    """Torchax returns the tensor itself."""
+    given = torch.ones(2, 2).to("jax")
+    torch.rot90(given, 4).add_(1)
+    assert given.sum().item() == 4
+
+
 def test_a_number_by_a_mask_leaves_the_dtype() -> None:
     counts = torch.tensor([1, 2, 3], device="jax")
     counts[counts > 1] = 2.5

@@ -167,9 +167,10 @@ class Pass:
         ]
         asked = [i for i, target in enumerate(backward.reached) if target in self._targets]
         found = dict.fromkeys(self._targets)
+        # None isn't zero: an optimizer skips parameters without a gradient.
+        led = {target for n in given for target in backward.leads[n]}
         for i, array in zip(asked, backward.program(tuple(asked), *values, arrays), strict=True):
-            # None isn't zero: an optimizer skips parameters without a gradient.
-            if any(backward.reached[i] in backward.leads[n] for n in given):
+            if backward.reached[i] in led:
                 found[backward.reached[i]] = Tensor(array, self.env)
         return [*found.values()]
 

@@ -74,7 +74,7 @@ class Program:
     def __post_init__(self) -> None:
         self.mesh = mesh.in_use()
         arrays = list(map(stored, self.state))
-        self._forms = [(a.shape, a.dtype) for a in arrays]
+        self._forms = [a.aval for a in arrays]
         self._ids = {id(t) for t in self.state}
         self._look_up_states()
 
@@ -100,10 +100,12 @@ class Program:
             return "a setting of an optimizer"
         if not self._find_states():
             return "the state of an optimizer"
-        for tensor, (shape, dtype) in zip(self.state, self._forms, strict=True):
-            array = tensor.__dict__["_elem"]
-            if array.shape != shape or array.dtype != dtype:
-                return "the form of a parameter"
+        for number, (tensor, form) in enumerate(zip(self.state, self._forms, strict=True)):
+            aval = tensor.__dict__["_elem"].aval
+            if aval is not form:
+                if aval.shape != form.shape or aval.dtype != form.dtype:
+                    return "the form of a parameter"
+                self._forms[number] = aval  # the same object in each step
         structures = self.guards.structures()
         if isinstance(structures, str):
             return structures

@@ -134,7 +134,7 @@ class FunctionMode(XLAFunctionMode):
         if func is torch._C._nn._parse_to:  # module.to(device="jax") only parses its arguments
             return native(func, args, kwargs)
         if func in _NEVER_NATIVE:
-            return super().__torch_function__(func, types, args, kwargs)
+            return func(*args, **kwargs)
         replacement = replacements.get(func)
         if replacement is not None:
             result = replacement(self.env, func, args, kwargs)
@@ -168,6 +168,8 @@ class FunctionMode(XLAFunctionMode):
             result = self.hooks.hold_function(self, func, args, kwargs, stock)
             if result is not NotImplemented:
                 return result
+        elif func not in self.env._ops:  # torchax looks for it, and then calls it as well
+            return func(*args, **kwargs)
         return stock(func, types, args, kwargs)
 
 

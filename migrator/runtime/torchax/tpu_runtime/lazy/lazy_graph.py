@@ -19,7 +19,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any
 
 import jax
@@ -59,21 +58,21 @@ _total = 0  # their equations
 _moved = 0  # bytes
 _is_back = False  # whether there is a backward pass among them
 _called: set[int] = set()  # ids of models among them that were called without gradients
-_is_ours: dict[CodeType, bool] = {}
+_libraries: dict[str, bool] = {}  # by file: the hash of code takes longer than all else here
 
 
 def caller() -> Place | None:
     """Where the program's own code is now."""
     frame = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        ours = _is_ours.get(code)
-        if ours is None:
-            if len(_is_ours) > KNOWN:
-                _is_ours.clear()
-            ours = _is_ours[code] = is_library(code.co_filename)
-        if not ours:
-            return code, frame.f_lasti
+        file = frame.f_code.co_filename
+        skipped = _libraries.get(file)
+        if skipped is None:
+            if len(_libraries) > KNOWN:
+                _libraries.clear()
+            skipped = _libraries[file] = is_library(file)
+        if not skipped:
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

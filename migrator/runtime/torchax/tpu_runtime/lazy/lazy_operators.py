@@ -5,6 +5,7 @@ among them that changes becomes an input. What can't be traced needs the values:
 then.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -236,11 +237,19 @@ def _write(tensors: list[Tensor], written: list[Tensor]) -> None:
         tensor._elem = values._elem.astype(tensor._elem.dtype)
 
 
+@functools.cache
+def _moves(function: Any) -> bool:
+    """Whether it changes where values are, not the values, like `t_`."""
+    return torch.Tag.inplace_view in function.tags
+
+
 def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """The results of an operator that is recorded; NotImplemented if it needs values."""
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
-    if torch.Tag.inplace_view in function.tags:  # `t_` changes where values are, not the values
+    if function is aten._local_scalar_dense.default:
+        return args[0].jax().item()
+    if _moves(function):
         return NotImplemented
     device = kwargs.get("device")
     if device is not None and device.type == "cpu":

@@ -107,7 +107,7 @@ def compute(nodes: list[Node]) -> None:
     steps = []
     for node in nodes:
         sources: list[Any] = []
-        for position, source in enumerate(node.inputs):
+        for source in node.inputs:
             if type(source) is tuple:
                 other = source[0]
                 if id(other) not in numbers:  # it has run, or failed
@@ -121,8 +121,7 @@ def compute(nodes: list[Node]) -> None:
                 uses.append(0)
             uses[place] += 1
             sources.append(place)
-            if position < node.operation.donated:
-                donated.add(place)
+        donated.update([s for s in sources[: node.operation.donated] if type(s) is int])
         found = node.there()
         wanted += found
         steps.append((node.operation, tuple(sources), tuple(result.number for result in found)))

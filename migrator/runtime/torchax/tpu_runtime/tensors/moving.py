@@ -29,6 +29,7 @@ from .parameter_identity import on_device
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+_META = torch.device("meta")  # what C++ takes device tensors for
 
 
 @replaces(torch.Tensor.to)
@@ -169,16 +170,19 @@ def _repr(stock: Callable[..., str]) -> Callable[[Tensor], str]:
     return show
 
 
-def _new(stock: Callable[..., Tensor]) -> Any:
-    """Torchax's work in `Tensor.__init__`, to which `torch.Tensor(x)` passes its own arguments
-    if the result is a device tensor."""
-
-    def __new__(cls: type, elem: Any, env: Environment, requires_grad: bool = False) -> Tensor:
-        made = stock(cls, elem, env, requires_grad)
-        made.__dict__["_elem"], made._env = elem, env
-        return made
-
-    return staticmethod(__new__)
+def _new(cls: type, elem: Any, env: Environment, requires_grad: bool = False) -> Any:
+    """A device tensor, with torchax's work in `Tensor.__init__`, to which `torch.Tensor(x)` passes
+    its own arguments if the result is a device tensor."""
+    dtype = mappings.j2t_dtype(elem.dtype)
+    made: Any = torch.Tensor._make_wrapper_subclass(
+        cls,
+        [size if type(size) is int else 1 for size in elem.shape],
+        dtype=dtype,
+        device=_META,
+        requires_grad=requires_grad and (dtype.is_floating_point or dtype.is_complex),
+    )
+    made.__dict__["_elem"], made._env = elem, env
+    return made
 
 
 def install(env: Environment) -> None:
@@ -190,7 +194,7 @@ def install(env: Environment) -> None:
         Tensor,
         # C++ takes device tensors for meta tensors, and load_state_dict warns that it does nothing.
         is_meta=property(lambda self: False),
-        __new__=_new(Tensor.__new__),
+        __new__=staticmethod(_new),
         __init__=lambda self, *args, **kwargs: None,
         __repr__=show,
         __str__=show,

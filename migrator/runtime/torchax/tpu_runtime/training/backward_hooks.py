@@ -23,6 +23,7 @@ from ..lazy import lazy_graph
 from ..tensors import views
 
 _DETACH = torch.ops.aten.detach.default
+_VIEWS = torch._C.DispatchKey.ADInplaceOrView
 
 
 class _InBackward(FunctionMode):
@@ -51,8 +52,10 @@ def _outside(dispatch: Function) -> Function:
     def __torch_dispatch__(*args: Any) -> Any:
         if not isinstance(_get_current_function_mode(), _InBackward):
             return dispatch(*args)
-        if args[1] is _DETACH and type(args[3][0]) is Tensor:  # once for each gradient
-            return views.same(args[3][0])
+        if args[1] is _DETACH and type(args[3][0]) is Tensor:  # twice for each gradient
+            # Below autograd, torch makes an alias of the result, which comes here again.
+            below = torch._C._dispatch_tls_is_dispatch_key_excluded(_VIEWS)
+            return args[3][0] if below else views.same(args[3][0])
         with ExitStack() as popped:
             # `torch.autograd.backward` itself is no torch function: the mode is still on there.
             while isinstance(_get_current_function_mode(), FunctionMode):
