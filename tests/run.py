@@ -245,7 +245,7 @@ class Lanes:
         known = {name: env for room in (BACK_ENDS, *APART.values()) for name, env in room.items()}
         back_end = {**known[target], "TPU_MIGRATE_TARGET": target} if target else {}
         # Where a program crashes is said; torch's threads that wait leave the processor to others.
-        given = {"PYTHONFAULTHANDLER": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        given = {"PYTHONFAULTHANDLER": "1", "OMP_WAIT_POLICY": "PASSIVE", "TPU_RUNTIME_REPORT": "0"}
         return {**os.environ, **given, **self.temporary, **back_end}
 
     def _run(self, job: Job) -> None:

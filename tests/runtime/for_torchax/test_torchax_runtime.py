@@ -289,6 +289,7 @@ def test_a_line_that_compiles_again_and_again_is_named_when_the_program_ends(
     (costly,) = (n for n, line in enumerate(lines) if "20 runs) at train.py:11: optimizer" in line)
     assert "drop_last=True" in lines[costly + 1]
     assert not any("drop_last" in line for line in said("4", "1"))
+    assert not said("2 + step", "0")
 
 
 def test_the_report_says_why_a_model_was_never_compiled() -> None:

@@ -2,7 +2,7 @@
 
 With TPU_RUNTIME_REPORT=1 they are written to standard error when the program ends, with the lines
 of the program at which most was compiled; any other value is the name of a JSON file to write.
-Without it, one line says so if steps compile again and again.
+Without it, one line says so if steps compile again and again; with 0, nothing does.
 """
 
 import atexit
@@ -35,6 +35,8 @@ _steps = {"all": 0, "compiling": 0, "compiled": 0, "programs": 0}
 def install() -> None:
     """Count from here on."""
     where = os.environ.get(VARIABLE)
+    if where == "0":
+        return
     if where:
         _note_lines()
     sync = torch_xla.sync
