@@ -62,6 +62,7 @@ class Target:
     portable: bool = False  # the program chooses its device when it starts, see `portable`
     good_for: str = ""  # what it is the one to take for, where the code leaves the choice
     delivered: Delivered | None = None  # the runtime, if requirements have to name it
+    pallas: str = ""  # what a kernel in Pallas begins with, for `tpu-migrate remaining`
 
     @property
     def label(self) -> str:

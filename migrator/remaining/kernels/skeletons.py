@@ -56,38 +56,17 @@ def pallas_skeleton(part: Part, target: Target) -> str:
     """The same in Pallas, of the first kernel; "" where the target has no Pallas, or the source
     doesn't show what a kernel reads and writes."""
     kernel = part.kernels[0]
-    if target.name != "torchax" or not kernel.reads or not kernel.writes:
+    if not target.pallas or not kernel.reads or not kernel.writes:
         return ""
     read = [name.removesuffix("_ptr") for name in kernel.reads]
     names = [name.removesuffix("_ptr") for name in kernel.writes]
     written = [f"{name}_out" if name in read else name for name in names]
     arrays = ", ".join(read)
-    return _PALLAS.format(
+    return target.pallas.format(
         begin=_begin(part, target), kernel=kernel.name, arrays=arrays, name=part.name,
         references=", ".join(f"{name}_ref" for name in (*read, *written)),
         written=", ".join(written), parameters=part.parameters, check=_check(part),
     )  # fmt: skip
-
-
-_PALLAS = """{begin}import jax
-from jax.experimental import pallas as pl
-from torchax.interop import call_jax
-
-
-def {kernel}({references}):
-    raise NotImplementedError("{kernel}: to be written in Pallas")
-
-
-def launch({arrays}):
-    written = None  # to be written: a jax.ShapeDtypeStruct for each of {written}
-    interpret = jax.default_backend() != "tpu"
-    return pl.pallas_call({kernel}, out_shape=written, interpret=interpret)({arrays})
-
-
-def {name}({parameters}):
-    # call_jax(launch, {arrays}) gives arrays of JAX to launch, and returns tensors
-    raise NotImplementedError("{kernel}: to be written in Pallas")
-{check}"""
 
 
 def how_to_run(part: Part) -> str:

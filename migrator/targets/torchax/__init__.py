@@ -4,6 +4,7 @@ from migrator.targets.target import Target, own_runtime
 
 from .environment import ENVIRONMENT
 from .host import HOST
+from .pallas import SKELETON
 from .traces import TRACES
 from .words import WORDS
 
@@ -16,4 +17,5 @@ TARGET = Target(
     host=HOST,
     traces=TRACES,
     runtime=own_runtime("torchax"),
+    pallas=SKELETON,
 )
