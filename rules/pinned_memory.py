@@ -104,9 +104,7 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
     if depth > 8:
         return False
     if isinstance(options, ast.Subscript):  # an item that is assigned to
-        owner = options.value
-        while isinstance(owner, ast.Subscript):
-            owner = owner.value
+        owner = _owner(options)
         return isinstance(owner, ast.Name) and _is_only_written_as(ctx, owner, depth)
     match above := ctx.parent(options):
         case ast.Call(func=callee, args=given):
@@ -153,15 +151,17 @@ def _is_read(ctx: Context, use: ast.Name) -> bool:
         return False
     statement = ctx.names.statement(item)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    if any(isinstance(each, ast.Subscript) and _root(each) == use.id for each in targets):
+    owners = (_owner(each) for each in targets if isinstance(each, ast.Subscript))
+    if any(isinstance(owner, ast.Name) and owner.id == use.id for owner in owners):
         return True
     return "pin_memory" not in key and isinstance(ctx.parent(item), ast.BinOp | ast.Compare)
 
 
-def _root(node: ast.expr) -> str:
+def _owner(node: ast.expr) -> ast.expr:
+    """The `d` of `d["a"]["b"]`"""
     while isinstance(node, ast.Subscript):
         node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    return node
 
 
 _OPTIONS = ("dict", "update", "EasyDict", "Namespace", "SimpleNamespace")

@@ -15,7 +15,6 @@ from migrator.construct import Construct
 _ASKS = re.compile(rb"__version__|version_info")
 _FAILS = re.compile(rb"\b(?:assert|raise|exit|_exit|quit)\b")
 _VERSIONS = (".__version__", "sys.version_info")
-_ENDS = ("sys.exit", "os._exit", "exit", "quit")
 
 
 def may_be_in(source: bytes) -> bool:
@@ -29,7 +28,7 @@ def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
     match node:
         case ast.Assert(test=test):
             passes = True
-        case ast.If(test=test, body=[*_, last]) if _ends(names, last):
+        case ast.If(test=test, body=body) if names.ends(body):
             passes = False
         case _:
             return
@@ -43,15 +42,6 @@ def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
     if known and answer(names, test, known) is (not passes):
         key = " and ".join(f"{module} {version}" for module, version in known.items())
         yield Construct("version check", key, node)
-
-
-def _ends(names: Names, node: ast.stmt) -> bool:
-    match node:
-        case ast.Raise():
-            return True
-        case ast.Expr(value=ast.Call(func=function)):
-            return (names.qualified(function) or ast.unparse(function)) in _ENDS
-    return False
 
 
 def _asked(names: Names, test: ast.expr) -> set[str]:

@@ -99,11 +99,7 @@ def _touched(function: ast.FunctionDef, language: str) -> tuple[Sequence[str], S
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(attr=name) as called) if language == "Triton":
-                of_module = (dotted(called.value) or "").split(".")[0] in (
-                    "tl",
-                    "triton",
-                    "language",
-                )
+                of_module = (dotted(called.value) or "").split(".")[0] in _LANGUAGE
                 pointer = node.args[0] if of_module and node.args else called.value
                 if name in _LOADS:
                     read |= pointers.of(pointer)

@@ -54,6 +54,27 @@ def line_of(error: BaseException) -> str:
     return ""
 
 
+Place = tuple[CodeType, int]  # of the program's own code: where an operation was called
+_MOST_FILES = 4096
+_libraries: dict[str, bool] = {}  # by file: the hash of code takes longer than all else here
+
+
+def caller() -> Place | None:
+    """Where the program's own code is now."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        skipped = _libraries.get(file)
+        if skipped is None:
+            if len(_libraries) > _MOST_FILES:
+                _libraries.clear()
+            skipped = _libraries[file] = is_library(file)
+        if not skipped:
+            return frame.f_code, frame.f_lasti
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 def line_at(code: CodeType, instruction: int) -> str:
     """The line of an instruction, by its offset in bytes."""
     file, number = code.co_filename, [*code.co_positions()][instruction // 2][0]

@@ -15,7 +15,6 @@ Results without references are neither computed nor kept.
 """
 
 import functools
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,10 +25,10 @@ import jax.numpy as jnp
 from jax._src.core import trace_state_clean
 
 from ..compilation.compile_state import is_eager
-from ..compilation.program_code import is_library
+from ..compilation.program_code import Place, caller
 from ..profiling.costly_lines import timed
 from .lazy_arrays import Array, LazyArray, computed, form, settled
-from .lazy_programs import Node, Operation, Place, compute
+from .lazy_programs import Node, Operation, compute
 
 LONGEST = 500  # operations, after which a loop without reads is divided where it began
 LARGEST = 30_000  # equations of a program
@@ -58,23 +57,6 @@ _total = 0  # their equations
 _moved = 0  # bytes
 _is_back = False  # whether there is a backward pass among them
 _called: set[int] = set()  # ids of models among them that were called without gradients
-_libraries: dict[str, bool] = {}  # by file: the hash of code takes longer than all else here
-
-
-def caller() -> Place | None:
-    """Where the program's own code is now."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        skipped = _libraries.get(file)
-        if skipped is None:
-            if len(_libraries) > KNOWN:
-                _libraries.clear()
-            skipped = _libraries[file] = is_library(file)
-        if not skipped:
-            return frame.f_code, frame.f_lasti
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
 
 
 def hold(operation: Operation, arrays: Sequence[Array], place: Place | None = None) -> list[Array]:

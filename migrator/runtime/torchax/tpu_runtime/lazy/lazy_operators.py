@@ -18,6 +18,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment, RuntimeProperty, Tensor
 
 from .. import device
+from ..compilation.program_code import Place, caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
 from ..tensors import views
@@ -25,7 +26,7 @@ from ..tensors.storages import root
 from . import lazy_graph
 from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
-from .lazy_programs import Operation, Place
+from .lazy_programs import Operation
 from .operator_arguments import Arguments, Refused
 
 _MOST = 4096  # forms of operators that are known
@@ -194,7 +195,7 @@ def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[...
         if len(_forms) > _MOST:
             _forms.clear()
         known = _forms[key] = _Form()
-    return known.record(env, call, given, lazy_graph.caller())
+    return known.record(env, call, given, caller())
 
 
 # Operators that write to several tensors, one after another.

@@ -6,7 +6,6 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from ..compilation.lowering import compiled as _compiled
 from ..compilation.lowering import named
-from ..compilation.program_code import line_at
+from ..compilation.program_code import Place, line_at
 from ..profiling import report
 from ..profiling.source_lines import at
 from .lazy_arrays import Array, LazyArray
@@ -62,9 +61,6 @@ class Operation:
 def _size(jaxpr: Any) -> int:
     """The number of equations, which is about what compiling takes."""
     return sum(1 + sum(map(_size, jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns)
-
-
-Place = tuple[CodeType, int]  # of the program's own code: where an operation was called
 
 
 class Node:

@@ -5,14 +5,11 @@ on the stack. A line that still compiles in later calls has a shape or a Python 
 """
 
 import contextlib
-import linecache
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ..compilation.program_code import is_generated, is_library
+from ..compilation.program_code import caller, line_at
 
 MANY = 6  # calls in which a line compiled something, after which it is named
 SHOWN = 3
@@ -30,31 +27,26 @@ class Line:
     the numbers of the calls of models, optimizers and steps in which something was compiled.
     """
 
-    file: str
-    number: int
+    text: str  # with the file's name and the number
     programs: int = 0
     runs: int = 0
     seconds: float = 0.0
     calls: set[int] = field(default_factory=set)
 
     def __str__(self) -> str:
-        text = linecache.getline(self.file, self.number).strip()
-        return f"{Path(self.file).name}:{self.number}: {text}"
+        return self.text
 
 
-_lines: dict[tuple[str, int], Line] = {}
+_lines: dict[str, Line] = {}
 
 
 def _line() -> Line | None:
     """The innermost line of the program's own code; None in a thread of a library."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not is_library(file) and not is_generated(frame.f_globals):
-            key = file, frame.f_lineno
-            return _lines.get(key) or _lines.setdefault(key, Line(*key))
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    place = caller()
+    if place is None:
+        return None
+    text = line_at(*place)
+    return _lines.setdefault(text, Line(text))
 
 
 def note_compilation(seconds: float, call: int) -> None:
