@@ -79,6 +79,23 @@ def pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
+class DeformableLayer(nn.Module):
+    """What the layers of both libraries have: their settings, and a weight without values."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size,
+        dilation: Size, groups: int,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.kernel_size, self.stride = pair(kernel_size), pair(stride)
+        self.padding, self.dilation = pair(padding), pair(dilation)
+        self.groups = groups
+        self.weight = nn.Parameter(
+            torch.empty(out_channels, in_channels // groups, *self.kernel_size)
+        )
+
+
 # ---- detectron2.layers ---------------------------------------------------------------------------
 
 
@@ -117,7 +134,7 @@ def modulated_deform_conv(
     )
 
 
-class DeformConv(nn.Module):
+class DeformConv(DeformableLayer):
     """`detectron2.layers.DeformConv`, with its parameters and their first values."""
 
     bias: Tensor | None
@@ -136,17 +153,11 @@ class DeformConv(nn.Module):
         norm: nn.Module | None = None,
         activation: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        super().__init__()
         if bias:
             raise ValueError("a DeformConv of detectron2 has no bias")
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride = pair(kernel_size), pair(stride)
-        self.padding, self.dilation = pair(padding), pair(dilation)
-        self.groups, self.deformable_groups = groups, deformable_groups
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.deformable_groups = deformable_groups
         self.norm, self.activation = norm, activation
-        self.weight = nn.Parameter(
-            torch.empty(out_channels, in_channels // groups, *self.kernel_size)
-        )
         self.bias = None
         nn.init.kaiming_uniform_(self.weight, nonlinearity="relu")
 

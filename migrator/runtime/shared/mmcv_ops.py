@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .deform_conv import Size, pair, shifted_convolution
+from .deform_conv import DeformableLayer, Size, pair, shifted_convolution
 
 __all__ = [
     "DeformConv2d",
@@ -168,21 +168,15 @@ def modulated_deform_conv2d(
     )
 
 
-class _Layer(nn.Module):
-    """What the deformable layers have in common."""
+class _Layer(DeformableLayer):
+    """What mmcv's deformable layers have in common."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size,
         dilation: Size, groups: int, deform_groups: int,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride = pair(kernel_size), pair(stride)
-        self.padding, self.dilation = pair(padding), pair(dilation)
-        self.groups, self.deform_groups = groups, deform_groups
-        self.weight = nn.Parameter(
-            torch.empty(out_channels, in_channels // groups, *self.kernel_size)
-        )
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.deform_groups = deform_groups
 
     def _offsets(self, number: int) -> nn.Conv2d:
         """The convolution that finds offsets: all are 0 at first."""
