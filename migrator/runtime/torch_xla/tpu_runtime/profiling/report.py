@@ -21,13 +21,9 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
+from .recompilation import CURE, MANY, SHOWN
+
 VARIABLE = "TPU_RUNTIME_REPORT"
-MANY = 6  # steps that compiled something, after which a line says so
-SHOWN = 3
-CURE = (
-    "shapes or Python numbers that change compile again: pad to one shape, `torch.where` in place "
-    "of `x[mask]`, drop_last=True in a loader, a tensor in place of a number"
-)
 # Steps so far, how many and which one at last compiled something, and the compilations until then.
 _steps = {"all": 0, "compiling": 0, "compiled": 0, "programs": 0}
 

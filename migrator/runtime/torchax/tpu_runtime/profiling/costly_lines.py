@@ -10,13 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..compilation.program_code import caller, line_at
-
-MANY = 6  # calls in which a line compiled something, after which it is named
-SHOWN = 3
-CURE = (
-    "a shape or a Python number is new each time: pad to one shape, `torch.where` in place of "
-    "`x[mask]`, `drop_last=True` in a loader, a tensor in place of a number"
-)
+from .recompilation import MANY, SHOWN
 
 
 @dataclass

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from . import costly_lines
+from .recompilation import CURE
 
 VARIABLE = "TPU_RUNTIME_REPORT"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -89,7 +90,7 @@ def collect() -> dict[str, Any]:
     lines = [
         {
             "line": str(line), "seconds": round(line.seconds, 1), "programs": line.programs,
-            "runs": line.runs, "cure": costly_lines.CURE if line in again else "",
+            "runs": line.runs, "cure": CURE if line in again else "",
         }
         for line in costly_lines.costliest()
     ]  # fmt: skip
@@ -113,7 +114,7 @@ def _warn() -> None:
     again = costly_lines.compiled_again(_calls())
     if again:
         where = "; ".join(f"{len(line.calls)} times at {line}" for line in again)
-        print(f"tpu_runtime: compiled again {where} ({costly_lines.CURE})", file=sys.stderr)
+        print(f"tpu_runtime: compiled again {where} ({CURE})", file=sys.stderr)
 
 
 def _write(where: str) -> None:

@@ -1,0 +1,8 @@
+"""When a program says that it compiles again and again, and what helps."""
+
+MANY = 6  # calls or steps that compiled something, after which it is said
+SHOWN = 3  # lines of the program
+CURE = (
+    "shapes or Python numbers that change compile again: pad to one shape, `torch.where` in place "
+    "of `x[mask]`, drop_last=True in a loader, a tensor in place of a number"
+)
