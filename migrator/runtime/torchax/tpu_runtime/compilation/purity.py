@@ -179,7 +179,9 @@ class Inspection:
 
 def _uses_state(frame: FrameType) -> bool:
     """Whether code that begins names an object with a state of its own."""
-    names, given = frame.f_code.co_names, [*frame.f_locals.values()]
+    names, local = frame.f_code.co_names, frame.f_locals
+    # A comprehension's own iterator, `.0`, is one that the code around it has made or names.
+    given = [value for name, value in local.items() if name != ".0"]
     owners = (getattr(value, "__dict__", None) for value in given)
     held = [owner for owner in owners if isinstance(owner, dict)]
     owned = (owner[name] for owner in held for name in names if name in owner)
