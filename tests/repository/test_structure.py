@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers import REPOSITORY, git
+from structure import circles, imports, layers, modules, parsed, upward
 
 from migrator.targets import find_target, portable
 from migrator.targets.wheel import runtime_wheel
@@ -35,11 +35,6 @@ def sources(*folders: str) -> Iterator[Path]:
         yield from sorted((REPOSITORY / folder).rglob("*.py"))
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
 def name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
@@ -53,41 +48,6 @@ def test_nothing_lies_beside_the_rooms() -> None:
 # ---- imports -------------------------------------------------------------------------------------
 
 
-@cache
-def modules() -> dict[str, Path]:
-    """The modules of the tool by their names; programs that run elsewhere are none of it."""
-    found: dict[str, Path] = {}
-    for path in sources("migrator", "rules"):
-        parts = path.relative_to(REPOSITORY).with_suffix("").parts
-        if "tpu_runtime" in parts or "recorder" in parts:
-            continue
-        parts = ("migrator", *parts) if parts[0] == "rules" else parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports(module: str, path: Path) -> Iterator[str]:
-    """The modules that one imports, also late, in a function; not those for types alone."""
-    package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    queue: list[ast.AST] = [parsed(path)]
-    while queue:
-        node = queue.pop()
-        match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                queue += node.orelse
-                continue
-            case ast.Import():
-                yield from (alias.name for alias in node.names)
-            case ast.ImportFrom():
-                base = package.split(".")[: len(package.split(".")) + 1 - node.level]
-                origin = [*(base if node.level else ()), *((node.module or "").split("."))]
-                source = ".".join(filter(None, origin))
-                for alias in node.names:
-                    inner = f"{source}.{alias.name}"
-                    yield inner if inner in modules() else source
-        queue += ast.iter_child_nodes(node)
-
-
 def test_what_one_file_means_is_known_without_its_project() -> None:
     """`analysis/project` builds on these rooms; they say what they ask of it, as protocols."""
     asking = ("syntax", "values", "ranks", "devices")
@@ -97,31 +57,29 @@ def test_what_one_file_means_is_known_without_its_project() -> None:
             assert "analysis.project" not in path.read_text("utf-8"), name(path)
 
 
-def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """What is left where modules go, again and again, that import none of the others."""
-    left = {module: set(imported) for module, imported in graph.items()}
-    for forwards in (True, False):
-        while True:
-            imported = set().union(*left.values())
-            ends = {m for m in left if (not left[m] if forwards else m not in imported)}
-            if not ends:
-                break
-            left = {m: others - ends for m, others in left.items() if m not in ends}
-    return [{module, *others} for module, others in sorted(left.items())]
-
-
 def test_no_modules_import_each_other() -> None:
-    known = modules()
-    graph = {
-        module: {other for other in imports(module, path) if other in known} - {module}
-        for module, path in known.items()
-    }
-    assert sum(map(len, graph.values())) > 300  # what is looked at
+    graph = {module: imports(module, types=False) for module in modules()}
+    assert sum(map(len, graph.values())) > 1000  # what is looked at
     assert circles(graph) == []
 
 
+@pytest.mark.parametrize(
+    ("graph", "against", "height"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, 0, 3),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}}, 1, 3),
+        ({"a": {"b", "c"}, "b": {"c"}, "c": {"b", "d"}, "d": {"b"}}, 1, 4),
+    ],
+)
+def test_an_upward_dependency_is_seen(
+    graph: dict[str, set[str]], against: int, height: int
+) -> None:
+    assert len(upward(graph)) == against
+    assert layers(graph) == height
+
+
 def test_a_circle_is_seen() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}, {"b", "c"}]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}]
 
 
 # ---- rules ---------------------------------------------------------------------------------------
