@@ -1,6 +1,6 @@
 """A rule: a code, a reason, examples, and handlers that each decide about one construct.
 
-Rules import everything they need for decisions from here.
+Rules import it, and all else that they need, from `migrator.rule_api`.
 """
 
 from __future__ import annotations

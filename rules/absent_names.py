@@ -2,12 +2,9 @@
 
 import ast
 
-from migrator.analysis.absent_names import missing
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .upgrade_templates import reason_to_keep
+from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep
+from migrator.rule_api.upgrades import missing
 
 ABSENT = Rule(
     code="UPG006",

@@ -2,17 +2,25 @@
 
 import ast
 
-from migrator.analysis.devices.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.devices.device_selection import ladder
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.kinds import Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import AddBranch, Delete
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .device import device_object_word
+from migrator.rule_api import (
+    AddBranch,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    argument,
+    dotted,
+)
+from migrator.rule_api.device_objects import device_object_word
+from migrator.rule_api.devices import LIBRARIES, OTHERS, is_guarded, ladder
 
 FAMILY = Family("ACC", "Other accelerators", 130)
 

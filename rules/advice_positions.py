@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.positions import keys, window, with_key
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice, dotted
+from migrator.rule_api.training import keys, window, with_key
 
 _BEGIN = (
     "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"

@@ -3,12 +3,19 @@
 import ast
 import re
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.analysis.values.tensors import own_nodes
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import own_nodes
+from migrator.rule_api.training import masked_assignment
 
 _RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"
 _DYNAMIC = "https://docs.pytorch.org/xla/release/r2.8/learn/dynamic_shape.html"

@@ -2,11 +2,18 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Kind,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
 _CLASS = "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\nclass Net(nn.Module):\n"

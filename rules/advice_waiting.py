@@ -3,17 +3,18 @@
 import ast
 import re
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.blocking_reads import (
-    CHECK_IN_MODEL,
-    asks,
-    is_asked,
-    only_checks,
-    prints_tensor,
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Rule,
+    Safety,
+    advice,
+    dotted,
 )
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Keep, Rule, advice
+from migrator.rule_api.training import CHECK_IN_MODEL, asks, is_asked, only_checks, prints_tensor
 
 _TROUBLE = "https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html"
 

@@ -3,9 +3,20 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
 
 ATTENTION = Rule(
     code="LIB004",

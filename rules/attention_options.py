@@ -2,12 +2,19 @@
 
 import ast
 
-from migrator.analysis.gpu_text_patterns import ATTENTION_OPTION, ATTENTION_SETTING
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .settings import with_setting
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.texts import ATTENTION_OPTION, ATTENTION_SETTING
+from migrator.rule_api.yaml_settings import with_setting
 
 OPTION = Rule(
     code="LIB008",

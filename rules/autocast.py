@@ -2,16 +2,26 @@
 
 import ast
 
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.training.loops import is_scaler
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word, filled
-
-from .pinned_memory import asks_for_gpu
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Word,
+    filled,
+)
+from migrator.rule_api.gpu_only_code import asks_for_gpu
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import is_only_named
+from migrator.rule_api.training import is_scaler
 
 AUTOCAST = Rule(
     code="PRE003",
@@ -220,7 +230,7 @@ def _keeps_state(ctx: Context) -> bool:
         for use in ctx.names.by_attribute.get(attribute, ()):
             if is_scaler(ctx.flow, use.value):
                 return True
-    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    here = program_file(ctx)
     files = here.files("scaler.state_dict", "scaler.load_state_dict")
     return any(file is not here for file in files)
 

@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.training.blocking_reads import CHECK_IN_MODEL, only_checks
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.training import CHECK_IN_MODEL, only_checks
 
 FAMILY = Family("TEN", "Values of tensors", 80)
 

@@ -2,13 +2,9 @@
 
 import ast
 
-from migrator.analysis.devices.choices import AVAILABLE, names_device
-from migrator.analysis.devices.device_strings import not_a_device
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Keep, Rule
-
-from .unsupported import GPU_PROVIDERS
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Rule, Safety
+from migrator.rule_api.devices import AVAILABLE, names_device, not_a_device
+from migrator.rule_api.packages import GPU_PROVIDERS
 
 KERNELS = Rule(
     code="DEV006",

@@ -2,11 +2,10 @@
 
 import re
 
-from migrator.construct import Construct
-from migrator.requirements import alike, name_of, tested
-from migrator.rule import Context, Decision, Keep, Report
+from migrator.rule_api import Construct, Context, Decision, Keep, Report
+from migrator.rule_api.packages import alike, name_of, tested
+from migrator.rule_api.requirement_lists import all_needed
 
-from .requirement_lists import all_needed
 from .requirements import REQUIREMENT
 
 

@@ -3,16 +3,26 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.devices.availability_checks import Questions
-from migrator.analysis.ranks.vocabulary import COPIES as COPYING
-from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL as CALL
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, first_of
-from migrator.edits import Replace, Wrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .ranks import is_asked_for, wrapped
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Wrap,
+    argument,
+    dotted,
+    first_of,
+)
+from migrator.rule_api.devices import Questions
+from migrator.rule_api.distributed import COPIES as COPYING
+from migrator.rule_api.distributed import COPIES_FOR_A_CALL as CALL
+from migrator.rule_api.rank_words import is_asked_for, wrapped
 
 COPIES = Rule(
     code="DST002",

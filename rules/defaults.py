@@ -2,12 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES, Kind
-from migrator.construct import Construct
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.python import TENSOR_TYPE_DTYPES
 
 DEFAULT = Rule(
     code="DEV004",

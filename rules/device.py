@@ -3,33 +3,49 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.devices.attributes import names_attribute
-from migrator.analysis.devices.choices import (
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    SetString,
+    argument,
+    dotted,
+)
+from migrator.rule_api.device_objects import device_object_word, device_variable_at
+from migrator.rule_api.devices import (
+    INDEXED,
+    ONLY_SHOWN,
     availability_choice,
+    compared_with,
     device_call,
+    is_read,
+    is_written_out,
     method_caller,
+    names_attribute,
+    names_index,
+    not_a_device,
+    own_move,
     places_of_load,
+    question,
+    table_of,
     whole_string,
     with_older_torch,
 )
-from migrator.analysis.devices.device_keys import is_written_out, table_of
-from migrator.analysis.devices.device_selection import question
-from migrator.analysis.devices.device_strings import ONLY_SHOWN, not_a_device
-from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
-from migrator.analysis.devices.own_moves import own_move
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.storages import is_tag
-from migrator.analysis.values.kinds import CUDA_STRING, Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, SetString
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word
-
-from .on_gpu import guarded
-from .options import help_beside
-from .questions import asked_for, with_index
+from migrator.rule_api.gpu_only_code import guarded
+from migrator.rule_api.option_help import help_beside
+from migrator.rule_api.portable_device_names import asked_for, with_index
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import CUDA_STRING
+from migrator.rule_api.training import is_tag
 
 FAMILY = Family("DEV", "Devices", 20)
 
@@ -181,18 +197,10 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
     word = ctx.words.device_object
     if word is not None:
-        return Rewrite([Replace(call, _chosen(ctx, call) or word.code)], word.requires)
+        return Rewrite([Replace(call, device_variable_at(ctx, call) or word.code)], word.requires)
     text = _named(ctx, near)
     requires = _at_import(ctx, call)
     return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
-
-
-def _chosen(ctx: Context, node: ast.expr) -> str | None:
-    """The variable for the device, unless this expression is assigned to it or returned."""
-    if not ctx.words.device_names:
-        return None
-    binds = isinstance(ctx.parent(node), ast.Assign | ast.AnnAssign | ast.Return | ast.NamedExpr)
-    return None if binds else ctx.device(node)
 
 
 def _named(ctx: Context, near: ast.AST) -> str:
@@ -228,16 +236,6 @@ def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
     runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
     needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
     return (RUNTIME,) if needed else ()
-
-
-def device_object_word(ctx: Context, near: ast.AST) -> Word:
-    """The target's device object, spelled out."""
-    torch, requires = ctx.torch()
-    own = ctx.words.device_object
-    if own is not None:
-        code = _chosen(ctx, near) if isinstance(near, ast.expr) else None
-        return Word(code or own.code, own.requires)
-    return Word(f"{torch}.device({ctx.device_string(near)})", requires)
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
@@ -286,7 +284,7 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
     whole = whole_string(ctx.names, node)
-    if any(is_tag(ProgramFile(ctx.names, ctx.flow, ctx.project), o) for o in _others(ctx, whole)):
+    if any(is_tag(program_file(ctx), o) for o in _others(ctx, whole)):
         return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:

@@ -3,28 +3,35 @@
 import ast
 from dataclasses import replace
 
-from migrator.analysis.libraries import MODULES
-from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.processes import JOBS
-from migrator.analysis.ranks.vocabulary import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Obstacle,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Words,
+    argument,
+)
+from migrator.rule_api.distributed import (
     BY_LIBRARIES,
     CHECKPOINTING,
     GONE,
     GROUP,
+    JOBS,
     WRAPPER,
+    Ranks,
     is_behind_gone,
     is_served,
 )
-from migrator.analysis.syntax.nodes import argument
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.decision import Obstacle
-from migrator.diagnostics import Effort
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import Words
-
-from .ranks import in_one_process, is_asked_for, rank_words
+from migrator.rule_api.libraries import MODULES
+from migrator.rule_api.rank_words import in_one_process, is_asked_for, rank_words
 
 FAMILY = Family("DST", "Several devices", 110)
 

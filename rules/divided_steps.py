@@ -2,12 +2,16 @@
 
 import ast
 
-from migrator.analysis.training.blocking_reads import asks, is_asked, only_checks, prints_tensor
-from migrator.analysis.training.forward_passes import reads_in_passes
-from migrator.analysis.training.loops import READING_METHODS, is_optimizer_step
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice
+from migrator.rule_api.generation import reads_in_passes
+from migrator.rule_api.training import (
+    READING_METHODS,
+    asks,
+    is_asked,
+    is_optimizer_step,
+    only_checks,
+    prints_tensor,
+)
 
 STEP = Rule(
     code="TRN005",

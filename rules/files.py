@@ -2,19 +2,26 @@
 
 import ast
 
-from migrator.analysis.devices.choices import are_places_by_name, device_call, places_of_load
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.scripts import is_script
-from migrator.analysis.training.checkpoints import is_only_state
-from migrator.analysis.training.cpu_locations import is_always_cpu
-from migrator.analysis.training.storages import placing
-from migrator.analysis.values.kinds import Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.frameworks.torch.prefilter import uses_device
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.devices import are_places_by_name, device_call, places_of_load, uses_device
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import is_script
+from migrator.rule_api.training import is_always_cpu, is_only_state, placing
 
 FAMILY = Family("IOS", "Checkpoints and images", 90)
 
@@ -207,13 +214,13 @@ def load(ctx: Context, found: Construct) -> Decision:
     location = None if unpacked else argument(call, 1, "map_location")
     if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
         return _loaded(ctx, node)
-    if location is not None and is_always_cpu(_here(ctx), location):
+    if location is not None and is_always_cpu(program_file(ctx), location):
         return Keep("loads to the CPU")
-    functions = [*placing(_here(ctx), location)] if location is not None else []
+    functions = [*placing(program_file(ctx), location)] if location is not None else []
     if ctx.words.device_names and location is not None:
         if not functions and not isinstance(location, ast.Dict):
             return _to_chosen(ctx, location)
-    if only_state(ctx, call):
+    if is_only_state(program_file(ctx), call):
         if location is not None and are_places_by_name(ctx.names, location):
             return Keep("loads to the CPU, which the name now says")
         cpu = ctx.quoted("cpu", call)
@@ -262,7 +269,7 @@ def place(ctx: Context, found: Construct) -> Decision | None:
     places, call = of_load
     values = places.values if isinstance(places, ast.Dict) else [places]
     to = [value for value in values if not (ctx.flow.kind(value) & Kind.CPU)]
-    if not to or only_state(ctx, call):
+    if not to or is_only_state(program_file(ctx), call):
         return Rewrite([Replace(places, ctx.quoted("cpu", places))])
     return Rewrite([Replace(places, ctx.device_string(places))])
 
@@ -276,14 +283,6 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
             return _loaded(ctx, call.func, Replace(location, ctx.device_string(call)))
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
-
-
-def only_state(ctx: Context, call: ast.Call) -> bool:
-    return is_only_state(_here(ctx), call)
-
-
-def _here(ctx: Context) -> ProgramFile:
-    return ProgramFile(ctx.names, ctx.flow, ctx.project)
 
 
 @SAVE.on("name", "torch.save")

@@ -2,15 +2,26 @@
 
 import ast
 
-from migrator.analysis.devices.accelerators import asked_for
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.analysis.training.loops import following
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME
+from migrator.rule_api import (
+    MIRRORED,
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.devices import asked_for
+from migrator.rule_api.python import of_torch
+from migrator.rule_api.training import following
 
 FAMILY = Family("MIG", "Code that was migrated before", 150)
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.training.kv_cache_argument import GivenCache, given_caches
-from migrator.analysis.training.kv_cache_attention import Join, Shown
-from migrator.analysis.training.positions import free_name, keys, with_key_of
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import AddParameter, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.rule_api import (
+    AddParameter,
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Replace,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.generation import GivenCache, Join, Shown, given_caches
+from migrator.rule_api.training import free_name, keys, with_key_of
 
 _MODEL = """
             import torch

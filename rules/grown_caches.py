@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.training.kv_cache_concat import GrownCaches, grown_caches
-from migrator.analysis.training.positions import free_name, with_key_of
-from migrator.analysis.training.token_counters import Counter, token_counters
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, Insert, Replace, ReplaceStatement
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    Example,
+    Insert,
+    Replace,
+    ReplaceStatement,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.generation import Counter, GrownCaches, grown_caches, token_counters
+from migrator.rule_api.training import free_name, with_key_of
 
 _MODEL = """
             import torch

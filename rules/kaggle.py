@@ -2,8 +2,7 @@
 
 import re
 
-from migrator.construct import Construct
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
 
 KERNEL = Rule(
     code="CFG002",

@@ -3,14 +3,24 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.gpu_text_patterns import HIDES
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import listed_devices, stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.keras import listed_devices, stays
+from migrator.rule_api.texts import HIDES
 
 DEVICE = Rule(
     code="KER010",

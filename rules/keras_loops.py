@@ -3,24 +3,37 @@
 import ast
 import copy
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.frameworks.tensorflow.model_creation import Making
-from migrator.frameworks.tensorflow.replica_losses import REPLICAS
-from migrator.frameworks.tensorflow.replica_steps import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.keras import (
+    REPLICAS,
     Applied,
+    Loop,
+    Making,
+    Step,
     applied,
+    divided,
+    leaves_last_out,
     results,
+    stays,
+    strategy_name,
     unbuilt,
     whole_sizes,
 )
-from migrator.frameworks.tensorflow.tpu_obstacles import divided
-from migrator.frameworks.tensorflow.training_loops import Loop, Step, leaves_last_out
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
-from .keras_scope import strategy_name
 
 LOOP = Rule(
     code="KER041",

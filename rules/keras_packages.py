@@ -3,19 +3,20 @@
 import ast
 import re
 
-from migrator.analysis.gpu_text_patterns import HIDES, without_comment
-from migrator.analysis.libraries import of_package
-from migrator.construct import Construct
-from migrator.formats.embedded import CONSTRAINT
-from migrator.formats.shell import Word
-from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
-from migrator.requirements import alike, constraint, name_of, normal, on_tpu, pinned
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .commands import as_words, installed_by, mark, nvidia_smi
-from .launchers import container, slurm
-from .requirement_lists import is_exported, packages_beside
-from .requirement_tables import of_conda
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.keras import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import alike, constraint, name_of, normal, on_tpu, pinned
+from migrator.rule_api.requirement_lists import is_exported, of_conda, packages_beside
+from migrator.rule_api.shell_commands import (
+    as_words,
+    container,
+    installed_by,
+    mark,
+    nvidia_smi,
+    slurm,
+)
+from migrator.rule_api.texts import CONSTRAINT, HIDES, Word, without_comment
 
 PACKAGE = Rule(
     code="KER060",

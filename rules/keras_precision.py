@@ -2,14 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import EditCall, Replace, SetString
-from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    SetString,
+    argument,
+)
+from migrator.rule_api.keras import keras_name, stays
 
 MIXED = Rule(
     code="KER020",

@@ -2,15 +2,30 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.edits import Edit, Insert, Replace, Wrap
-from migrator.frameworks.tensorflow.model_creation import Making
-from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
-from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
-from migrator.pipeline.imports import last_import
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Wrap,
+)
+from migrator.rule_api.keras import (
+    REPLICAS,
+    Making,
+    divided,
+    has_strategy,
+    stays,
+    strategy_name,
+    trainings,
+)
+from migrator.rule_api.python import last_import
 
 SCOPE = Rule(
     code="KER040",
@@ -152,11 +167,6 @@ def _imported_below(ctx: Context, anchor: ast.stmt | None) -> list[str]:
         if places and min(places) > first:
             lines.append(f"import {module}" + (f" as {name}" if name != module else ""))
     return lines
-
-
-def strategy_name(ctx: Context) -> str:
-    """The name of the strategy that is made in this script."""
-    return "strategy" if "strategy" not in ctx.names.by_id else "tpu_strategy"
 
 
 def _top(ctx: Context, statement: ast.AST) -> ast.stmt:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.kv_caches import Attention, Pass, kv_passes
-from migrator.analysis.training.positions import free_name, keys, window, with_key_of
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    Safety,
+    dotted,
+)
+from migrator.rule_api.generation import Attention, Pass, kv_passes
+from migrator.rule_api.training import free_name, keys, window, with_key_of
 
 CACHE = Rule(
     code="TOK002",

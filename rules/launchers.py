@@ -3,11 +3,11 @@
 import re
 from typing import NamedTuple
 
-from migrator.analysis.libraries import MODULES
-from migrator.construct import Construct
-from migrator.formats.shell import words
-from migrator.pipeline.file_blockers import context_of, why_it_stays
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.libraries import MODULES
+from migrator.rule_api.project import context_of, why_it_stays
+from migrator.rule_api.shell_commands import container, slurm
+from migrator.rule_api.texts import words
 
 LAUNCHER = Rule(
     code="CMD002",
@@ -153,19 +153,10 @@ def _is_one_process(ctx: Context, program: str) -> bool:
     return why_it_stays(its) is None
 
 
-@LAUNCHER.on("command", "slurm")
-def slurm(ctx: Context, found: Construct) -> Decision:
-    return Report(
-        "asks Slurm for GPUs; remove it, and start the script on the TPU's own hosts "
-        "(`gcloud compute tpus tpu-vm ssh NAME --worker=all --command=…`)"
-    )
+LAUNCHER.on("command", "slurm")(slurm)
 
 
-@LAUNCHER.on("command", "container")
-def container(ctx: Context, found: Construct) -> Decision:
-    return Report(
-        "gives a container NVIDIA's GPUs; `docker run --privileged --net=host` gives it the TPU"
-    )
+LAUNCHER.on("command", "container")(container)
 
 
 @LAUNCHER.on("command", "image")

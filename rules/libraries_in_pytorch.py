@@ -3,13 +3,24 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from migrator.analysis.libraries import MODULES
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, Edit, EditImport, Insert, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
-from migrator.targets.signatures import Signature
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditImport,
+    Effort,
+    Example,
+    Insert,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Signature,
+)
+from migrator.rule_api.libraries import MODULES
 
 IN_PYTORCH = Rule(
     code="LIB020",

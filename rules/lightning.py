@@ -2,13 +2,24 @@
 
 import ast
 
-from migrator.analysis.syntax.literals import leaves, values
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Edit, EditCall, Replace, SetString
-from migrator.frameworks.torch.lightning import GPUS, HALF
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    SetString,
+)
+from migrator.rule_api.libraries import GPUS, HALF
+from migrator.rule_api.python import leaves, values
 
 FAMILY = Family("LTN", "Lightning", 96)
 

@@ -2,10 +2,17 @@
 
 import ast
 
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.construct import Construct
-from migrator.edits import ReplaceStatement
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    ReplaceStatement,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.training import masked_assignment
 
 MASKED = Rule(
     code="TEN003",

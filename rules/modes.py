@@ -2,18 +2,27 @@
 
 import ast
 
-from migrator.analysis.devices.choices import with_older_torch
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import ANY_DEVICE, Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED
-
-from .cuda_api import counterpart, removal
-from .device import device_object_word
-from .on_gpu import not_on_tpu
+from migrator.rule_api import (
+    MIRRORED,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.cuda_calls import counterpart, removal
+from migrator.rule_api.device_objects import device_object_word
+from migrator.rule_api.devices import with_older_torch
+from migrator.rule_api.gpu_only_code import not_on_tpu
+from migrator.rule_api.python import ANY_DEVICE
 
 FAMILY = Family("RUN", "Modes of execution", 60)
 

@@ -2,20 +2,29 @@
 
 import ast
 
-from migrator.analysis.devices.choices import method_caller
-from migrator.analysis.devices.own_moves import does_as_torch
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.loops import is_model
-from migrator.analysis.training.storages import is_storage
-from migrator.analysis.values.kinds import CUDA_STRING, Kind
-from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .questions import is_gpu_or_tpu
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.devices import does_as_torch, method_caller
+from migrator.rule_api.portable_device_names import is_gpu_or_tpu
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import CUDA_STRING
+from migrator.rule_api.python import TENSOR_TYPE_DTYPES as DTYPES
+from migrator.rule_api.training import is_model, is_storage
 
 FAMILY = Family("MOV", "Moves to the device", 30)
 
@@ -162,7 +171,7 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         return Report(
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
-    if is_storage(ProgramFile(ctx.names, ctx.flow, ctx.project), node.value):
+    if is_storage(program_file(ctx), node.value):
         return Report(
             "moves a storage, which has no device there; load to the CPU and move tensors"
         )

@@ -3,12 +3,19 @@
 import ast
 import re
 
-from migrator.analysis.upgrades import removed_arguments
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.upgrade_templates import reason_to_keep
+from migrator.rule_api.upgrades import removed_arguments
 
 ARGUMENTS = Rule(
     code="UPG003",

@@ -4,12 +4,9 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from migrator.analysis.upgrades import removed_methods, removed_names
-from migrator.construct import Construct
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep, report
+from migrator.rule_api import Construct, Context, Decision, Example, Replace, Report, Rewrite, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep, report
+from migrator.rule_api.upgrades import removed_methods, removed_names
 
 FUNCTIONS = Rule(
     code="UPG002",

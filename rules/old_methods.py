@@ -2,12 +2,9 @@
 
 import ast
 
-from migrator.analysis.upgrades import removed_methods
-from migrator.construct import Construct
-from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api import Construct, Context, Decision, EditCall, Example, Report, Rewrite, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api.upgrades import removed_methods
 
 METHODS = Rule(
     code="UPG004",

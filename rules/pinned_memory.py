@@ -2,15 +2,24 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.evidence import Loader
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word
-
-from .on_gpu import behind_question
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.gpu_only_code import asks_for_gpu, behind_question, gpu_question
+from migrator.rule_api.python import Loader
 
 PIN = Rule(
     code="MOV004",
@@ -172,31 +181,13 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
         return Rewrite([Replace(value, "''")])
     if not ctx.target.portable:
         return Rewrite([Replace(value, "False")])
-    asked = _question(ctx)
+    asked = gpu_question(ctx)
     if asks_for_gpu(ctx, value):
         return Keep("asks for the GPU", leaves=[value])
     if isinstance(value, ast.Constant):
         return Rewrite([Replace(value, asked.code)], asked.requires)
     code = f"{{value}} and {asked.code}"
     return Rewrite([Replace(value, code, {"value": value})], asked.requires)
-
-
-def _question(ctx: Context) -> Word:
-    """The test for whether a portable program runs on a GPU."""
-    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
-
-
-def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
-    """Whether a portable program's expression already tests for a GPU."""
-    compares = any(
-        isinstance(part, ast.Compare)
-        and isinstance(part.ops[0], ast.Eq)
-        and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
-        for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
-    )
-    return _question(ctx).code in ctx.source.code(value) or (
-        compares and ctx.words.on_gpu is not None
-    )
 
 
 @PIN.on("method", "pin_memory")

@@ -2,10 +2,21 @@
 
 import ast
 
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, ReplaceStatement, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    ReplaceStatement,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+)
 
 FAMILY = Family("PRE", "Precision", 50)
 

@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .cuda_api import unwrapped
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    dotted,
+)
+from migrator.rule_api.cuda_calls import unwrapped
 
 PROFILER = Rule(
     code="CUD006",

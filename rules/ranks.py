@@ -2,7 +2,24 @@
 
 import ast
 
-from migrator.analysis.ranks.vocabulary import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.chosen_back_ends import back_end, is_of_one, other_back_end
+from migrator.rule_api.distributed import (
     ENVIRONMENT,
     OF_SHARDED,
     PER_PARAMETER,
@@ -12,16 +29,14 @@ from migrator.analysis.ranks.vocabulary import (
     WRAPPER,
     environment,
 )
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import Devices, Word
-
-from .back_ends import back_end, is_of_one, other_back_end
-from .own_ranks import own_wrapper, with_environment
+from migrator.rule_api.portable_ranks import own_wrapper, with_environment
+from migrator.rule_api.rank_words import (
+    CONVERT_BY_APEX,
+    in_one_process,
+    is_asked_for,
+    rank_words,
+    wrapped,
+)
 
 # Arguments of spawn: torch_xla.launch counts the processes itself, and waits for them.
 _COUNTED = ("nprocs", "join", "daemon")
@@ -166,40 +181,9 @@ _STATISTICS = (
 )
 
 
-def is_asked_for(ctx: Context, found: Construct) -> bool:
-    """`isinstance(model, DistributedDataParallel)`"""
-    return isinstance(found.node, ast.expr) and is_only_named(ctx.names, found.node)
-
-
-def rank_words(ctx: Context) -> Devices | None:
-    """The target's words for a program with ranks."""
-    return ctx.words.devices if ctx.ranks else None
-
-
-def in_one_process(ctx: Context) -> Devices | None:
-    """The same if one process replaces all ranks."""
-    words = rank_words(ctx)
-    return words if not ctx.words.launches else None
-
-
 def is_alone(ctx: Context) -> bool:
     """Whether the only rank does the work of all, as if a launcher had started one."""
     return in_one_process(ctx) is not None and ctx.only_infers
-
-
-def wrapped(
-    ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
-) -> Decision:
-    """The target's wrapper of a model, without these keywords, or with only the model."""
-    assert isinstance(found.node, ast.expr)
-    call = ctx.names.call_of(found.node)
-    if call is None:
-        return Rewrite([Replace(found.node, word.code)], word.requires)
-    others: list[ast.expr | ast.keyword] = [
-        k for k in call.keywords if (k.arg in gone if gone else k.arg != "module")
-    ]
-    others += call.args[1:]
-    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires, note)
 
 
 @RANKS.on("name", WRAPPER, *SHARDED)
@@ -255,9 +239,6 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
     return Rewrite([EditCall(call, function=word.code)], word.requires)
-
-
-CONVERT_BY_APEX = "apex.parallel.convert_syncbn_model"
 
 
 @RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm", CONVERT_BY_APEX)

@@ -2,19 +2,27 @@
 
 import ast
 
-from migrator.analysis.removed_names import removed
-from migrator.analysis.syntax.canonical import canonical
-from migrator.analysis.syntax.exports import exported
-from migrator.analysis.syntax.nodes import taken_by
-from migrator.analysis.upgrades import BUILTIN, Removed, removed_builtins
-from migrator.codes import UPGRADES, Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, Edit, EditImport, Insert, Replace
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
-
-from .replace import renamed, with_new_names
-from .upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api import (
+    UPGRADES,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditImport,
+    Effort,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.python import canonical, exported, taken_by
+from migrator.rule_api.renamed_names import renamed, with_new_names
+from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins
 
 FAMILY = Family(UPGRADES, "Old versions", 99)
 

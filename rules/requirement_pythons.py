@@ -2,11 +2,10 @@
 
 import re
 
-from migrator.construct import Construct
-from migrator.requirements import excludes, pythons
-from migrator.rule import Context, Decision, Keep, Report
+from migrator.rule_api import Construct, Context, Decision, Keep, Report
+from migrator.rule_api.packages import excludes, pythons
+from migrator.rule_api.requirement_lists import is_of
 
-from .requirement_lists import is_exported, is_of
 from .requirements import REQUIREMENT
 
 
@@ -26,23 +25,6 @@ def python(ctx: Context, found: Construct) -> Decision:
     return Keep(
         "allows Pythons that the target has wheels for", advice if is_of(ctx, "source") else ""
     )
-
-
-def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: bool) -> Decision:
-    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
-    low, high = (".".join(map(str, each)) for each in (first, last))
-    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
-    if not needs_torch or match is None or match[1] is None:
-        return Keep("does not depend on the device")
-    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
-        return Keep("a version that the target has wheels for")
-    if "<" in version and int(match[1]) > first[1]:
-        return Keep("allows a version that the target has wheels for")
-    reason = f"the target's packages need Python {low} to {high}"
-    if re.fullmatch(r"\s*=+\s*3\.\d+", version):
-        text = ctx.text(found).replace(version, f"={low}")
-        return ctx.with_text(found, text, reason)
-    return Report(f"{reason}: `{'' if is_exported(ctx, found) else '- '}python={low}`")
 
 
 def _names_torch(ctx: Context) -> bool:

@@ -2,9 +2,9 @@
 
 import re
 
-from migrator.analysis.libraries import of_package
-from migrator.construct import Construct
-from migrator.requirements import (
+from migrator.rule_api import RUNTIME_PACKAGE, Construct, Context, Decision, Keep, Report
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import (
     CPU_WHEELS,
     CUDA_WHEELS,
     asked_of,
@@ -13,23 +13,22 @@ from migrator.requirements import (
     entry,
     extras_of,
     name_of,
-    normal,
     shut_out,
     tested,
 )
-from migrator.rule import Context, Decision, Keep, Report
-from migrator.targets.wheel import NAME as RUNTIME_PACKAGE
-
-from .requirement_lists import (
+from migrator.rule_api.requirement_lists import (
+    SHUT_OUT,
     all_needed,
     beside_torch,
     is_exported,
+    of_conda,
     packages_beside,
     pair,
+    python_of_conda,
     wheel_of_runtime,
 )
-from .requirement_pythons import python_of_conda
-from .requirements import REQUIREMENT, SHUT_OUT
+
+from .requirements import REQUIREMENT
 
 # ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
 
@@ -252,9 +251,3 @@ def _for_pip(name: str, version: str) -> str:
         return ""
     alike = match[1] == "=" and match[2].count(".") < 2  # `=1.2` means any 1.2 in conda
     return f"{name}{'>=' if match[1] == '>=' else '=='}{match[2]}{'.*' * alike}"
-
-
-def of_conda(text: str) -> tuple[str, str]:
-    """Name and version: `pytorch::torchvision=0.8=py38` has both, and more."""
-    match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
-    return (normal(match[1]), match[2]) if match else ("", "")

@@ -3,12 +3,19 @@
 import re
 from collections.abc import Container
 
-from migrator.analysis.gpu_text_patterns import without_comment
-from migrator.analysis.libraries import of_package
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import lines_of
-from migrator.requirements import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Report,
+    Rule,
+    lines_of,
+)
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import (
     CPU_WHEELS,
     CUDA_WHEELS,
     ONLY_TORCH,
@@ -26,16 +33,16 @@ from migrator.requirements import (
     tested,
     wheel_of,
 )
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .requirement_extras import EXTRA, of_library
-from .requirement_lists import (
+from migrator.rule_api.requirement_extras import EXTRA, of_library
+from migrator.rule_api.requirement_lists import (
+    SHUT_OUT,
     all_needed,
     beside_torch,
     is_of_jax,
     packages_beside,
     what_a_constraint_lacks,
 )
+from migrator.rule_api.texts import without_comment
 
 FAMILY = Family("REQ", "Requirements", 160)
 
@@ -280,14 +287,13 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     versions = tested(ctx.target)
     if name == "pytorch" and found.key != "build":
         return Report(_PYTORCH.format(versions["torch"]))
-    library = of_package(name or "")
-    if library is not None:
+    if library := of_package(name or ""):
         return Report(library.reason(str(name)))
     if missing := shut_out(ctx.target, name or "", asked_of(body)):
         return Report(SHUT_OUT.format(missing))
-    others = packages_beside(ctx, found)
     if name is None:
         return Report(f"not changed automatically; the target needs {all_needed(ctx)}")
+    others = packages_beside(ctx, found)
     if name not in versions:
         if ran_with := is_far_below(ctx.target, name, asked_of(body)):
             return Report(_FAR_BELOW.format(ran_with))
@@ -310,11 +316,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if options or marker or others[name] > 1:
         return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
-    indent = said[: len(said) - len(said.lstrip())]
-    return ctx.with_text(
-        found, indent + end.join(new) + text[len(said) :], "versions that were tested together",
-        advice,
-    )  # fmt: skip
+    new_text = said[: len(said) - len(said.lstrip())] + end.join(new) + text[len(said) :]
+    return ctx.with_text(found, new_text, "versions that were tested together", advice)
 
 
 def _without_version(
@@ -342,7 +345,6 @@ def extra(ctx: Context, found: Construct) -> Decision:
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target needs {}"
 _OF_JAX = "probably of a program for JAX; in one environment with it, the target needs {}"
 _FAR_BELOW = "far below {}, with which programs for the target were run; raise it"
-SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
@@ -389,8 +391,8 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
         said.insert(0, f"the target needs {all_needed(ctx)}")
     versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
     said += [f"the target needs {version}" for version in versions if version]
-    asked = ctx.text(found).split()
-    done = all(v in asked for v in (tested(ctx.target)["torch"], *filter(None, versions)))
+    asked = (tested(ctx.target)["torch"], *filter(None, versions))
+    done = set(asked) <= set(ctx.text(found).split())
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
     return Report(f"not changed automatically, because it is not a plain list: {'; '.join(said)}")

@@ -2,13 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .files import only_state
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.project import program_file
+from migrator.rule_api.training import is_only_state
 
 TENSORS = Rule(
     code="IOS004",
@@ -78,7 +87,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     place = argument(call, _PLACES[found.key], "device") if call is not None else None
     if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
         return Keep("reads on the CPU")
-    if found.key.endswith("load_model") or only_state(ctx, call):
+    if found.key.endswith("load_model") or is_only_state(program_file(ctx), call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
     if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):

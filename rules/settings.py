@@ -2,9 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
 
-from migrator.analysis.gpu_text_patterns import (
+from migrator.rule_api import Construct, Context, Decision, Example, Family, Keep, Report, Rule
+from migrator.rule_api.libraries import MODULES, of_package
+from migrator.rule_api.packages import alike, normal, tested
+from migrator.rule_api.texts import (
     DEVICE_SETTING,
     HIDES,
     LISTED_PACKAGE,
@@ -13,11 +15,7 @@ from migrator.analysis.gpu_text_patterns import (
     hides_gpus,
     without_comment,
 )
-from migrator.analysis.libraries import MODULES, of_package
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.requirements import alike, normal, tested
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.yaml_settings import with_setting
 
 FAMILY = Family("CFG", "Configurations", 170)
 
@@ -67,18 +65,6 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
         ctx, found, DEVICE_SETTING,
         lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}",
     )  # fmt: skip
-
-
-def with_setting(
-    ctx: Context,
-    found: Construct,
-    setting: re.Pattern[str],
-    change: str | Callable[[re.Match[str]], str],
-) -> Decision:
-    """A line with another setting; its comment stays."""
-    text = ctx.text(found)
-    said = without_comment(text)
-    return ctx.with_text(found, setting.sub(change, said) + text[len(said) :])
 
 
 @SETTING.on("setting", "accelerator")

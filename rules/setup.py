@@ -3,15 +3,21 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.loops import following
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Insert
-from migrator.pipeline.first_use import above_first_use
-from migrator.pipeline.own_module import own_module
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Insert,
+    Report,
+    Rewrite,
+    Rule,
+    dotted,
+)
+from migrator.rule_api.python import above_first_use, own_module
+from migrator.rule_api.training import following
 
 FAMILY = Family("SET", "Set-up", 10)
 

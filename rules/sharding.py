@@ -2,12 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, Insert, Replace
-from migrator.pipeline.first_use import above_first_use
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.python import above_first_use
 
 FAMILY = Family("SHD", "Large models", 120)
 

@@ -2,10 +2,19 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+)
 
 SPARSE = Rule(
     code="TRN006",

@@ -2,11 +2,24 @@
 
 import ast
 
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    Unwrap,
+)
 
 STREAM = Rule(
     code="CUD003",

@@ -2,14 +2,25 @@
 
 import ast
 
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.scopes import FUNCTIONS
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import FUNCTIONS
 
 COMPILE = Rule(
     code="RUN002",
@@ -143,7 +154,7 @@ def _names_matter(ctx: Context, call: ast.Call, model: ast.expr) -> bool:
                 other = ctx.flow.kind(use.value) & _NO_MODELS
                 if not other and (same is None or dotted(use.value) != same):
                     return True
-    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    here = program_file(ctx)
     return any(file is not here for file in here.files("state_dict", *_NAMING))
 
 

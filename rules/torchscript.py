@@ -4,12 +4,21 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis.devices.device_strings import is_migrated
-from migrator.analysis.training.loops import trains
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.devices import is_migrated
+from migrator.rule_api.training import trains
 
 SCRIPT = Rule(
     code="RUN004",

@@ -2,22 +2,32 @@
 
 import ast
 
-from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
-from migrator.analysis.training.loops import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    advice,
+)
+from migrator.rule_api.python import own_nodes
+from migrator.rule_api.training import (
     end_of_round,
     end_of_step,
     following,
     is_of_an_optimizer,
     may_step,
+    only_evaluates,
+    samples,
     trains,
+    trains_in_calls,
 )
-from migrator.analysis.training.samplers import samples
-from migrator.analysis.values.tensors import own_nodes
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Insert
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
 
 FAMILY = Family("TRN", "Training", 70)
 

@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.import_verdicts import Verdict, verdict_of
-from migrator.analysis.libraries import MODULES
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.libraries import MODULES, Verdict, verdict_of
+from migrator.rule_api.packages import GPU_PROVIDERS
 
 FAMILY = Family("LIB", "Libraries", 100)
 
@@ -179,11 +187,6 @@ def exported(ctx: Context, found: Construct) -> Decision:
     if GPU_PROVIDERS.isdisjoint(texts):
         return Keep("onnxruntime computes on the CPU")
     return Report("onnxruntime has no provider for a TPU: load the model by transformers instead")
-
-
-GPU_PROVIDERS = {
-    f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
-}
 
 
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")

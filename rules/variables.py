@@ -2,11 +2,9 @@
 
 import ast
 
-from migrator.analysis.gpu_text_patterns import HIDES
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.frameworks.torch.strings import VISIBLE
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule, Safety
+from migrator.rule_api.devices import VISIBLE
+from migrator.rule_api.texts import HIDES
 
 VARIABLE = Rule(
     code="CUD007",

@@ -36,7 +36,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(module: str, *, types: bool = True) -> set[str]:
-    """The modules of the tool that one imports, also in functions; `types`: those for types, too."""
+    """The modules of the tool that one imports, in functions too; `types`: also those for types."""
     path = modules()[module]
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from helpers import REPOSITORY, git
+from rule_imports import mended, past_the_api, rule_files
 from structure import circles, imports, layers, modules, parsed, upward
 
+from migrator.rule import Rule
 from migrator.targets import find_target, portable
 from migrator.targets.wheel import runtime_wheel
 
@@ -83,6 +86,40 @@ def test_a_circle_is_seen() -> None:
 
 
 # ---- rules ---------------------------------------------------------------------------------------
+
+
+def test_rules_import_from_their_api_alone() -> None:
+    """`python tests/repository/rule_imports.py` mends this."""
+    files = rule_files()
+    assert len(files) > 80
+    assert {name(path) for path in files if any(past_the_api(path))} == set()
+
+
+def test_rules_import_rules_alone_from_each_other() -> None:
+    """A rule may have handlers in several files; what several rules use is in their API."""
+    found = set()
+    for path in (REPOSITORY / "rules").glob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                module = importlib.import_module(f"migrator.rules.{node.module}")
+                found |= {getattr(module, alias.name) for alias in node.names}
+    assert found and all(isinstance(each, Rule) for each in found), found
+
+
+def test_an_import_past_the_api_is_seen_and_mended(tmp_path: Path) -> None:
+    rule = tmp_path / "a.py"
+    rule.write_text(
+        "import ast\n"
+        "import migrator.rule\n"
+        "from migrator.targets.wheel import NAME as WHEEL\n"
+        "from migrator.rule_api import Rule\n"
+        "from migrator.rule_api.python import values\n"
+    )
+    assert [node.lineno for node in past_the_api(rule)] == [2, 3]
+    rule.write_text("def f():\n    from migrator.targets.wheel import NAME as WHEEL\n")
+    assert mended(rule) == (
+        "def f():\n    from migrator.rule_api import RUNTIME_PACKAGE as WHEEL\n"
+    )
 
 
 def test_only_rules_have_the_codes_of_rules() -> None:

@@ -2,11 +2,23 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import of_torch
 
 from .gpu_ranks import together
 from .spelling import GROUP, STARTS, XM, XR, Converters, is_at_home, is_constant

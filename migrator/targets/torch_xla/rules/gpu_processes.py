@@ -2,11 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Report, Rewrite
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Insert,
+    Replace,
+    Report,
+    Rewrite,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import of_torch
 
 from .gpu_code import CONVERTERS
 from .spelling import GROUP, MP, PL, STARTS, is_constant

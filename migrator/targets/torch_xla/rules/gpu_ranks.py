@@ -2,11 +2,19 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace, Wrap
-from migrator.rule import Context, Decision, Report, Rewrite
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Replace,
+    Report,
+    Rewrite,
+    Wrap,
+    argument,
+)
+from migrator.rule_api.python import of_torch
 
 from .spelling import MP, STARTS, XM, XR, Converters, is_constant
 

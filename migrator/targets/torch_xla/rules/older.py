@@ -2,11 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
 
 from .spelling import MP, XM, XR, is_at_home, is_constant
 

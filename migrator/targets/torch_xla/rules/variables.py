@@ -3,9 +3,7 @@
 import ast
 import re
 
-from migrator.construct import Construct
-from migrator.edits import Delete
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.rule_api import Construct, Context, Decision, Delete, Example, Report, Rewrite, Rule
 
 from ..traces import TRACES
 from .spelling import is_at_home

@@ -2,13 +2,20 @@
 
 import ast
 
-from migrator.analysis.ranks.vocabulary import WRAPPER
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.edits import EditCall, Insert
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
-from migrator.targets import Word
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Insert,
+    Keep,
+    Report,
+    Rewrite,
+    Word,
+    argument,
+)
+from migrator.rule_api.distributed import WRAPPER
+from migrator.rule_api.python import is_only_named
 
 
 def of_device(ctx: Context, back_end: Word) -> str:

@@ -3,9 +3,8 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.devices.choices import device_call
-from migrator.edits import Replace, Spread
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.rule_api import Context, Decision, Keep, Replace, Report, Rewrite, Spread
+from migrator.rule_api.devices import device_call
 
 
 def asked_for(ctx: Context, name: ast.expr) -> Decision | None:

@@ -3,10 +3,9 @@
 import ast
 from dataclasses import replace
 
-from migrator.analysis.setup_py import SETUP
-from migrator.construct import Construct
-from migrator.edits import EditCall
-from migrator.requirements import (
+from migrator.rule_api import Construct, Context, Decision, EditCall, Keep, Report, Rewrite
+from migrator.rule_api.packages import (
+    SETUP,
     asked_of,
     excludes,
     in_a_range,
@@ -15,7 +14,6 @@ from migrator.requirements import (
     ranges,
     tested,
 )
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
 EXTRA = "what a TPU needs is an extra, `tpu`"
 

@@ -2,9 +2,7 @@
 
 import ast
 
-from migrator.edits import Edit, Replace, Wrap
-from migrator.rule import Context, Decision, Report, Rewrite
-from migrator.targets import Word
+from migrator.rule_api import Context, Decision, Edit, Replace, Report, Rewrite, Word, Wrap
 
 
 def is_seeded(ctx: Context, call: ast.Call) -> bool:

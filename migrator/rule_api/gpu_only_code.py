@@ -3,8 +3,17 @@
 import ast
 import re
 
-from migrator.edits import Edit, Wrap
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.rule_api import (
+    RUNTIME,
+    Context,
+    Decision,
+    Edit,
+    Keep,
+    Report,
+    Rewrite,
+    Word,
+    Wrap,
+)
 
 # Functions of torch.cuda that only have an effect on a GPU.
 HOUSEKEEPING = (
@@ -99,3 +108,21 @@ def _is_one(ctx: Context, statement: ast.stmt) -> bool:
 def _is_asked(ctx: Context, statement: ast.stmt) -> bool:
     block = ctx.parent(statement)
     return isinstance(block, ast.If) and statement in block.body and _stays(ctx, block)
+
+
+def gpu_question(ctx: Context) -> Word:
+    """The test for whether a portable program runs on a GPU."""
+    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+
+
+def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
+    """Whether a portable program's expression already tests for a GPU."""
+    compares = any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], ast.Eq)
+        and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
+        for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
+    )
+    return gpu_question(ctx).code in ctx.source.code(value) or (
+        compares and ctx.words.on_gpu is not None
+    )

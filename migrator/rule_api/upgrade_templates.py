@@ -3,11 +3,9 @@
 import ast
 import re
 
-from migrator.analysis.devices.machine_conditions import answer, never_runs
-from migrator.analysis.upgrades import BUILTIN, METHOD, Removed
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
-from migrator.targets import RUNTIME
+from migrator.rule_api import RUNTIME, Context, Decision, Keep, Replace, Report, Rewrite
+from migrator.rule_api.devices import answer, never_runs
+from migrator.rule_api.upgrades import BUILTIN, METHOD, Removed
 
 # Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
 _OF_TORCH = ("torch.", "torchvision.")
