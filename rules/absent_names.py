@@ -36,7 +36,7 @@ def absent(ctx: Context, found: Construct) -> Decision:
     name = missing(found.key, ctx.target.environment.names)
     if name is None:
         return Keep("is in the versions of this target")
-    parent = ctx.parent(found.node)
+    parent = ctx.names.parent(found.node)
     node = parent if isinstance(parent, ast.Import | ast.ImportFrom) else found.node
     if (kept := reason_to_keep(ctx, node, found.key)) is not None:
         return kept

@@ -201,7 +201,7 @@ def _spelled(ctx: Context, counterpart: _Counterpart) -> tuple[str, tuple[str, .
     module = ctx.names.spelled(counterpart.module)
     if module is not None:
         return f"{module}.{counterpart.name}", ()
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     return f"{torch}{counterpart.module.removeprefix('torch')}.{counterpart.name}", requires
 
 

@@ -47,18 +47,20 @@ def nccl(ctx: Context, found: Construct) -> Decision:
         if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so this is never true")
         return Rewrite([SetString(found.node, group)])
-    if ctx.ranks and any(assigned(ctx, call, group) is found.node for call in _starts(ctx)):
+    if ctx.distributed.ranks and any(
+        assigned(ctx, call, group) is found.node for call in _starts(ctx)
+    ):
         return Rewrite([SetString(found.node, group)])
-    if ctx.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
+    if ctx.distributed.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
         return Keep(f"keeps the program on its GPU path; the process group gets `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")
 
 
 def _is_asked_for(ctx: Context, text: ast.Constant) -> bool:
     """Whether a group's back end is compared with this: `backend in ["gloo", "nccl"]`."""
-    above = ctx.parent(text)
+    above = ctx.names.parent(text)
     if isinstance(above, ast.List | ast.Tuple | ast.Set):
-        above = ctx.parent(above)
+        above = ctx.names.parent(above)
     sides = [above.left, *above.comparators] if isinstance(above, ast.Compare) else []
     return any(_is_back_end(ctx, side) for side in sides)
 

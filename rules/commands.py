@@ -96,7 +96,7 @@ COMMAND.on("command", "nvidia-smi")(nvidia_smi)
 
 @COMMAND.on("command", "clone")
 def clone(ctx: Context, found: Construct) -> Decision:
-    asked = cloned(ctx.text(found))
+    asked = cloned(found.content)
     assert asked is not None
     name, library = asked
     return Report(library.reason(name))
@@ -112,21 +112,21 @@ _DEVICE = re.compile(r"--device(?![\w-])")
 
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
-    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(ctx.text(found))):
+    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(found.content)):
         return None
     if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the option")
-    staying = _that_stays(ctx, ctx.text(found))
+    staying = _that_stays(ctx, found.content)
     if staying:
         return Report(f"{staying} stays as it is, and so does what it is started with")
     device = ctx.words.device
     text = DEVICE_OPTION.sub(
-        lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
-        ctx.text(found),
+        lambda m: f"{m['option']}{m['quote']}{ctx.code.device_name(bool(m['index']))}{m['quote']}",
+        found.content,
     )
-    if text == ctx.text(found):
+    if text == found.content:
         return Report(f"names a GPU; the target's device is {device}")
-    return ctx.with_text(found, text)
+    return ctx.code.with_text(found, text)
 
 
 def _that_stays(ctx: Context, text: str) -> str:
@@ -147,7 +147,7 @@ def half(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "gpu")
 def gpu_command(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("a CUDA tool; a TPU has no counterpart")
     if hides_gpus(text):
@@ -187,7 +187,7 @@ def _whose_options(ctx: Context, text: str) -> str:
 
 @COMMAND.on("command", "pip")
 def pip(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if ctx.target.portable:
         if not mentioned().search(text):
             return Keep("a portable program uses what its machine has")
@@ -245,7 +245,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Report(f"takes wheels for CUDA; here it is {wanted}, without that source")
     if any((each.kind, each.key) == ("command", "image") for each in ctx.constructs):
         return Report(f"becomes `{text.strip()}` once the base image isn't one for CUDA")
-    return ctx.with_text(found, text, "versions that were tested together")
+    return ctx.code.with_text(found, text, "versions that were tested together")
 
 
 def _versions(ctx: Context) -> dict[str, str]:
@@ -271,6 +271,6 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "other")
 def other_cell(ctx: Context, found: Construct) -> Decision:
-    first = ctx.text(found).lstrip().partition("\n")[0]
+    first = found.content.lstrip().partition("\n")[0]
     what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"
     return Report(f"{what}, and not read")

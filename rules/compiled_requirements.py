@@ -11,7 +11,7 @@ from .requirements import REQUIREMENT
 
 @REQUIREMENT.on("requirement", "compiled")
 def compiled(ctx: Context, found: Construct) -> Decision:
-    pins = [re.split(r"[;\\#]| -", line)[0] for line in ctx.text(found).splitlines()]
+    pins = [re.split(r"[;\\#]| -", line)[0] for line in found.content.splitlines()]
     pinned = [pin for pin in pins if name_of(pin) == "torch"]
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")

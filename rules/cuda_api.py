@@ -230,7 +230,7 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     if {Role.NUMBER, Role.DEVICE} <= used:
         return Report("used as a number and as a device; use two names")
     if call is not None and Role.DEVICE in used:
-        return Rewrite([Replace(call, ctx.device(call))])
+        return Rewrite([Replace(call, ctx.code.device(call))])
     return counterpart(ctx, node, "current_device")
 
 
@@ -242,9 +242,9 @@ def event(ctx: Context, found: Construct) -> Decision:
         return Report("the class itself is passed on")
     if "torch.cuda.Event" in ctx.words.renames:
         return Keep("times any accelerator")
-    word = ctx.runtime("Event")
+    word = ctx.code.runtime("Event")
     if word is None:
-        return ctx.lacks("torch.Event")
+        return ctx.code.lacks("torch.Event")
     edits: list[Edit] = [EditCall(call, function=word.code, drop=call.args[:1])]
     return Rewrite(edits, word.requires)
 
@@ -308,7 +308,7 @@ def out_of_memory(ctx: Context, found: Construct) -> Decision:
 
 @OTHER.on("string", "torch.cuda")
 def by_text(ctx: Context, found: Construct) -> Decision:
-    whole = ctx.parent(found.node)
+    whole = ctx.names.parent(found.node)
     if whole is not None and (ctx.names.qualified(whole) or "").startswith("torch.cuda"):
         return _module(ctx, Construct(found.kind, found.key, whole))
     return Report("a string that names a part of CUDA; a TPU has no such part")
@@ -317,7 +317,7 @@ def by_text(ctx: Context, found: Construct) -> Decision:
 @OTHER.on("string", "cuda")
 def module_by_name(ctx: Context, found: Construct) -> Decision | None:
     """`getattr(torch, "cuda")`"""
-    whole = ctx.parent(found.node)
+    whole = ctx.names.parent(found.node)
     if isinstance(whole, ast.Call) and ctx.names.qualified(whole) == "torch.cuda":
         return _module(ctx, Construct(found.kind, found.key, whole))
     return None
@@ -336,6 +336,6 @@ def out_of_memory_error(ctx: Context, found: Construct) -> Decision:
 
 def _module(ctx: Context, found: Construct) -> Decision:
     """`torch.cuda` itself: an alias is harmless, its uses are handled one by one."""
-    if isinstance(ctx.parent(found.node), ast.Assign):
+    if isinstance(ctx.names.parent(found.node), ast.Assign):
         return Keep("an alias; its uses are rewritten or reported one by one")
     return Report("the module torch.cuda itself is passed on")

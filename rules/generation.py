@@ -224,12 +224,12 @@ _COLLECTED = (
 
 @BUFFER.on("loop", "growing tokens")
 def growing_tokens(ctx: Context, found: Construct) -> Decision:
-    buffer = ctx.runtime("TokenBuffer")
+    buffer = ctx.code.runtime("TokenBuffer")
     around = next(a for a in ctx.names.ancestors(found.node) if isinstance(a, ast.For | ast.While))
     loop = token_loop(ctx.names, ctx.flow, around)
     assert loop is not None
     choice = _choice(ctx, loop) if loop.limit is not None or not _counts_places(ctx) else None
-    if buffer is None or choice is None or ctx.is_without_device:
+    if buffer is None or choice is None or ctx.file.is_without_device:
         return Keep("right as it stands")
     if not _keeps_order(ctx, loop, header=True):
         return Keep(_CHANGED)
@@ -281,9 +281,9 @@ def _keeps_order(ctx: Context, made: TokenLoop | CollectingLoop, header: bool) -
     known = {n.id for n in (text, made.token) if isinstance(n, ast.Name)}
 
     def is_tensor(node: ast.expr) -> bool:
-        return ctx.hot.is_tensor(node) or (isinstance(node, ast.Name) and node.id in known)
+        return ctx.training.hot.is_tensor(node) or (isinstance(node, ast.Name) and node.id in known)
 
-    order = StatementOrder(ctx.names, ctx.effects, is_tensor, calls)
+    order = StatementOrder(ctx.names, ctx.values.effects, is_tensor, calls)
     runs: list[ast.AST] = [s for s in loop.body if s is not made.joined]
     if isinstance(loop, ast.While):
         runs.append(loop.test)
@@ -299,7 +299,7 @@ def _is_written_after(ctx: Context, loop: ast.stmt, name: str) -> bool:
     function = ctx.names.function(loop)
     for use in ctx.names.by_id.get(name, ()):
         if ctx.names.function(use) is function and use.lineno > (loop.end_lineno or 0):
-            match ctx.parent(use):
+            match ctx.names.parent(use):
                 case ast.Subscript(ctx=ast.Store()) | ast.AugAssign():
                     return True
                 case ast.Attribute(attr=method) if method.endswith("_"):
@@ -371,7 +371,7 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
         return None
     if _is_overridden(ctx, owner) or not is_returned(ctx.names, kept[0], forward, loop.call):
         return None
-    parent = ctx.parent(kept[0])
+    parent = ctx.names.parent(kept[0])
     is_argument = isinstance(parent, ast.Call | ast.Assign | ast.Return)
     return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
 

@@ -142,11 +142,11 @@ _WHY = (
 @GIVEN.on("cache", "given")
 def given(ctx: Context, found: Construct) -> Decision:
     edits = [edit for made in given_caches(ctx.names, ctx.names.tree) for edit in _edits(ctx, made)]
-    return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True)
+    return Rewrite(edits, ctx.code.torch()[1], note=_WHY, works=True)
 
 
 def _edits(ctx: Context, made: GivenCache) -> Iterator[Edit]:
-    torch, tree = ctx.torch()[0], ctx.names.tree
+    torch, tree = ctx.code.torch()[0], ctx.names.tree
     functions = [made.function, *(way.inner for way in made.shown if way.inner is not None)]
     both = ast.Module([*functions], [])
     at = free_name(both, "at", "positions", "cache_positions")
@@ -180,7 +180,7 @@ def _written(join: Join, at: str) -> Edit:
 
 def _returned(ctx: Context, made: GivenCache, at: str, limit: str, rest: str) -> Iterator[Edit]:
     """Keys and values of full length, and the number of tokens."""
-    torch, kept = ctx.torch()[0], made.joins[0].kept
+    torch, kept = ctx.code.torch()[0], made.joins[0].kept
     pad = ctx.names.spelled("torch.nn.functional") or f"{torch}.nn.functional"
     first, second = made.elements
     zeros = "0, 0, 0, 0, 0" if kept == "1" else "0, 0, 0"
@@ -198,7 +198,7 @@ def _returned(ctx: Context, made: GivenCache, at: str, limit: str, rest: str) ->
 
 def _shown(ctx: Context, made: GivenCache, way: Shown, at: str) -> Iterator[Edit]:
     """Attention doesn't see places behind the last token."""
-    torch = ctx.torch()[0]
+    torch = ctx.code.torch()[0]
     if way.fused is not None:
         key = ast.unparse(way.fused.args[1])
         seen = free_name(made.function, "seen", "visible")

@@ -199,9 +199,9 @@ def chosen(ctx: Context, found: Construct) -> Decision | None:
 def _given(ctx: Context, name: ast.Constant) -> ast.Constant | None:
     """The value that a variable is set to."""
     value: ast.expr | None = None
-    match ctx.parent(name):
+    match ctx.names.parent(name):
         case ast.Subscript(ctx=ast.Store()) as place:
-            match ctx.parent(place):
+            match ctx.names.parent(place):
                 case ast.Assign(value=value):
                     pass
         case ast.Call(args=[_, value]):
@@ -212,7 +212,7 @@ def _given(ctx: Context, name: ast.Constant) -> ast.Constant | None:
 @BACK_END.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
     wanted = ctx.words.keras_backend
-    if not wanted or not ctx.is_entry or not _uses_keras(ctx) or stays(ctx) is not None:
+    if not wanted or not ctx.file.is_entry or not _uses_keras(ctx) or stays(ctx) is not None:
         return None
     precision = ctx.options.precision or "highest"
     said = {n.value for n in ctx.names.order if isinstance(n, ast.Constant)}
@@ -331,11 +331,11 @@ def spelled_out(ctx: Context, found: Construct) -> Decision | None:
         return held
     assert isinstance(found.node, ast.expr)
     whole: ast.expr = found.node
-    while isinstance(above := ctx.parent(whole), ast.Attribute):
+    while isinstance(above := ctx.names.parent(whole), ast.Attribute):
         whole = above
     if is_legacy(ctx.names.qualified(whole) or ""):
         return Keep("only tf.keras has it, for any back end")
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     match above:
         case ast.Assign(targets=[ast.Name(id="keras")]) if MODULES[found.key] == "keras":
             lines = Insert(ctx.names.tree, above, ["import keras"], before=True)

@@ -145,7 +145,7 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
     edits.append(Insert(ctx.names.tree, step.function, [*blanks, caller]))
     for size in whole_sizes(ctx.names, step):
         assert isinstance(size, ast.expr)  # any other is an obstacle
-        spelled, _ = ctx.module("tensorflow")
+        spelled, _ = ctx.code.module("tensorflow")
         code = f"{{size}} // {spelled}.distribute.get_strategy().{REPLICAS}"
         edits.append(Replace(size, code, {"size": size}))
     made: set[ast.AST] = set()
@@ -170,7 +170,7 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
     note = "each core gets a part of the batch; on several cores, a smaller last batch is dropped"
     if step.decorator is None:
         note += "; the step is now a tf.function"
-    return Rewrite(edits, ctx.module("tensorflow")[1], note=note)
+    return Rewrite(edits, ctx.code.module("tensorflow")[1], note=note)
 
 
 def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
@@ -178,7 +178,7 @@ def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
     template = f"{strategy}.experimental_distribute_dataset({{data}})"
     if loop.counted is None:
         return Replace(loop.data, template, {"data": loop.data})
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     start = argument(loop.counted, 0, "start")
     first = "" if start is None else "{start}"
     holes = {"data": loop.data} | ({} if start is None else {"start": start})
@@ -187,7 +187,7 @@ def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
 
 def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
     """The function that runs a step on all replicas."""
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     shared, own = step.shared(), step.function.name
     taken = [step.own, *step.parameters] if step.own else step.parameters
     lines = [f"@{spelled}.function", f"def {name}({', '.join(taken)}):"]
@@ -216,7 +216,7 @@ def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
 def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
     """Lines that create all variables of the models and optimizers that a step trains."""
     given, lines = step.given(loop), []
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     for model, call in unbuilt(ctx.names, step, loop):
         assert call is not None  # else it is an obstacle
         assert isinstance(call.args[0], ast.Name)

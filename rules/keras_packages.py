@@ -127,7 +127,7 @@ def _refused(ctx: Context, name: str) -> Report | None:
 
 @PACKAGE.on("tensorflow package", "package")
 def package(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     said = without_comment(text)
     body, _, marker = said.partition(";")
     name = name_of(body) or ""
@@ -146,7 +146,7 @@ def package(ctx: Context, found: Construct) -> Decision:
         return Report(f"is listed more than once: the target needs {', '.join(new)}")
     if marker or " -" in body or said.startswith("-") or "://" in body:
         return Report(f"the target needs {', '.join(new)} instead")
-    call = ctx.parent(found.node)
+    call = ctx.names.parent(found.node)
     if (
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
@@ -157,12 +157,12 @@ def package(ctx: Context, found: Construct) -> Decision:
         return Keep("the version that was tested")
     end = "\r\n" if text.endswith("\r") else "\n"
     changed = end.join(new) + text[len(said) :]
-    return ctx.with_text(found, changed, "versions for a TPU")
+    return ctx.code.with_text(found, changed, "versions for a TPU")
 
 
 @PACKAGE.on("tensorflow package", "other")
 def listed(ctx: Context, found: Construct) -> Decision:
-    match = re.match(r"""[\s"']*([A-Za-z][\w.-]*)""", ctx.text(found))
+    match = re.match(r"""[\s"']*([A-Za-z][\w.-]*)""", found.content)
     name = normal(match[1]) if match is not None else ""
     if (refused := _refused(ctx, name)) is not None:
         return refused
@@ -175,7 +175,7 @@ def listed(ctx: Context, found: Construct) -> Decision:
 
 @PACKAGE.on("tensorflow package", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
-    name = of_conda(ctx.text(found))[0]
+    name = of_conda(found.content)[0]
     listed = ctx.once(_of_conda)
     new = in_place_of_tensorflow(ctx, set())
     wanted = ", ".join(f"`- {line}`" for line in new)
@@ -192,8 +192,8 @@ def conda(ctx: Context, found: Construct) -> Decision:
         if not TENSORFLOW.isdisjoint(ctx.once(_of_pip)):
             return Report("pip also installs it, and conda has no build for TPUs: remove it")
         if listed.index(name) != next(n for n, each in enumerate(listed) if each in OF_CONDA):
-            return ctx.with_text(found, "", "only pip has the target's build")
-        return ctx.with_text(found, "\n".join(new), "only pip has the target's build")
+            return ctx.code.with_text(found, "", "only pip has the target's build")
+        return ctx.code.with_text(found, "\n".join(new), "only pip has the target's build")
     if (refused := _refused(ctx, name)) is not None:
         return refused
     if name in needed(ctx):
@@ -203,13 +203,13 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 def _of_conda(ctx: Context) -> list[str]:
     """The packages that conda installs, in order."""
-    return [of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
+    return [of_conda(each.content)[0] for each in ctx.constructs if each.key == "conda"]
 
 
 def _of_pip(ctx: Context) -> set[str]:
     """The packages that pip installs beside those of conda."""
     found = (c for c in ctx.constructs if c.kind == "tensorflow package" and c.key == "package")
-    return {name_of(without_comment(ctx.text(each))) or "" for each in found}
+    return {name_of(without_comment(each.content)) or "" for each in found}
 
 
 @PACKAGE.on("tensorflow package", "compiled")
@@ -219,7 +219,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("tensorflow command", "pip")
 def pip(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     packages, _, _ = installed_by(text)
     named = [(word, name_of(word.text) or "") for word in packages]
     for _, name in named:
@@ -247,7 +247,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Keep("versions that were tested together")
     for start, end, words in sorted(changes, reverse=True):
         text = text[:start] + words + text[end:]
-    return ctx.with_text(found, text, "versions for a TPU")
+    return ctx.code.with_text(found, text, "versions for a TPU")
 
 
 @COMMAND.on("tensorflow command", "nvidia-smi")
@@ -268,7 +268,7 @@ def in_container(ctx: Context, found: Construct) -> Decision | None:
 @COMMAND.on("tensorflow command", "image")
 def image(ctx: Context, found: Construct) -> Decision:
     new = " ".join(needed(ctx).values())
-    if "tensorflow/tensorflow" in ctx.text(found):
+    if "tensorflow/tensorflow" in found.content:
         return Report(f"contains TensorFlow for GPUs: use python:3.12 and `pip install {new}`")
     return Report(f"an image for CUDA: use python:3.12 and `pip install {new}`")
 

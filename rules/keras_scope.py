@@ -139,7 +139,7 @@ gradients would be too large by the number of replicas.""",
 @SCOPE.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.words.strategy
-    if word is None or not ctx.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
+    if word is None or not ctx.file.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
         return None
     runs = Making(ctx.names, ctx.project).runs()
     if not runs:
@@ -158,7 +158,7 @@ def set_up(ctx: Context, found: Construct) -> Decision | None:
 
 def _imported_below(ctx: Context, anchor: ast.stmt | None) -> list[str]:
     """Imports of what makes the strategy, where the script has them further below."""
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     first = anchor.lineno if anchor is not None else 0
     lines = []
     for module, name in (("os", "os"), ("tensorflow", spelled)):
@@ -187,7 +187,7 @@ def share(ctx: Context, found: Construct) -> Decision | None:
     name = f"replica_{code}"
     if name in ctx.names.by_id:
         return Report(f"has to be divided by the number of replicas, and {name} is taken")
-    spelled, requires = ctx.module("tensorflow")
+    spelled, requires = ctx.code.module("tensorflow")
     divided = f"{name} = {code} / {spelled}.distribute.get_strategy().{REPLICAS}"
     inserted = Insert(ctx.names.tree, training.tape.body[-1], [divided])
     return Rewrite([inserted, Replace(found.node, name)], requires)
@@ -211,6 +211,6 @@ def _by_replicas(ctx: Context, node: ast.AST, operator: str) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
     assert isinstance(node, ast.expr)
-    spelled, requires = ctx.module("tensorflow")
+    spelled, requires = ctx.code.module("tensorflow")
     template = f"{{value}} {operator} {spelled}.distribute.get_strategy().{REPLICAS}"
     return Rewrite([Replace(node, template, {"value": node})], requires)

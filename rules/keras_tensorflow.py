@@ -136,7 +136,7 @@ def unfit(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _kept(ctx: Context) -> Mapping[ast.AST, tuple[str, str]]:
-    return tpu_obstacles(ctx.names) if ctx.is_entry else obstacles_elsewhere(ctx.names)
+    return tpu_obstacles(ctx.names) if ctx.file.is_entry else obstacles_elsewhere(ctx.names)
 
 
 @OPERATION.on("tensorflow", "operation")
@@ -167,7 +167,7 @@ def typed(ctx: Context, found: Construct) -> Decision | None:
         return held
     assert isinstance(found.node, ast.expr)
     name = dtype_of(ctx.names.qualified(found.node) or "")
-    return Rewrite([Replace(found.node, ctx.quoted(name, found.node))])
+    return Rewrite([Replace(found.node, ctx.code.quoted(name, found.node))])
 
 
 @OPERATION.on("tensorflow", "activation")

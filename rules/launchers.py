@@ -54,7 +54,7 @@ class _Start(NamedTuple):
 
 @LAUNCHER.on("command", "launcher")
 def launcher(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
         return Report(
             "asks accelerate for GPUs: `python` starts the program on one device, `torchrun` a "
@@ -92,7 +92,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
             f"process drives all devices: `{shown}`"
         )
     if _is_one_process(ctx, started.program):
-        return ctx.with_text(found, command, "one process drives all devices")
+        return ctx.code.with_text(found, command, "one process drives all devices")
     return Report(f"starts a process for each GPU; one process drives all devices: `{shown}`")
 
 
@@ -148,7 +148,7 @@ def _is_one_process(ctx: Context, program: str) -> bool:
         return False
     there = here.of(path)
     its = context_of(there, ctx.target, ctx.options)
-    if its is None or not any(ranks.start is not None for ranks in its.ranks.values()):
+    if its is None or not any(ranks.start is not None for ranks in its.distributed.ranks.values()):
         return False
     return why_it_stays(its) is None
 
@@ -166,7 +166,7 @@ def image(ctx: Context, found: Construct) -> Decision:
 
 @LAUNCHER.on("setting", "container")
 def container_setting(ctx: Context, found: Construct) -> Decision:
-    said = ctx.text(found)
+    said = found.content
     if "nvidia.com/gpu" in said:
         return Report("asks Kubernetes for GPUs; `google.com/tpu: 8` asks for the chips of a host")
     if re.search(r"\bimage\b", said):

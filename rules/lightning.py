@@ -122,7 +122,7 @@ def gpus(ctx: Context, found: Construct) -> Decision:
     others = {keyword.arg for keyword in call.keywords}
     if values(found.node.value) not in ([1], [[0]]) or others & {"accelerator", "devices", None}:
         return Report('was removed from Lightning; write accelerator="tpu", devices=1')
-    word = ctx.quoted(_word(ctx), found.node.value)
+    word = ctx.code.quoted(_word(ctx), found.node.value)
     put = {"accelerator": word, "devices": "1"}
     return Rewrite([EditCall(call, drop=[found.node], put=put)])
 
@@ -188,7 +188,7 @@ def precision(ctx: Context, found: Construct) -> Decision:
             half = HALF[value]
             edits.append(
                 SetString(leaf, half) if isinstance(value, str)
-                else Replace(leaf, ctx.quoted(half, leaf))
+                else Replace(leaf, ctx.code.quoted(half, leaf))
             )  # fmt: skip
     if not edits:
         return Keep("bfloat16 is what TPUs compute in")

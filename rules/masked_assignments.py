@@ -65,9 +65,9 @@ def masked(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.Assign)
     chosen = masked_assignment(ctx.names, ctx.flow, node)
-    if chosen is None or ctx.is_without_device:
+    if chosen is None or ctx.file.is_without_device:
         return Keep("nothing here uses a device")
-    spelled, requires = ctx.module("torch")
+    spelled, requires = ctx.code.module("torch")
     holes = {"mask": chosen.mask, "value": chosen.value}
     target = ctx.source.code(chosen.target)
     new = f"{target}.copy_({spelled}.where({{mask}}, {{value}}, {target}))"

@@ -107,7 +107,7 @@ _RENAMED = {"current_device_index": "current_device", "current_device_idx": "cur
 def inference_mode(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     call = ctx.names.call_of(node)
     if call is None:
         return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
@@ -124,8 +124,12 @@ def inference_mode(ctx: Context, found: Construct) -> Decision:
 
 def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
     """`with torch.no_grad(), torch.inference_mode():` turns gradients off twice."""
-    item = ctx.parent(call)
-    block = ctx.parent(item) if isinstance(item, ast.withitem) and not item.optional_vars else None
+    item = ctx.names.parent(call)
+    block = (
+        ctx.names.parent(item)
+        if isinstance(item, ast.withitem) and not item.optional_vars
+        else None
+    )
     if not isinstance(block, ast.With | ast.AsyncWith):
         return None
     others = [each.context_expr for each in block.items if each is not item]
@@ -155,17 +159,17 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     name = _RENAMED.get(name, name).removeprefix("memory.")
     if name in MIRRORED:
         return counterpart(ctx, node, name)
-    if not name and isinstance(ctx.parent(node), ast.Call):
+    if not name and isinstance(ctx.names.parent(node), ast.Call):
         return Keep("only looked at")
     return Report(f"torch.accelerator.{name} does not know the target")
 
 
 def _current(ctx: Context, call: ast.Call) -> Decision:
     """`current_accelerator()`, also as `….type` and `… if … else …`, `… or torch.device("cpu")`."""
-    parent = ctx.parent(call)
+    parent = ctx.names.parent(call)
     if isinstance(parent, ast.Attribute) and parent.attr == "type":
         whole = _without_older_torch(ctx, parent)
-        return Rewrite([Replace(whole, ctx.device_string(call))])
+        return Rewrite([Replace(whole, ctx.code.device_string(call))])
     word = device_object_word(ctx, call)
     return Rewrite([Replace(_without_older_torch(ctx, call), word.code)], word.requires)
 
@@ -176,4 +180,4 @@ def _without_older_torch(ctx: Context, device: ast.expr) -> ast.expr:
     is_device = isinstance(whole, ast.IfExp) and (
         ctx.flow.kind(whole.orelse) & (ANY_DEVICE | Kind.CPU)
     )
-    return whole if is_device and ctx.effects.none(whole) else device
+    return whole if is_device and ctx.values.effects.none(whole) else device

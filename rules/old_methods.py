@@ -52,7 +52,7 @@ def method(ctx: Context, found: Construct) -> Decision:
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     if (kept := reason_to_keep(ctx, call, found.key)) is not None:
         return kept
-    if owner := ctx.defines(found.key):
+    if owner := ctx.values.defines(found.key):
         return Report(f"{gone.since} no longer has it, if it is not the one of {owner}")
     if gone.code:
         return with_code(ctx, gone, call.func, call.func.value)

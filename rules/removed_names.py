@@ -105,7 +105,7 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     if (builtin := _builtin(gone)) is not None:
         return report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
     if "." not in gone.instead:  # a module
-        spelled, requires = ctx.module(gone.instead)
+        spelled, requires = ctx.code.module(gone.instead)
         return Rewrite([Replace(node, spelled)], requires)
     module, _, name = gone.instead.rpartition(".")
     if module in _LOADED and isinstance(node.ctx, ast.Load):
@@ -126,13 +126,13 @@ def without_import(ctx: Context, found: Construct) -> Decision | None:
     module, _, name = gone.instead.rpartition(".")
     if module == BUILTIN.rstrip("."):
         return report(gone) if ctx.names.top.bindings.get(name) else _replaced(found.node, name)
-    spelled, requires = ctx.module(module)
+    spelled, requires = ctx.code.module(module)
     return Rewrite([Replace(found.node, f"{spelled}.{name}")], requires)
 
 
 @REMOVED.on("removed import", "*")
 def imported(ctx: Context, found: Construct) -> Decision | None:
-    gone, statement = removed(found.key), ctx.parent(found.node)
+    gone, statement = removed(found.key), ctx.names.parent(found.node)
     if gone is None:
         return None
     assert isinstance(statement, ast.Import | ast.ImportFrom)

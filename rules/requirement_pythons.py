@@ -11,7 +11,7 @@ from .requirements import REQUIREMENT
 
 @REQUIREMENT.on("requirement", "python")
 def python(ctx: Context, found: Construct) -> Decision:
-    asked = re.sub(r"^python(?=\d)", "", ctx.text(found).strip())
+    asked = re.sub(r"^python(?=\d)", "", found.content.strip())
     if ctx.target.portable or not ctx.once(_names_torch):
         return Keep("does not depend on the device")
     wanted = pythons(ctx.target)
@@ -29,5 +29,5 @@ def python(ctx: Context, found: Construct) -> Decision:
 
 def _names_torch(ctx: Context) -> bool:
     """Whether the file lists torch, or a related package, next to its Python version."""
-    texts = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    texts = (each.content for each in ctx.constructs if each.kind == "requirement")
     return any(re.match(r"\W*(?:py)?torch\b", text) for text in texts)

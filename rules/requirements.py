@@ -264,7 +264,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
 
 @REQUIREMENT.on("requirement", "package", "dependency", "constraint", "build")
 def requirement(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     said = without_comment(text)
     line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
@@ -317,7 +317,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
         return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
     new_text = said[: len(said) - len(said.lstrip())] + end.join(new) + text[len(said) :]
-    return ctx.with_text(found, new_text, "versions that were tested together", advice)
+    return ctx.code.with_text(found, new_text, "versions that were tested together", advice)
 
 
 def _without_version(
@@ -337,9 +337,9 @@ def _without_version(
 def extra(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
-    if ctx.text(found):
+    if found.content:
         return Keep("the extra for TPUs")
-    return ctx.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
+    return ctx.code.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
 
 
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target needs {}"
@@ -350,25 +350,27 @@ _FAR_BELOW = "far below {}, with which programs for the target were run; raise i
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     """An index of CUDA wheels; an index in a project's settings has a name of its own."""
     if line.startswith("-"):
-        return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
+        text = f"--extra-index-url {CPU_WHEELS}{found.content[len(said) :]}"
+        return ctx.code.with_text(found, text)
     if ctx.once(_count_of_indexes) > 1:
         return Report(
             f"one of several indexes: {CPU_WHEELS} is enough; remove this one, and what names it"
         )
     note = "PyTorch's index of CPU wheels; its name here may still mention CUDA"
-    return ctx.with_text(found, CPU_WHEELS, note)
+    return ctx.code.with_text(found, CPU_WHEELS, note)
 
 
 def _count_of_indexes(ctx: Context) -> int:
-    lists = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    lists = (each.content for each in ctx.constructs if each.kind == "requirement")
     return sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists)
 
 
 def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
     if only and ONLY_TORCH.search(only[1]) and "torch" in packages_beside(ctx, found):
-        text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
-        return ctx.with_text(found, text, "that index alone lacks the packages that torch needs")
+        text = f"--extra-index-url {only[1]}{found.content[len(said) :]}"
+        note = "that index alone lacks the packages that torch needs"
+        return ctx.code.with_text(found, text, note)
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
         return Report("wheels built for CUDA; remove it")
     if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
@@ -379,7 +381,7 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 @REQUIREMENT.on("requirement", "text")
 def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     """Strings of setup.py that are not in a list, or in one that is parsed in pieces."""
-    every = lines_of(ctx.text(found))
+    every = lines_of(found.content)
     names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
     if ctx.target.portable:
@@ -387,12 +389,12 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     lines = [line for line in every if (name := name_of(line))
              and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
     said = [f"`{line.strip()}` excludes every tested version" for line in lines] + libraries
-    if "torch" in names or (None in names and "torch" in ctx.text(found)):
+    if "torch" in names or (None in names and "torch" in found.content):
         said.insert(0, f"the target needs {all_needed(ctx)}")
     versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
     said += [f"the target needs {version}" for version in versions if version]
     asked = (tested(ctx.target)["torch"], *filter(None, versions))
-    done = set(asked) <= set(ctx.text(found).split())
+    done = set(asked) <= set(found.content.split())
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
     return Report(f"not changed automatically, because it is not a plain list: {'; '.join(said)}")

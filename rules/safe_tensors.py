@@ -97,7 +97,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     if found.key == "safetensors.safe_open":
         return Report("opened on a device that safetensors may not know; open it on the CPU, and "
                       "move what is read")  # fmt: skip
-    word = ctx.runtime("load_file")
+    word = ctx.code.runtime("load_file")
     if word is None:
         return Report("safetensors does not know the target's device; read on the CPU, and move")
     return Rewrite([EditCall(call, function=word.code)], word.requires)
@@ -109,10 +109,10 @@ def _moved(ctx: Context, call: ast.Call, place: ast.expr) -> Decision:
     if path is None:
         return Report("its arguments are unpacked; read on the CPU, and move")
     holes = {"function": call.func, "path": path}
-    device = ctx.device(place)
+    device = ctx.code.device(place)
     if not isinstance(place, ast.Constant):
         device, holes = "{device}", {**holes, "device": place}
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.Subscript(value=value, slice=key) as one if value is call:
             text = f"{{function}}({{path}})[{{key}}].to({device})"
             return Rewrite([Replace(one, text, {**holes, "key": key})])

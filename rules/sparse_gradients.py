@@ -52,9 +52,9 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
 @SPARSE.on("sparse", "gradients")
 def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
-    call = ctx.parent(found.node)
+    call = ctx.names.parent(found.node)
     assert isinstance(call, ast.Call)
-    if ctx.is_without_device:
+    if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(found.node.value, ast.Constant):
         return Report("a TPU has no sparse gradients: it has to be False there")

@@ -100,20 +100,20 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     if ctx.words.compiles:
         return _compiled(call)
-    decorated = ctx.parent(call or node)
+    decorated = ctx.names.parent(call or node)
     if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         if (call or node) in decorated.decorator_list:
             return Rewrite([Delete(call or node)])
     model = argument(call, 0, "model") if call is not None else None
     if call is None or model is None:
         return Report("torch.compile itself is passed on; call the function without it")
-    matter, word = _names_matter(ctx, call, model), ctx.runtime("compile")
+    matter, word = _names_matter(ctx, call, model), ctx.code.runtime("compile")
     if matter and word is not None:
         edit = Replace(call, f"{word.code}({{model}})", {"model": model})
         return Rewrite([edit], word.requires, note=_SAME_NAMES)
     note = _OTHER_NAMES if matter else ""
     whole: ast.expr = call
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
             isinstance(n, ast.Call | ast.Await | ast.NamedExpr) for n in ast.walk(test)
         ):

@@ -163,7 +163,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
     off = ctx.words.accelerate_off
-    if off and not ctx.uses_device:  # otherwise set-up handles it
+    if off and not ctx.file.uses_device:  # otherwise set-up handles it
         return Report(
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "
             "on the CPU"

@@ -139,7 +139,7 @@ def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
         return Keep("the import fails, and the fallback is used")
     each = MODULES[found.key]
-    if ctx.is_own(found.key):
+    if ctx.file.is_own(found.key):
         return Keep("the project's own module")
     return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
 
@@ -158,7 +158,7 @@ _ROTATED = [
 
 @LIBRARY.on("name", *_ROTATED)
 def rotated(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.is_own("detectron2"):
+    if ctx.file.is_own("detectron2"):
         return None
     return Report(
         "detectron2 has kernels for rotated boxes on CUDA and the CPU, none for a TPU: write it "
@@ -191,7 +191,7 @@ def exported(ctx: Context, found: Construct) -> Decision:
 
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")
 def kernel(ctx: Context, found: Construct) -> Decision:
-    if ctx.is_own("kernels"):
+    if ctx.file.is_own("kernels"):
         return Keep("the project's own function")
     return Report(
         "downloads kernels that were built for CUDA; for attention, use "

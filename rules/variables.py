@@ -33,9 +33,9 @@ want that, name the CPU as the device.""",
 
 @VARIABLE.on("variable", VISIBLE)
 def variable(ctx: Context, found: Construct) -> Decision:
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     value: ast.expr | None = None
-    match above, ctx.parent(above) if above is not None else None:
+    match above, ctx.names.parent(above) if above is not None else None:
         case _ if isinstance(found.node, ast.keyword):
             value = found.node.value
         case ast.Dict(keys=keys, values=values), _ if found.node in keys:

@@ -173,7 +173,7 @@ def as_gpu_code(
             names, flow, text, target, options, constructs, project, for_others=for_others
         )
         # Which of its ranks the target supports is decided for the GPU program.
-        context.unserved, context.is_unlaunched = {}, False
+        context.distributed.unserved, context.distributed.is_unlaunched = {}, False
         return rewrite(module, context, rules, constructs)
     except RecursionError:
         return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)

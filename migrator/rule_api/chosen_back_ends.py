@@ -23,7 +23,7 @@ def back_end(ctx: Context, call: ast.Call, group: str) -> str:
     if words is not None and words.back_end is not None:
         return of_device(ctx, words.back_end)
     if backend is None or assigned(ctx, call, group) is None:
-        return ctx.quoted(group, call)
+        return ctx.code.quoted(group, call)
     return ctx.source.code(backend)
 
 
@@ -72,9 +72,9 @@ def _by_device(ctx: Context, call: ast.Call, backend: ast.expr, word: str) -> st
     parts = str(backend.value).split(",")
     if ":" not in parts[0]:
         return None
-    device = f"{{{ctx.device_string(call)}}}:{{{word}}}"
+    device = f"{{{ctx.code.device_string(call)}}}:{{{word}}}"
     kept = [device if part.strip() == "cuda:nccl" else part.strip() for part in parts]
-    return "f" + ctx.quoted(",".join(kept), backend)
+    return "f" + ctx.code.quoted(",".join(kept), backend)
 
 
 def _uses_gpus(ctx: Context) -> bool:

@@ -40,9 +40,9 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
             return Rewrite([Replace(call, word.code, {"0": first})], word.requires)
     if name not in MIRRORED:
         return Report(f"torch.cuda.{name} itself is passed on, not called")
-    word = ctx.runtime(name)
+    word = ctx.code.runtime(name)
     if word is None:
-        return ctx.lacks(f"torch.cuda.{name}")
+        return ctx.code.lacks(f"torch.cuda.{name}")
     return Rewrite([Replace(node, word.code)], word.requires)
 
 
@@ -59,15 +59,17 @@ def removal(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Report("is passed on, not called; it has nothing to do on a TPU")
     statement = ctx.names.statement(call)
-    if isinstance(statement, ast.Expr) and is_no_more_than(call, statement.value, ctx.effects):
+    if isinstance(statement, ast.Expr) and is_no_more_than(
+        call, statement.value, ctx.values.effects
+    ):
         return Rewrite([Delete(statement)])
-    return Rewrite([Replace(none_around(call, ctx.names, ctx.effects), "None")])
+    return Rewrite([Replace(none_around(call, ctx.names, ctx.values.effects), "None")])
 
 
 def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
     """Remove a context manager from its `with`."""
-    item = ctx.parent(call) if call is not None else None
-    statement = ctx.parent(item) if isinstance(item, ast.withitem) else None
+    item = ctx.names.parent(call) if call is not None else None
+    statement = ctx.names.parent(item) if isinstance(item, ast.withitem) else None
     if isinstance(item, ast.withitem) and isinstance(statement, ast.With | ast.AsyncWith):
         if item.optional_vars is None and not ctx.target.portable:
             return Rewrite([Unwrap(statement, [item])])

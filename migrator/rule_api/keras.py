@@ -39,7 +39,7 @@ from migrator.rule_api import Context, Report
 def stays(ctx: Context) -> Report | None:
     """Why code of Keras stays as it is; None where nothing keeps its program."""
     elsewhere = obstacles if ctx.words.keras_backend else obstacles_elsewhere
-    found_in = tpu_obstacles if ctx.is_entry and not ctx.words.keras_backend else elsewhere
+    found_in = tpu_obstacles if ctx.file.is_entry and not ctx.words.keras_backend else elsewhere
     obstacle = first_obstacle(ctx.names, ctx.project, found_in, elsewhere)
     if obstacle is None:
         return None

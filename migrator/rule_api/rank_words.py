@@ -24,7 +24,7 @@ def is_asked_for(ctx: Context, found: Construct) -> bool:
 
 def rank_words(ctx: Context) -> Devices | None:
     """The target's words for a program with ranks."""
-    return ctx.words.devices if ctx.ranks else None
+    return ctx.words.devices if ctx.distributed.ranks else None
 
 
 def in_one_process(ctx: Context) -> Devices | None:

@@ -27,19 +27,19 @@ def renamed(ctx: Context, node: ast.Attribute, old: str, new: str) -> Decision:
         return Report(f"is assigned to; use {new} instead")
     if old.rpartition(".")[0] == module:
         return Rewrite([Replace(node, f"{{owner}}.{name}", {"owner": node.value})])
-    spelled, requires = ctx.module(module)
+    spelled, requires = ctx.code.module(module)
     return Rewrite([Replace(node, f"{spelled}.{name}")], requires)
 
 
 def with_new_names(ctx: Context, found: Construct, table: Mapping[str, str]) -> Decision:
     """All names of its import that have a new one, and their uses, in one step."""
-    statement = ctx.parent(found.node)
+    statement = ctx.names.parent(found.node)
     assert isinstance(found.node, ast.alias)
     if found.node.name == "*":
         return Report("a star import does not show which names it brings; import the names")
     if not isinstance(statement, ast.ImportFrom):
         return Report(f"a module as a whole; use {table[found.key]} instead")
-    names = {a: imported_name(statement, a, ctx.package) for a in statement.names}
+    names = {a: imported_name(statement, a, ctx.file.package) for a in statement.names}
     new = {alias: table[name] for alias, name in names.items() if name in table}
     if found.node is not next(iter(new)):
         return Keep("stays, as what is imported with it")

@@ -39,7 +39,7 @@ def _packages(ctx: Context) -> dict[tuple[str, object], Counter[str | None]]:
     for each in ctx.constructs:
         if each.key not in ("package", "dependency", "constraint", "table"):
             continue
-        text = ctx.text(each)
+        text = each.content
         name = (
             pair(text)[0] if each.key == "table"
             else name_of(re.split(r"[;\\]| -", without_comment(text))[0])
@@ -129,7 +129,7 @@ def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
 def _is_listed(ctx: Context) -> bool:
     """Whether a list that the project installs from names torch: it gets the extra there."""
     if any(each.kind == "requirement" and each.key in ("package", "dependency", "table")
-           and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
+           and re.match(r"torch\b(?!-)", each.content) for each in ctx.constructs):  # fmt: skip
         return True
     if ctx.project is None:
         return False
@@ -155,8 +155,8 @@ def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: b
         return Keep("allows a version that the target has wheels for")
     reason = f"the target's packages need Python {low} to {high}"
     if re.fullmatch(r"\s*=+\s*3\.\d+", version):
-        text = ctx.text(found).replace(version, f"={low}")
-        return ctx.with_text(found, text, reason)
+        text = found.content.replace(version, f"={low}")
+        return ctx.code.with_text(found, text, reason)
     return Report(f"{reason}: `{'' if is_exported(ctx, found) else '- '}python={low}`")
 
 

@@ -31,11 +31,11 @@ _WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-
 
 
 def nvidia_smi(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(?:\s+-L)?(\s*)", text)
     if plain is None or ctx.target.portable:
         return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
-    return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
+    return ctx.code.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
 
 
 def as_words(packages: Iterable[str], mark: str) -> str:
@@ -49,7 +49,7 @@ def mark(ctx: Context, found: Construct, used: str = "") -> str:
     if used in ("'", '"'):
         return used
     assert isinstance(found.node, ast.expr)
-    held = not is_embedded(ctx.parent(found.node)) and ctx.source.code(found.node)[0] == "'"
+    held = not is_embedded(ctx.names.parent(found.node)) and ctx.source.code(found.node)[0] == "'"
     return '"' if held else "'"
 
 

@@ -16,6 +16,6 @@ def with_setting(
     change: str | Callable[[re.Match[str]], str],
 ) -> Decision:
     """A line with another setting; its comment stays."""
-    text = ctx.text(found)
+    text = found.content
     said = without_comment(text)
-    return ctx.with_text(found, setting.sub(change, said) + text[len(said) :])
+    return ctx.code.with_text(found, setting.sub(change, said) + text[len(said) :])

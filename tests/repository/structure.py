@@ -182,19 +182,19 @@ def lines_of_code(path: Path) -> int:
 
 
 def context_members() -> list[str]:
-    """What a rule can ask of a `Context` itself."""
-    (context,) = (
-        node
-        for node in parsed(REPOSITORY / "migrator" / "context.py").body
-        if isinstance(node, ast.ClassDef) and node.name == "Context"
-    )
+    """What a rule can ask of a `Context` itself, and what it has from `Task`."""
     found = []
-    for node in context.body:
-        if isinstance(node, ast.FunctionDef):
-            found.append(node.name)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.append(node.target.id)
-    return [name for name in found if not name.startswith("_")]
+    for module, name in (("task", "Task"), ("__init__", "Context")):
+        path = REPOSITORY / "migrator" / "context" / f"{module}.py"
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                for each in node.body:
+                    match each:
+                        case ast.FunctionDef(name=member):
+                            found.append(member)
+                        case ast.AnnAssign(target=ast.Name(id=member), annotation=kind):
+                            found += [member] if "InitVar" not in ast.unparse(kind) else []
+    return [member for member in found if not member.startswith("_")]
 
 
 def files_with(pattern: str) -> list[str]:

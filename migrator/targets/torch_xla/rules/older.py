@@ -133,7 +133,7 @@ def _is_given_what_went(ctx: Context, found: Construct, dropped: tuple[str, ...]
     for call, _ in ctx.names.calls(found.node):
         if call is not bound and not set(dropped).isdisjoint(_arguments(found.key, call)):
             return True
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     if not isinstance(above, ast.Call) or found.node not in above.args:
         return False
     names = _POSITIONS.get(found.key, ("defval",))
