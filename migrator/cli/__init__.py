@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.report.terminal import shown, spell_out
 

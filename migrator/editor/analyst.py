@@ -17,10 +17,10 @@ from migrator.analysis.project.readers import Overlay
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
+from migrator.editor import single
 from migrator.editor.analysis import Analysis, Moment, Rewrite
 from migrator.editor.documents import Document, Edit, Text
 from migrator.files.discover import Disk
-from migrator.pipeline import single
 from migrator.pipeline.recursion_limit import DEEP
 from migrator.pipeline.result import Result
 from migrator.registry import registry

@@ -15,9 +15,9 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path, uri_scheme
 
-from migrator import __version__
 from migrator.config import OWN, SHARED, TABLE, Config, load
 from migrator.diagnostics import Diagnostic
+from migrator.distribution import __version__
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, Moment
 from migrator.editor.documents import Document, Text

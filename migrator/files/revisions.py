@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator.diagnostics import Diagnostic, Range, Severity
+from migrator.diagnostics import Range
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.places import resolved
 from migrator.formats import kinds, notebook
-from migrator.pipeline.result import Result
 
 AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -154,26 +153,6 @@ class Changes:
                 f"--diff-base {names[0]}: {root} has no such revision{_if_shallow(root)}"
             )
         return found
-
-
-def brought(result: Result, lines: Lines) -> Result:
-    """The results that concern new lines. Edits belong together: all are kept, or none."""
-    if lines.all:
-        return result
-    found = tuple(d for d in result.diagnostics if _is_about(d, lines))
-    pending = result.changed and any(d.is_edit for d in found)
-    source = result.source if pending else result.original
-    # A migrated file needs its runtime; an unchanged file doesn't.
-    companions = result.companions if pending or not result.changed else frozenset()
-    return replace(result, source=source, diagnostics=found, companions=companions)
-
-
-def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
-    if diagnostic.severity is Severity.ERROR:
-        return True  # of the whole file
-    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
-    own = () if added else (diagnostic.range,)  # an insertion only has its position
-    return any(map(lines.meets, (*own, *diagnostic.touched)))
 
 
 # ---- one repository ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.verify.chips import Chip
 from migrator.verify.result import VerifyResult, finite
 from migrator.verify.tpu import TpuReport

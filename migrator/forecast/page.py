@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.report.html import MARK, check, visible

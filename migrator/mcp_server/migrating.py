@@ -13,10 +13,10 @@ from migrator.assess.assessment import assess
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.doctor.diagnosis import diagnose
+from migrator.editor.single import single
 from migrator.errors import UsageError
 from migrator.files.places import resolved
 from migrator.pipeline.result import Result
-from migrator.pipeline.single import single
 from migrator.remaining.remaining import find_remaining
 from migrator.remaining.show import to_dict
 from migrator.report import View

@@ -11,7 +11,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.targets import names
 from migrator.verify.chips import SLICES

@@ -11,13 +11,13 @@ from typing import TypeGuard
 
 from migrator.analysis import traces
 from migrator.analysis.setup_py import builds
+from migrator.analysis.syntax.exports import spoken
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, places
-from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan

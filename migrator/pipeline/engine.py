@@ -131,11 +131,12 @@ def _migrate_file(
         framework = find_framework(target.framework)
         if project is None or not project.imports_gpu_code(framework):
             return Result(content, content)
-    from migrator.formats import documents, notebook  # most files are modules
+    from migrator.analysis.gpu_text_patterns import has_settings  # most files are modules
+    from migrator.formats import documents, notebook
 
     try:
         says = find_framework(target.framework).says
-        holder = documents.read(path, content, says, for_tpu=not options.portable)
+        holder = documents.read(path, content, says, has_settings, for_tpu=not options.portable)
     except notebook.NotANotebook as error:
         return Failure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
+from migrator.files.discover import TODO
 from migrator.formats import kinds, python
 from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from migrator.formats import notebook
 
 _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
-_TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")
 
 
 def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
@@ -41,17 +41,12 @@ def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
 
 def strip(path: Path, content: bytes) -> bytes:
     """Remove these comments from a file."""
-    if _TEXT.search(content) is None:
+    if TODO.search(content) is None:
         return content
     file = _read(path, content)
     if file is None:
         return content
     return file.write({cell: part.without_comments() for cell, part in file.parts.items()})
-
-
-def silenced(content: bytes) -> bytes:
-    """The same lines with these comments blanked, so that no analysis reads them."""
-    return _TEXT.sub(b"#", content)
 
 
 # ---- one piece of text -----------------------------------------------------------------------

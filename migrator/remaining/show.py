@@ -6,9 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrator import __version__
 from migrator.by_hand import Cure
 from migrator.diagnostics import first_of
+from migrator.distribution import __version__
 from migrator.report.json import span
 from migrator.report.statistics import counted
 from migrator.report.terminal import line, print_code, say, shown

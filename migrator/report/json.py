@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
 from migrator.analysis.import_verdicts import Imported
 from migrator.diagnostics import Diagnostic, Outcome, Range
+from migrator.distribution import __version__
 from migrator.report import View, as_json
 from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project

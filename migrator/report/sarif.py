@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from migrator import __version__
 from migrator.diagnostics import Safety, Severity
+from migrator.distribution import __version__
 from migrator.formats import kinds
 from migrator.report import View, as_json
 from migrator.report.explain import every_code, explain, markdown

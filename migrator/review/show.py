@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from migrator import __version__
 from migrator.diagnostics import Safety, first_of
+from migrator.distribution import __version__
 from migrator.report import as_json as as_text
 from migrator.report.markup import Page, changed, code, prose
 from migrator.report.statistics import counted

@@ -3,9 +3,7 @@
 
 import ast
 
-from migrator.analysis.setup_py import SETUP
-from migrator.formats.kinds import lists_packages
-from migrator.requirements import (
+from migrator.analysis.python_requirements import (
     CPU_WHEELS,
     CUDA_WHEELS,
     ONLY_TORCH,
@@ -34,6 +32,8 @@ from migrator.requirements import (
     wheel_of,
     without_driver,
 )
+from migrator.analysis.setup_py import SETUP
+from migrator.formats.kinds import lists_packages
 
 GPU_PROVIDERS = {
     f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")

@@ -4,7 +4,7 @@
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.command_line import is_option
-from migrator.analysis.syntax.exports import exported
+from migrator.analysis.syntax.exports import exported, spoken
 from migrator.analysis.syntax.literals import leaves, values
 from migrator.analysis.syntax.nodes import parameters, said_name, taken_by
 from migrator.analysis.syntax.scopes import FUNCTIONS

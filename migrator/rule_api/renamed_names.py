@@ -16,8 +16,7 @@ from migrator.rule_api import (
     Rewrite,
 )
 from migrator.rule_api.libraries import imported_name
-from migrator.rule_api.python import exported
-from migrator.rule_api.texts import spoken
+from migrator.rule_api.python import exported, spoken
 
 
 def renamed(ctx: Context, node: ast.Attribute, old: str, new: str) -> Decision:

@@ -17,5 +17,5 @@ from migrator.analysis.gpu_text_patterns import (
     speaks_of_gpus,
     without_comment,
 )
-from migrator.formats.embedded import CONSTRAINT, is_embedded, spoken
+from migrator.formats.embedded import CONSTRAINT, is_embedded
 from migrator.formats.shell import Word, quoted, words

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.values import apps, paths
+from migrator.cli.values import offer, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
@@ -17,6 +17,8 @@ from .arguments import Arguments
 from .chips import SLICES
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from .result import VerifyResult
     from .script_result import ScriptResult
     from .tolerances import Tolerances
@@ -31,8 +33,23 @@ class _Verify(click.Command):
         return super().parse_args(ctx, args)
 
 
+def _complete_apps(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Apps of the checkout, and scripts."""
+    from .apps import app_names
+    from .errors import VerifyError
+
+    try:
+        names = app_names()
+    except VerifyError:
+        names = []
+    found = [offer(name) for name in names if name.startswith(incomplete)]
+    return [*found, *paths(_context, _parameter, incomplete)]
+
+
 @click.command("verify", cls=_Verify, short_help="Migrate, run, and compare the numbers.")
-@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
+@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=_complete_apps)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(

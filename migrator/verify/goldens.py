@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
+from migrator.distribution import __version__
 
 from .errors import VerifyError
 from .recordings import EVENTS, OUTPUT, TENSORS, Recording, Settings, recording_of

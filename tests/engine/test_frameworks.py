@@ -26,12 +26,12 @@ from migrator.config import Config, load
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
 from migrator.editor.documents import Document, Text
+from migrator.editor.single import single
 from migrator.errors import UsageError
 from migrator.examples import failures, rules_of
 from migrator.frameworks import find_framework, frameworks
 from migrator.options import Options
 from migrator.pipeline.engine import migrate
-from migrator.pipeline.single import single
 from migrator.registry import registry, vocabulary
 from migrator.review.changes import review
 from migrator.runs.worker import migrate_for_all

@@ -108,15 +108,20 @@ def unit_of(module: str) -> str:
 
 
 def upward(graph: Graph) -> set[tuple[str, str]]:
-    """The fewest dependencies found without which the rest has layers.
+    """The fewest dependencies found without which the rest has layers: all lie in circles."""
+    return {edge for circle in circles(graph) for edge in _against(circle, graph)}
 
-    Each name goes to the place with the fewest dependencies against the order, until none moves.
+
+def _against(circle: set[str], graph: Graph) -> set[tuple[str, str]]:
+    """The dependencies of a circle that run against its best order.
+
+    Each name goes to the place with the fewest of them, until none moves.
     """
-    order = sorted(graph, key=lambda name: (-len(graph[name]), name))
+    order = sorted(circle, key=lambda name: (-len(graph[name] & circle), name))
     moved = True
     while moved:
         moved = False
-        for name in sorted(graph):
+        for name in sorted(circle):
             at = order.index(name)
             rest = order[:at] + order[at + 1 :]
             # by place: what it asks that stands above it, and what asks it that stands below
@@ -130,7 +135,7 @@ def upward(graph: Graph) -> set[tuple[str, str]]:
                 order.insert(costs.index(min(costs)), name)
                 moved = True
     place = {name: index for index, name in enumerate(order)}
-    return {(a, b) for a, others in graph.items() for b in others if place[a] > place[b]}
+    return {(a, b) for a in circle for b in graph[a] & circle if place[a] > place[b]}
 
 
 def layers(graph: Graph) -> int:

@@ -16,8 +16,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from migrator import __version__
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.registry import registry
