@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Where each command is. The modules are only imported for what is asked.
 COMMANDS = {
-    "assess": "migrator.assess.command:assess_command",
+    "assess": "migrator.cli.assess:assess_command",
     "completion": "migrator.cli.completion:completion_command",
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
