@@ -62,7 +62,10 @@ def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
                 try:
                     result = _migrated(example, example.before.encode(), target)
                     said |= {d.code for d in result.diagnostics if number == 1}
-                    faults = list(_faults(example, target, result))
+                    faults = [
+                        *_faults(example, target, result),
+                        *_unsaid(rule, example, target, result),
+                    ]
                 except Exception as error:  # a handler's
                     faults = [(f"{type(error).__name__}: {error}", "")]
                     said.add(rule.code)
@@ -93,6 +96,20 @@ def _faults(example: Example, target: Target, result: Result) -> Iterator[tuple[
     lost = _comments(example.before) - _comments(after)
     if lost:
         yield f"loses a comment: {next(iter(lost))}", ""
+
+
+def _unsaid(
+    rule: Rule, example: Example, target: Target, result: Result
+) -> Iterator[tuple[str, str]]:
+    """The messages that an example expects, and that its rule doesn't give in that line."""
+    for line, words in example.says.items():
+        wanted = words.replace("{device}", target.words.device)
+        said = [
+            d.message for d in result.diagnostics if d.code == rule.code and d.range.line == line
+        ]
+        if not any(wanted in message for message in said):
+            instead = f"it says {'; '.join(said)!r}" if said else "it says nothing there"
+            yield f"does not say {wanted!r} in line {line}: {instead}", ""
 
 
 def _comments(source: str) -> Counter[str]:
