@@ -20,7 +20,7 @@ from migrator.targets import Target
 
 
 @dataclass(frozen=True)
-class Failure:
+class ExampleFailure:
     """An example that does not hold on a target."""
 
     code: str
@@ -50,12 +50,12 @@ def rules_of(wanted: str) -> list[Rule]:
     return rules
 
 
-def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
+def failures(rules: Iterable[Rule]) -> Iterator[ExampleFailure]:
     """What does not hold of the examples of rules, target by target."""
     for rule in rules:
         said: set[str] = set()  # the codes that speak of the first example
         if not rule.examples:
-            yield Failure(rule.code, 0, "", "there is no example")
+            yield ExampleFailure(rule.code, 0, "", "there is no example")
             continue
         for number, example in enumerate(rule.examples, 1):
             for target in filter(example.speaks_of, rule.targets.values()):
@@ -70,9 +70,11 @@ def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
                     faults = [(f"{type(error).__name__}: {error}", "")]
                     said.add(rule.code)
                 for reason, diff in faults:
-                    yield Failure(rule.code, number, target.name, reason, diff)
+                    yield ExampleFailure(rule.code, number, target.name, reason, diff)
         if rule.code not in said:
-            yield Failure(rule.code, 1, "", f"{rule.code} does not apply to its first example")
+            yield ExampleFailure(
+                rule.code, 1, "", f"{rule.code} does not apply to its first example"
+            )
 
 
 def _migrated(example: Example, source: bytes, target: Target) -> Result:

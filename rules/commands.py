@@ -26,7 +26,7 @@ from migrator.rule_api.texts import (
     HIDES,
     NOT_HALF,
     OVERRIDE,
-    Word,
+    ShellWord,
     hides_gpus,
     mentions_variables_alone,
     puts_folders_on_a_path,
@@ -218,8 +218,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Report(f"asks for an unreleased version; the target needs {wanted}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
-        changes.append(Word(first.start, first.end, wanted))
-    changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
+        changes.append(ShellWord(first.start, first.end, wanted))
+    changes += [ShellWord(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
         known = name_of(word) or wheel_of(word)
         if known is None and re.search(r"torch|cu\d\d", word):
@@ -228,7 +228,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
             said = [_of_pip(ctx, in_place_of(word, versions[known]))]
             said += needed[1:] if known == "torch" else []
             if len(said) > 1 or not alike(word, said[0]):
-                changes.append(Word(start, end, as_words(said, mark(ctx, found, text[start]))))
+                changes.append(ShellWord(start, end, as_words(said, mark(ctx, found, text[start]))))
     if "torch" in names or older:
         changes += indexes  # which lack the parts that follow torch
     if not changes:

@@ -16,7 +16,7 @@ from migrator.rule_api.shell_commands import (
     nvidia_smi,
     slurm,
 )
-from migrator.rule_api.texts import CONSTRAINT, HIDES, Word, without_comment
+from migrator.rule_api.texts import CONSTRAINT, HIDES, ShellWord, without_comment
 
 PACKAGE = Rule(
     code="KER060",
@@ -242,7 +242,9 @@ def pip(ctx: Context, found: Construct) -> Decision:
             continue
         if len(new) != 1 or not alike(word.text, new[0]):
             start = word.start - (not new and text[word.start - 1] == " ")
-            changes.append(Word(start, word.end, as_words(new, mark(ctx, found, text[word.start]))))
+            changes.append(
+                ShellWord(start, word.end, as_words(new, mark(ctx, found, text[word.start])))
+            )
     if not changes:
         return Keep("versions that were tested together")
     for start, end, words in sorted(changes, reverse=True):

@@ -20,7 +20,7 @@ from migrator.rule_api import (
     Safety,
     dotted,
 )
-from migrator.rule_api.generation import Attention, Pass, kv_passes
+from migrator.rule_api.generation import Attention, ForwardPass, kv_passes
 from migrator.rule_api.training import free_name, keys, window, with_key_of
 
 CACHE = Rule(
@@ -185,7 +185,7 @@ def written(ctx: Context, found: Construct) -> Decision:
     return Rewrite(edits, ctx.code.torch()[1], note=_WHY, works=True, drops=masks)
 
 
-def _edits(ctx: Context, made: Pass) -> list[Edit]:
+def _edits(ctx: Context, made: ForwardPass) -> list[Edit]:
     torch = ctx.code.torch()[0]
     edits: list[Edit] = []
     if made.at:
@@ -206,7 +206,7 @@ def _edits(ctx: Context, made: Pass) -> list[Edit]:
     return edits
 
 
-def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edit]:
+def _hiding(ctx: Context, made: ForwardPass, attention: Attention, at: str) -> list[Edit]:
     """Positions after the last one get no weight."""
     torch = ctx.code.torch()[0]
     cache = ast.unparse(attention.cache.node.value)

@@ -52,7 +52,7 @@ def _command(name: str) -> click.Command:
     return command
 
 
-class _Program(click.Group):
+class _CommandGroup(click.Group):
     """A group whose first word may also be a path: `tpu-migrate src/ --target torchax`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -113,7 +113,7 @@ def _refuse_misspelled(word: str) -> None:
         raise UsageError(f"{word}: no such file or folder; did you mean the command {meant}?")
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tpu-migrate")
 def cli() -> None:
     """Rewrite GPU PyTorch source so that it runs on a TPU.

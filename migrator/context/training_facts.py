@@ -13,7 +13,7 @@ from migrator.edits import Edit
 
 if TYPE_CHECKING:
     from migrator.analysis.training.computation import Computation
-    from migrator.analysis.training.sharding import Table
+    from migrator.analysis.training.sharding import ShardingTable
 
 
 class TrainingFacts:
@@ -41,7 +41,7 @@ class TrainingFacts:
         return Computation(self._task.names, self._task.flow, self._task.project)
 
     @cached_property
-    def shardings(self) -> dict[ast.expr, Table | None]:
+    def shardings(self) -> dict[ast.expr, ShardingTable | None]:
         """How each model that moves to the device is divided; None if unknown."""
         inner = self._task.options.tensor_parallel
         if not inner:

@@ -27,7 +27,7 @@ _GITLINK = "160000"  # the mode of a submodule
 
 
 @dataclass(frozen=True)
-class Lines:
+class NewLines:
     """New lines of a file, by the cell of a notebook; cell 0 is a source file."""
 
     cells: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -61,22 +61,22 @@ class Changes:
         repository, name = self._repository_of(path)
         return repository.all or name in repository.changed
 
-    def lines(self, path: Path, content: bytes) -> Lines:
+    def lines(self, path: Path, content: bytes) -> NewLines:
         """The lines of a file that are new or differ. Raises UsageError as `touched` does."""
         repository, name = self._repository_of(path)
         if repository.all:
-            return Lines(all=True)
+            return NewLines(all=True)
         if name not in repository.changed:
-            return Lines()
+            return NewLines()
         before = repository.changed[name]
         if before is None:
-            return Lines(all=True)
+            return NewLines(all=True)
         try:
             if kinds.is_notebook(path):
                 return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
                                      content)  # fmt: skip
             if b"\r" in content.replace(b"\r\n", b""):  # git counts lines differently from Python
-                return Lines(all=True)
+                return NewLines(all=True)
             paths = dict.fromkeys((before.name, name))
             text = git.run(repository.root, *git.PLAIN, "-U0", "--text",
                            repository.base, "--", *paths)  # fmt: skip
@@ -86,7 +86,7 @@ class Changes:
         for match in _HUNK.finditer(text):
             first = int(match[1])
             found.update(range(first, first + int(match[2] or 1)))
-        return Lines({0: frozenset(found)})
+        return NewLines({0: frozenset(found)})
 
     @property
     def bases(self) -> list[str]:
@@ -204,19 +204,19 @@ def _if_shallow(root: Path) -> str:
 # ---- notebooks -----------------------------------------------------------------------------------
 
 
-def _new_in_cells(before: bytes, after: bytes) -> Lines:
+def _new_in_cells(before: bytes, after: bytes) -> NewLines:
     """New lines in a notebook's code cells; outputs, ids and layout don't count."""
     try:
         old, new = notebook.read(before), notebook.read(after)
     except notebook.NotANotebook:
-        return Lines(all=True)
+        return NewLines(all=True)
     texts, places = [line for line, _ in _rows(old)], list(_rows(new))
     same = SequenceMatcher(None, texts, [line for line, _ in places], autojunk=False)
     found: dict[int, set[int]] = {}
     for tag, _, _, first, last in same.get_opcodes():
         for _, (cell, line) in places[first:last] if tag != "equal" else ():
             found.setdefault(cell, set()).add(line)
-    return Lines({cell: frozenset(lines) for cell, lines in found.items()})
+    return NewLines({cell: frozenset(lines) for cell, lines in found.items()})
 
 
 def _rows(book: notebook.Notebook) -> list[tuple[str, tuple[int, int]]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from migrator.analysis.import_verdicts import Imported
+from migrator.analysis.import_verdicts import ImportedModule
 from migrator.diagnostics import Diagnostic, Outcome, Range
 from migrator.distribution import __version__
 from migrator.report import View, as_json
@@ -55,7 +55,7 @@ def render(report: Report, view: View) -> str:
     return as_json(document)
 
 
-def _import(imported: Imported, files: Sequence[Path]) -> dict[str, Any]:
+def _import(imported: ImportedModule, files: Sequence[Path]) -> dict[str, Any]:
     """A module that is imported, but for the standard library's and the project's own."""
     about = {"about": imported.about} if imported.about else {}
     return {

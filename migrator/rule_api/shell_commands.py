@@ -11,7 +11,7 @@ from migrator.rule_api.packages import (
     ONLY_TORCH,
 )
 from migrator.rule_api.texts import (
-    Word,
+    ShellWord,
     is_embedded,
     quoted,
     words,
@@ -53,11 +53,11 @@ def mark(ctx: Context, found: Construct, used: str = "") -> str:
     return '"' if held else "'"
 
 
-def installed_by(text: str) -> tuple[list[Word], list[Word], list[Word]]:
+def installed_by(text: str) -> tuple[list[ShellWord], list[ShellWord], list[ShellWord]]:
     """The packages a command installs, options that change, and options that go with torch."""
-    packages: list[Word] = []
-    options: list[Word] = []
-    indexes: list[Word] = []
+    packages: list[ShellWord] = []
+    options: list[ShellWord] = []
+    indexes: list[ShellWord] = []
     before, option, inside = "", None, False
     for each in words(text):
         start, end, word = each
@@ -68,21 +68,21 @@ def installed_by(text: str) -> tuple[list[Word], list[Word], list[Word]]:
             before = before if word.startswith("-") else word
         elif option is not None:
             if option.text in _INDEX and CUDA_WHEELS.search(word):
-                options.append(Word(option.start, end, _cpu_index(f"{option.text} {word}")))
+                options.append(ShellWord(option.start, end, _cpu_index(f"{option.text} {word}")))
             elif option.text in ("-i", "--index-url") and ONLY_TORCH.search(word):
-                indexes.append(Word(option.start, option.end, "--extra-index-url"))
+                indexes.append(ShellWord(option.start, option.end, "--extra-index-url"))
             elif option.text in ("-e", "--editable"):
                 packages.append(each)
             option = None
         elif word in _WITH_VALUE:
             option = each
         elif re.fullmatch(r"--torch-backend=cu\d+", word):
-            options.append(Word(start, end, "--torch-backend=cpu"))
+            options.append(ShellWord(start, end, "--torch-backend=cpu"))
         elif word.startswith("-"):
             if CUDA_WHEELS.search(word):
-                options.append(Word(start, end, _cpu_index(word)))
+                options.append(ShellWord(start, end, _cpu_index(word)))
             elif word.startswith("--index-url=") and ONLY_TORCH.search(word):
-                indexes.append(Word(start, start + len("--index-url"), "--extra-index-url"))
+                indexes.append(ShellWord(start, start + len("--index-url"), "--extra-index-url"))
         else:
             packages.append(each)
     return packages, options, indexes

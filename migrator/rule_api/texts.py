@@ -18,4 +18,4 @@ from migrator.analysis.gpu_text_patterns import (
     without_comment,
 )
 from migrator.formats.embedded import CONSTRAINT, is_embedded
-from migrator.formats.shell import Word, quoted, words
+from migrator.formats.shell import ShellWord, quoted, words

@@ -15,8 +15,8 @@ from migrator.pipeline.result import Result
 WHEEL = ".whl"
 
 if TYPE_CHECKING:
-    from migrator.analysis.import_verdicts import Imported
-    from migrator.files.revisions import Changes, Lines
+    from migrator.analysis.import_verdicts import ImportedModule
+    from migrator.files.revisions import Changes, NewLines
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Report:
     lacks_program: bool = False  # folders without a file that turns the target on
     seconds: float = 0.0
     # What its files import, with the files; looked up for reports that say it.
-    find_imports: Callable[[], Mapping[Imported, Sequence[Path]]] = dict
+    find_imports: Callable[[], Mapping[ImportedModule, Sequence[Path]]] = dict
 
     def written_to(self, path: Path) -> Path:
         """Where a written file is."""
@@ -136,7 +136,7 @@ def limited(file: FileReport, changes: Changes) -> FileReport:
     return FileReport(file.path, result, file.unsafe & unsafe, file.result)
 
 
-def _brought(result: Result, lines: Lines) -> Result:
+def _brought(result: Result, lines: NewLines) -> Result:
     """The results that concern new lines. Edits belong together: all are kept, or none."""
     if lines.all:
         return result
@@ -148,7 +148,7 @@ def _brought(result: Result, lines: Lines) -> Result:
     return replace(result, source=source, diagnostics=found, companions=companions)
 
 
-def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
+def _is_about(diagnostic: Diagnostic, lines: NewLines) -> bool:
     if diagnostic.severity is Severity.ERROR:
         return True  # of the whole file
     added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO

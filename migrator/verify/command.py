@@ -13,7 +13,7 @@ from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 
 from . import options
-from .arguments import Arguments
+from .arguments import VerifyArguments
 from .chips import SLICES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .result import VerifyResult
     from .script_result import ScriptResult
     from .tolerances import Tolerances
-    from .verification import Options
+    from .verification import RunOptions
 
 
 class _Verify(click.Command):
@@ -157,7 +157,7 @@ def verify_command(**values: Any) -> None:
     from .result import VerifyResult
     from .table import show
 
-    asked = Arguments(**values)
+    asked = VerifyArguments(**values)
     asked.check()
     out = console(stderr=asked.as_json)
     names, factors, how = asked.apps(), asked.factors(), asked.how(out)
@@ -180,7 +180,7 @@ def verify_command(**values: Any) -> None:
 
 
 def _of_script(
-    asked: Arguments, target: str, how: "Options", factors: "Tolerances"
+    asked: VerifyArguments, target: str, how: "RunOptions", factors: "Tolerances"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     from migrator.report import html
 
@@ -202,7 +202,7 @@ def _of_script(
 
 
 def _of_app(
-    name: str, target: str, asked: Arguments, how: "Options"
+    name: str, target: str, asked: VerifyArguments, how: "RunOptions"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app

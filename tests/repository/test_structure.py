@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, git
 from rule_imports import mended, past_the_api, rule_files
-from structure import circles, imports, layers, modules, parsed, upward
+from structure import (
+    circles,
+    context_members,
+    imports,
+    layers,
+    modules,
+    packages,
+    parsed,
+    shared_classes,
+    upward,
+)
 
 from migrator.rule import Rule
 from migrator.targets import find_target, portable
@@ -64,6 +74,15 @@ def test_no_modules_import_each_other() -> None:
     graph = {module: imports(module, types=False) for module in modules()}
     assert sum(map(len, graph.values())) > 1000  # what is looked at
     assert circles(graph) == []
+
+
+def test_the_structure_gets_no_worse() -> None:
+    """`python tests/repository/structure.py --list` names what counts."""
+    against = upward(packages()[0])
+    assert against == {("migrator.frameworks", "migrator.analysis")} or not against
+    assert len(context_members()) <= 15
+    assert len(shared_classes()) <= 33, "and most of these by role: one for each runtime"
+    assert len(circles({module: imports(module) for module in modules()})) <= 5
 
 
 @pytest.mark.parametrize(
