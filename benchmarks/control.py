@@ -16,7 +16,7 @@ from pathlib import Path
 
 from migrator.verify.divergence import compare
 from migrator.verify.findings import Comparison
-from migrator.verify.recordings import Recording, Settings, record_run
+from migrator.verify.recordings import Recording, RecordSettings, record_run
 from migrator.verify.script import Script
 
 
@@ -41,7 +41,7 @@ def record(script: Script, python: Path, work: Path, rounding: int) -> Recording
     """The original; rounded otherwise where ``rounding`` is not 0."""
     copy, output = script.copy(work / f"copy-{rounding}"), work / f"recording-{rounding}"
     done, recording = record_run(
-        python.absolute(), script.entry, script.args, copy, output, Settings(), stand_in=True,
+        python.absolute(), script.entry, script.args, copy, output, RecordSettings(), stand_in=True,
         original=script.folder, rounding=rounding,
     )  # fmt: skip
     if recording.ended:

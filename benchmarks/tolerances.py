@@ -22,10 +22,10 @@ from migrator import migrate_paths
 from migrator.config import Config
 from migrator.targets import find_target
 from migrator.verify.findings import Finding
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 STEPS = 4
 FAULTS = {
@@ -175,8 +175,8 @@ def verified(target: str, python: Path, depths: list[int], fault: bool) -> Scrip
         (Path(folder) / "train.py").write_text(script, "utf-8")
         os.chdir(folder)
         try:
-            options = Options(python=python.absolute(), migrate=partial(migrate, fault))
-            settings = Settings(timeout=3600.0)
+            options = RunOptions(python=python.absolute(), migrate=partial(migrate, fault))
+            settings = RecordSettings(timeout=3600.0)
             result = verify_against(
                 Path("train.py"), [], find_target(target), None, settings, options
             )

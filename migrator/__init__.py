@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from migrator.distribution import __version__
+
 if TYPE_CHECKING:
     from migrator.remaining.remaining import find_remaining
     from migrator.runs.run import migrate_paths, migrate_source
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "find_remaining", "migrate_paths", "migrate_source"]
 
 

@@ -35,6 +35,14 @@ class Construct:
     text: str | None = None  # of a line that is partly rewritten already
 
     @property
+    def content(self) -> str:
+        """The text of a construct that is a string."""
+        if self.text is not None:
+            return self.text
+        assert isinstance(self.node, ast.Constant)
+        return str(self.node.value)
+
+    @property
     def value(self) -> ast.expr:
         """The value of an argument, given by name or by position."""
         value = self.node.value if isinstance(self.node, ast.keyword) else self.node

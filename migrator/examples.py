@@ -20,7 +20,7 @@ from migrator.targets import Target
 
 
 @dataclass(frozen=True)
-class Failure:
+class ExampleFailure:
     """An example that does not hold on a target."""
 
     code: str
@@ -50,26 +50,31 @@ def rules_of(wanted: str) -> list[Rule]:
     return rules
 
 
-def failures(rules: Iterable[Rule]) -> Iterator[Failure]:
+def failures(rules: Iterable[Rule]) -> Iterator[ExampleFailure]:
     """What does not hold of the examples of rules, target by target."""
     for rule in rules:
         said: set[str] = set()  # the codes that speak of the first example
         if not rule.examples:
-            yield Failure(rule.code, 0, "", "there is no example")
+            yield ExampleFailure(rule.code, 0, "", "there is no example")
             continue
         for number, example in enumerate(rule.examples, 1):
             for target in filter(example.speaks_of, rule.targets.values()):
                 try:
                     result = _migrated(example, example.before.encode(), target)
                     said |= {d.code for d in result.diagnostics if number == 1}
-                    faults = list(_faults(example, target, result))
+                    faults = [
+                        *_faults(example, target, result),
+                        *_unsaid(rule, example, target, result),
+                    ]
                 except Exception as error:  # a handler's
                     faults = [(f"{type(error).__name__}: {error}", "")]
                     said.add(rule.code)
                 for reason, diff in faults:
-                    yield Failure(rule.code, number, target.name, reason, diff)
+                    yield ExampleFailure(rule.code, number, target.name, reason, diff)
         if rule.code not in said:
-            yield Failure(rule.code, 1, "", f"{rule.code} does not apply to its first example")
+            yield ExampleFailure(
+                rule.code, 1, "", f"{rule.code} does not apply to its first example"
+            )
 
 
 def _migrated(example: Example, source: bytes, target: Target) -> Result:
@@ -93,6 +98,20 @@ def _faults(example: Example, target: Target, result: Result) -> Iterator[tuple[
     lost = _comments(example.before) - _comments(after)
     if lost:
         yield f"loses a comment: {next(iter(lost))}", ""
+
+
+def _unsaid(
+    rule: Rule, example: Example, target: Target, result: Result
+) -> Iterator[tuple[str, str]]:
+    """The messages that an example expects, and that its rule doesn't give in that line."""
+    for line, words in example.says.items():
+        wanted = words.replace("{device}", target.words.device)
+        said = [
+            d.message for d in result.diagnostics if d.code == rule.code and d.range.line == line
+        ]
+        if not any(wanted in message for message in said):
+            instead = f"it says {'; '.join(said)!r}" if said else "it says nothing there"
+            yield f"does not say {wanted!r} in line {line}: {instead}", ""
 
 
 def _comments(source: str) -> Counter[str]:

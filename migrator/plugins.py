@@ -73,7 +73,7 @@ def load(point: EntryPoint, kind: type[Plugin]) -> Plugin:
     return found
 
 
-class _Nothing:
+class _NoEntryPoints:
     def select(self, *, group: str) -> Sequence[EntryPoint]:
         return ()
 
@@ -85,7 +85,7 @@ def _all(path: tuple[str, ...]) -> Any:
     To ask the standard library takes as long as to start: most installations go without.
     """
     if not any(map(_may_have_ours, path)):
-        return _Nothing()
+        return _NoEntryPoints()
     from importlib.metadata import entry_points
 
     return entry_points()  # has `select` in each version of Python

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.codes import FAMILIES, Family
 from migrator.construct import Construct
 from migrator.errors import UsageError
@@ -18,7 +19,6 @@ from migrator.frameworks.framework import Framework
 from migrator.plugins import imported, installed
 from migrator.rule import Handler, Rule
 from migrator.targets import rule_modules
-from migrator.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

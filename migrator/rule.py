@@ -1,6 +1,6 @@
 """A rule: a code, a reason, examples, and handlers that each decide about one construct.
 
-Rules import everything they need for decisions from here.
+Rules import it, and all else that they need, from `migrator.rule_api`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Example:
     The text may be indented like the code around it. In `after`, `{device}` is the target's device.
     `except_on` is for targets whose result differs in other ways: None means that the target leaves
     the snippet as it is. Where programs choose their device by torch's own words, nearly every
-    result does: what is not named here says nothing about such a target.
+    result does: what is not named here says nothing about such a target. `says` is what the rule
+    is expected to say: a part of its message, by the line of the snippet.
     """
 
     before: str
@@ -42,6 +43,7 @@ class Example:
     shard: str = "replicated"  # with --shard
     path: str = "example.py"  # the name tells the kind of file
     replace: tuple[tuple[str, str], ...] = ()  # with [tool.tpu-migrate.replace]
+    says: Mapping[int, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "before", _dedented(self.before))

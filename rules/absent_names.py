@@ -2,12 +2,9 @@
 
 import ast
 
-from migrator.analysis.absent_names import missing
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .upgrade_templates import reason_to_keep
+from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep
+from migrator.rule_api.upgrades import missing
 
 ABSENT = Rule(
     code="UPG006",
@@ -39,7 +36,7 @@ def absent(ctx: Context, found: Construct) -> Decision:
     name = missing(found.key, ctx.target.environment.names)
     if name is None:
         return Keep("is in the versions of this target")
-    parent = ctx.parent(found.node)
+    parent = ctx.names.parent(found.node)
     node = parent if isinstance(parent, ast.Import | ast.ImportFrom) else found.node
     if (kept := reason_to_keep(ctx, node, found.key)) is not None:
         return kept

@@ -1,8 +1,16 @@
 """Operators that a target does not have at all."""
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+)
 
 ABSENT = Rule(
     code="TEN002",

@@ -2,17 +2,25 @@
 
 import ast
 
-from migrator.analysis.devices.accelerators import LIBRARIES, OTHERS, is_guarded
-from migrator.analysis.devices.device_selection import ladder
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.kinds import Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import AddBranch, Delete
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .device import device_object_word
+from migrator.rule_api import (
+    AddBranch,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    argument,
+    dotted,
+)
+from migrator.rule_api.device_objects import device_object_word
+from migrator.rule_api.devices import LIBRARIES, OTHERS, is_guarded, ladder
 
 FAMILY = Family("ACC", "Other accelerators", 130)
 
@@ -183,9 +191,9 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     picked = ladder(ctx.names, ctx.flow, found.node)
     if picked is None:
         return None
-    available = ctx.runtime("is_available")
+    available = ctx.code.runtime("is_available")
     if available is None:
-        return ctx.lacks("torch.cuda.is_available")
+        return ctx.code.lacks("torch.cuda.is_available")
     reason = "for other hardware; the check for a TPU comes first"
     if picked.has_tpu:
         return Keep(reason, leaves=picked.rungs)
@@ -193,7 +201,7 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
         word = device_object_word(ctx, picked.device)
         device, requires = word.code, word.requires
     else:
-        device, requires = ctx.device_string(picked.device), ()
+        device, requires = ctx.code.device_string(picked.device), ()
     before = ctx.source.code(picked.picks)[
         : ctx.source.span(picked.device)[0] - ctx.source.span(picked.picks)[0]
     ]
@@ -215,12 +223,12 @@ def other(ctx: Context, found: Construct) -> Decision:
 @OTHER.on("name", "torch.version.hip", "torch.version.cuda")
 def version(ctx: Context, found: Construct) -> Decision | None:
     """ROCm is tested by its version; a CUDA version is a number that a build has to match."""
-    match ctx.parent(found.node):
+    match ctx.names.parent(found.node):
         case ast.FormattedValue() | ast.Call(func=ast.Name(id="print" | "str")):
             return Keep("None on a TPU machine, and only shown")
     if found.key == "torch.version.cuda":
         return None
-    match ctx.parent(found.node):
+    match ctx.names.parent(found.node):
         case ast.Compare(ops=[ast.Is() | ast.IsNot()]) | ast.If() | ast.IfExp() | ast.BoolOp():
             return Keep(_NO_ROCM)
         case ast.UnaryOp(op=ast.Not()) | ast.Call(func=ast.Name(id="bool")):

@@ -3,11 +3,18 @@
 import ast
 import re
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
 

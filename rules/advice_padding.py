@@ -2,10 +2,17 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
 
 PADDED = Rule(
     code="ADV011",

@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.positions import keys, window, with_key
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice, dotted
+from migrator.rule_api.training import keys, window, with_key
 
 _BEGIN = (
     "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
@@ -72,7 +69,7 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
     function = ctx.names.function(node)
     if not isinstance(node.value, ast.Attribute) or not isinstance(function, ast.FunctionDef):
         return None
-    if not ctx.hot.in_pass(node):
+    if not ctx.training.hot.in_pass(node):
         return None
     for place, key in enumerate(keys(node)):
         match key:
@@ -108,7 +105,7 @@ def counted(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
     function = ctx.names.function(call)
-    if not isinstance(function, ast.FunctionDef) or not ctx.hot.in_pass(call):
+    if not isinstance(function, ast.FunctionDef) or not ctx.training.hot.in_pass(call):
         return None
     match call.args:
         case [begin, ast.BinOp(one, ast.Add(), count)] if dotted(begin) == dotted(one):
@@ -139,7 +136,7 @@ def given(ctx: Context, found: Construct) -> Decision | None:
     """`model(x[:, begin:end], begin)` in a loop."""
     node = found.node
     assert isinstance(node, ast.Subscript)
-    told = window(ctx.hot, node)
+    told = window(ctx.training.hot, node)
     if told is None or not (told.numbers or ctx.words.step_boundary):
         return None  # if operators run one by one, a slice alone is one program
     call = copy.deepcopy(told.call)
@@ -157,20 +154,21 @@ def beside(ctx: Context, found: Construct) -> Decision | None:
     """`x[:, end] = token` in such a loop, if operators are recorded."""
     node = found.node
     assert isinstance(node, ast.Subscript)
-    loop = ctx.hot.loop(node) if ctx.words.step_boundary else None
+    loop = ctx.training.hot.loop(node) if ctx.words.step_boundary else None
     if loop is None:
         return None
     told = [
         made
         for other in ast.walk(loop)
-        if isinstance(other, ast.Subscript) and (made := window(ctx.hot, other)) is not None
+        if isinstance(other, ast.Subscript)
+        and (made := window(ctx.training.hot, other)) is not None
     ]
     place = next((n for made in told for part, n in made.beside() if part is node), None)
-    if place is None or (len(keys(node)) == 1 and not ctx.hot.may_be_tensor(node.value)):
+    if place is None or (len(keys(node)) == 1 and not ctx.training.hot.may_be_tensor(node.value)):
         return None
     key = ast.List([keys(node)[place]], ast.Load())
     listed = ast.unparse(with_key(node, place, key))
-    statement = ctx.parent(node)
+    statement = ctx.names.parent(node)
     if isinstance(node.ctx, ast.Load):
         return advice(f"{_ANEW}read {listed}.squeeze({place})")
     if isinstance(statement, ast.Assign):

@@ -3,12 +3,19 @@
 import ast
 import re
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.analysis.values.tensors import own_nodes
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import own_nodes
+from migrator.rule_api.training import masked_assignment
 
 _RECOMPILATION = "https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html"
 _DYNAMIC = "https://docs.pytorch.org/xla/release/r2.8/learn/dynamic_shape.html"
@@ -106,7 +113,7 @@ _REPEATS = advice(
 def selecting(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
-    return _WHERE if _is_of_tensor(ctx, call) and ctx.hot.is_hot(call) else None
+    return _WHERE if _is_of_tensor(ctx, call) and ctx.training.hot.is_hot(call) else None
 
 
 def _is_of_tensor(ctx: Context, call: ast.Call) -> bool:
@@ -116,7 +123,7 @@ def _is_of_tensor(ctx: Context, call: ast.Call) -> bool:
         values = call.args[:1] if name.startswith("torch.") else []
     else:
         values = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-    return any(ctx.hot.may_be_tensor(v) or ctx.hot.is_mask(v) for v in values)
+    return any(ctx.training.hot.may_be_tensor(v) or ctx.training.hot.is_mask(v) for v in values)
 
 
 @DATA_DEPENDENT.on("advice", "where()")
@@ -135,7 +142,11 @@ def boxes(ctx: Context, found: Construct) -> Decision | None:
     name = ctx.names.qualified(call.func) or ""
     if not name.startswith("torchvision.ops.") or not call.args:
         return None
-    return _BOXES if ctx.hot.may_be_tensor(call.args[0]) and ctx.hot.is_hot(call) else None
+    return (
+        _BOXES
+        if ctx.training.hot.may_be_tensor(call.args[0]) and ctx.training.hot.is_hot(call)
+        else None
+    )
 
 
 @DATA_DEPENDENT.on("advice", "repeat_interleave()")
@@ -146,7 +157,7 @@ def repeats(ctx: Context, found: Construct) -> Decision | None:
     times = argument(call, 1 if of_torch else 0, "repeats")
     if times is None or argument(call, None, "output_size") is not None:
         return None
-    return _REPEATS if ctx.hot.is_tensor(times) and ctx.hot.is_hot(call) else None
+    return _REPEATS if ctx.training.hot.is_tensor(times) and ctx.training.hot.is_hot(call) else None
 
 
 @DATA_DEPENDENT.on("advice", "Subscript")
@@ -156,14 +167,18 @@ def selected(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(node.ctx, ast.Load):
         return None
     if _is_of_positions(ctx, node):
-        return _POSITIONS if ctx.hot.is_tensor(node.value) and ctx.hot.is_hot(node) else None
+        return (
+            _POSITIONS
+            if ctx.training.hot.is_tensor(node.value) and ctx.training.hot.is_hot(node)
+            else None
+        )
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if not any(isinstance(key, _MASKS) and ctx.hot.is_mask(key) for key in keys):
+    if not any(isinstance(key, _MASKS) and ctx.training.hot.is_mask(key) for key in keys):
         return None
-    statement = ctx.parent(node)
+    statement = ctx.names.parent(node)
     if isinstance(statement, ast.Assign) and masked_assignment(ctx.names, ctx.flow, statement):
         return None  # TEN003 rewrites it
-    return _static_form(ctx, node) if ctx.hot.is_hot(node) else None
+    return _static_form(ctx, node) if ctx.training.hot.is_hot(node) else None
 
 
 def _is_of_positions(ctx: Context, node: ast.Subscript) -> bool:
@@ -179,7 +194,7 @@ _FINDING = ("numpy.where", "numpy.nonzero", "numpy.flatnonzero", "numpy.argwhere
 
 def _static_form(ctx: Context, node: ast.Subscript) -> Decision:
     """What to write instead: the sum or the mean of what a mask selects has a fixed shape."""
-    method = ctx.parent(node)
+    method = ctx.names.parent(node)
     if isinstance(node.slice, ast.Tuple) or not isinstance(method, ast.Attribute):
         return _WHERE
     call, mask = ctx.names.call_of(method), ctx.source.code(node.slice)
@@ -216,20 +231,20 @@ def joined(ctx: Context, found: Construct) -> Decision | None:
     if not (ctx.names.qualified(call.func) or "").startswith("torch.") or not call.args:
         return None
     parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
-    if len(parts) < 2 or any(map(ctx.hot.is_on_host, parts)):
+    if len(parts) < 2 or any(map(ctx.training.hot.is_on_host, parts)):
         return None
-    if ctx.hot.in_pass(call) or _in_hook(ctx, call):
+    if ctx.training.hot.in_pass(call) or _in_hook(ctx, call):
         return (
             _cached(ctx, call, *parts) if len(parts) == 2 and _is_cache(ctx, call, *parts) else None
         )
     statement = ctx.names.statement(call)
-    loop = ctx.hot.loop(call)
+    loop = ctx.training.hot.loop(call)
     if loop is None or not isinstance(statement, ast.Assign) or statement.value is not call:
         return None
     grown = dotted(statement.targets[0])
     if grown is None or grown not in map(dotted, parts):
         return None
-    if ctx.hot.in_some_rounds(call, loop) or _starts_anew(loop, grown, statement):
+    if ctx.training.hot.in_some_rounds(call, loop) or _starts_anew(loop, grown, statement):
         return None
     return _INPUT if _is_given(ctx, loop, grown) else _COLLECTED
 
@@ -299,11 +314,13 @@ def _is_given(ctx: Context, loop: ast.For | ast.While, name: str) -> bool:
     return any(
         dotted(n) in names
         for node in own_nodes(loop.body)
-        if isinstance(node, ast.Call) and ctx.hot.is_model(node.func)
+        if isinstance(node, ast.Call) and ctx.training.hot.is_model(node.func)
         for value in [*node.args, *(k.value for k in node.keywords)]
         for n in ast.walk(value)
     )
 
 
 def _calls_model(ctx: Context, node: ast.AST) -> bool:
-    return any(isinstance(n, ast.Call) and ctx.hot.is_model(n.func) for n in ast.walk(node))
+    return any(
+        isinstance(n, ast.Call) and ctx.training.hot.is_model(n.func) for n in ast.walk(node)
+    )

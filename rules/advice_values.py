@@ -2,11 +2,18 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Kind,
+    Rule,
+    Safety,
+    advice,
+    argument,
+    dotted,
+)
 
 _GUIDE = "https://cloud.google.com/tpu/docs/performance-guide"
 _CLASS = "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\nclass Net(nn.Module):\n"
@@ -101,7 +108,7 @@ def from_host(ctx: Context, found: Construct) -> Decision | None:
     value = call.args[0]
     if name != "torch.from_numpy" and not isinstance(value, ast.List | ast.Tuple | ast.ListComp):
         return None
-    if not ctx.hot.in_pass(call) or _is_of_call(ctx, value):
+    if not ctx.training.hot.in_pass(call) or _is_of_call(ctx, value):
         return None
     return _TRANSFER if _is_sent(ctx, call) else None
 
@@ -111,7 +118,7 @@ def _is_sent(ctx: Context, made: ast.expr) -> bool:
     device = argument(made, None, "device") if isinstance(made, ast.Call) else None
     if device is not None:
         return ctx.flow.kind(device) != Kind.CPU
-    method = ctx.parent(made)
+    method = ctx.names.parent(made)
     if isinstance(method, ast.Attribute) and (call := ctx.names.call_of(method)) is not None:
         if method.attr in ("cuda", "to", "type_as"):
             to = call.args[0] if call.args else argument(call, None, "device")
@@ -150,7 +157,9 @@ def double(ctx: Context, found: Construct) -> Decision | None:
     if name not in ("torch.float64", "torch.double"):
         return None
     call = _call_with(ctx, node)
-    if call is None or (argument(call, None, "device") is None and not ctx.hot.is_tensor(call)):
+    if call is None or (
+        argument(call, None, "device") is None and not ctx.training.hot.is_tensor(call)
+    ):
         return None
     return _wide(ctx, call)
 
@@ -162,8 +171,8 @@ def double_method(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(call.func, ast.Attribute) or call.args:
         return None
     owner = call.func.value
-    is_module = ctx.flow.kind(owner) & Kind.MODULE or ctx.hot.is_model(owner)
-    if is_module or ctx.hot.may_be_tensor(owner):
+    is_module = ctx.flow.kind(owner) & Kind.MODULE or ctx.training.hot.is_model(owner)
+    if is_module or ctx.training.hot.may_be_tensor(owner):
         return _wide(ctx, call, everywhere=bool(is_module))
     return None
 
@@ -174,7 +183,7 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
     if device is not None and ctx.flow.kind(device) == Kind.CPU:
         return None
     if device is None and not everywhere:
-        if not ctx.hot.is_hot(call):
+        if not ctx.training.hot.is_hot(call):
             return None
     return advice(
         f"{ctx.words.float64}: compute in float32, or compute what needs the precision "
@@ -184,9 +193,9 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
 
 def _call_with(ctx: Context, node: ast.expr) -> ast.Call | None:
     """The call that gets a dtype: as `dtype=`, or as the first argument of `to` and `type`."""
-    parent = ctx.parent(node)
+    parent = ctx.names.parent(node)
     if isinstance(parent, ast.keyword) and parent.arg in ("dtype", "torch_dtype"):
-        call = ctx.parent(parent)
+        call = ctx.names.parent(parent)
         return call if isinstance(call, ast.Call) else None
     if isinstance(parent, ast.Call) and node in parent.args:
         if isinstance(parent.func, ast.Attribute) and parent.func.attr in ("to", "type"):
@@ -200,14 +209,14 @@ def large(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(node, ast.Constant)
     if type(node.value) is not int or node.value < 2**31:
         return None
-    parent = ctx.parent(node)
+    parent = ctx.names.parent(node)
     beside: list[ast.expr] = []
     match parent:
         case ast.BinOp(left=left, right=right):
             beside = [left, right]
         case ast.Call(func=ast.Attribute(value=owner)):
             beside = [owner]
-    if not any(ctx.hot.is_tensor(value) for value in beside):
+    if not any(ctx.training.hot.is_tensor(value) for value in beside):
         return None
     return advice(
         "a TPU computes in 32 bits, and integers beyond 2**31 do not fit: do this on the CPU"
@@ -224,7 +233,7 @@ def half(ctx: Context, found: Construct) -> Decision | None:
     if ctx.names.qualified(node) not in ("torch.float16", "torch.half"):
         return None
     given: ast.expr = node
-    parent = ctx.parent(node)
+    parent = ctx.names.parent(node)
     if isinstance(parent, ast.IfExp) and node in (parent.body, parent.orelse):
         other = parent.orelse if node is parent.body else parent.body
         if (ctx.names.qualified(other) or "").endswith("bfloat16"):
@@ -239,7 +248,7 @@ def half(ctx: Context, found: Construct) -> Decision | None:
         device = argument(call, None, "device")
         if device is not None and ctx.flow.kind(device) == Kind.CPU:
             return None
-        if isinstance(call.func, ast.Attribute) and ctx.hot.is_on_host(call.func.value):
+        if isinstance(call.func, ast.Attribute) and ctx.training.hot.is_on_host(call.func.value):
             return None
     return advice(
         "float16 has no hardware on a TPU, and is converted for every product: bfloat16 is "
@@ -249,7 +258,7 @@ def half(ctx: Context, found: Construct) -> Decision | None:
 
 def _names_dtype(ctx: Context, node: ast.expr) -> bool:
     """`dtype = torch.float16`"""
-    match ctx.parent(node):
+    match ctx.names.parent(node):
         case ast.Assign(targets=[target], value=value) if value is node:
             return "dtype" in (dotted(target) or "")
     return False

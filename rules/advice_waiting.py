@@ -3,17 +3,18 @@
 import ast
 import re
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.blocking_reads import (
-    CHECK_IN_MODEL,
-    asks,
-    is_asked,
-    only_checks,
-    prints_tensor,
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Rule,
+    Safety,
+    advice,
+    dotted,
 )
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Keep, Rule, advice
+from migrator.rule_api.training import CHECK_IN_MODEL, asks, is_asked, only_checks, prints_tensor
 
 _TROUBLE = "https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html"
 
@@ -101,9 +102,13 @@ def read(ctx: Context, found: Construct) -> Decision | None:
     if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
         return None
     owner = call.func.value
-    if ctx.hot.in_pass(call):
-        return _IN_PASS if ctx.hot.is_tensor(owner) and not is_asked(ctx.names, call) else None
-    return _use(ctx, call) if ctx.hot.is_tensor(owner) else None
+    if ctx.training.hot.in_pass(call):
+        return (
+            _IN_PASS
+            if ctx.training.hot.is_tensor(owner) and not is_asked(ctx.names, call)
+            else None
+        )
+    return _use(ctx, call) if ctx.training.hot.is_tensor(owner) else None
 
 
 @READ.on("advice", "float()", "int()")
@@ -112,25 +117,25 @@ def converted(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(call, ast.Call)
     if not isinstance(call.func, ast.Name) or len(call.args) != 1:
         return None
-    return _use(ctx, call) if ctx.hot.is_tensor(call.args[0]) else None
+    return _use(ctx, call) if ctx.training.hot.is_tensor(call.args[0]) else None
 
 
 @READ.on("advice", "print()")
 def printed(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
-    return _PRINTED if _in_each_round(ctx, call) and prints_tensor(ctx.hot, call) else None
+    return _PRINTED if _in_each_round(ctx, call) and prints_tensor(ctx.training.hot, call) else None
 
 
 def _in_each_round(ctx: Context, node: ast.AST) -> bool:
     """Whether a node is reached in each iteration of a loop in which the device works."""
     if _is_of_step(ctx, node):
         return False
-    loop = ctx.hot.loop(node)
+    loop = ctx.training.hot.loop(node)
     return (
         loop is not None
-        and not ctx.hot.in_some_rounds(node, loop)
-        and not ctx.hot.waits_for_a_person(loop)
+        and not ctx.training.hot.in_some_rounds(node, loop)
+        and not ctx.training.hot.waits_for_a_person(loop)
     )
 
 
@@ -178,19 +183,19 @@ _IN_LOOP = advice(
 def branch(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
-    if not asks(ctx.hot, node.test):
+    if not asks(ctx.training.hot, node.test):
         return None
     if any(c.kind == "branch" and c.node is node for c in ctx.constructs):
         return None
-    if ctx.hot.in_pass(node):
+    if ctx.training.hot.in_pass(node):
         return advice(CHECK_IN_MODEL) if only_checks(ctx.names, node) else _IN_MODEL
     if _in_each_round(ctx, node):
         return _IN_LOOP
-    if isinstance(node, ast.While) and ctx.hot.works(node) and not _is_of_step(ctx, node):
+    if isinstance(node, ast.While) and ctx.training.hot.works(node) and not _is_of_step(ctx, node):
         return _IN_LOOP
     return None
 
 
 def _is_of_step(ctx: Context, node: ast.AST) -> bool:
     """Whether the target records what an iteration does around a node, up to its step."""
-    return ctx.words.records and ctx.iterations.hold(node)
+    return ctx.words.records and ctx.training.iterations.hold(node)

@@ -4,11 +4,18 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .ranks import CONVERT_BY_APEX, in_one_process
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.rank_words import CONVERT_BY_APEX, in_one_process
 
 APEX = Rule(
     code="LIB005",
@@ -194,7 +201,7 @@ def _spelled(ctx: Context, counterpart: _Counterpart) -> tuple[str, tuple[str, .
     module = ctx.names.spelled(counterpart.module)
     if module is not None:
         return f"{module}.{counterpart.name}", ()
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     return f"{torch}{counterpart.module.removeprefix('torch')}.{counterpart.name}", requires
 
 

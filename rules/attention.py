@@ -3,9 +3,20 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
 
 ATTENTION = Rule(
     code="LIB004",
@@ -150,9 +161,9 @@ def memory_efficient(ctx: Context, found: Construct) -> Decision:
         chooses: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "op"]
         if chooses and call is not direct:
             edits.append(EditCall(call, drop=chooses))
-    word = ctx.runtime("memory_efficient_attention")
+    word = ctx.code.runtime("memory_efficient_attention")
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     if direct is None:
         return Rewrite([Replace(found.node, word.code), *edits], word.requires)
     chooses = [k for k in direct.keywords if k.arg == "op"]
@@ -195,7 +206,7 @@ def triangle(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is not None and (call.args or call.keywords):
         return Report("a mask of an old version; make it without arguments")
-    if isinstance(ctx.parent(found.node), ast.ClassDef | ast.Attribute):
+    if isinstance(ctx.names.parent(found.node), ast.ClassDef | ast.Attribute):
         return Report("only the mask itself has a counterpart")
     return _by_runtime(ctx, found, "LowerTriangularMask")
 
@@ -203,7 +214,7 @@ def triangle(ctx: Context, found: Construct) -> Decision:
 @ATTENTION.on("name", "xformers.ops.unbind")
 def unbind(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     return Rewrite([Replace(found.node, f"{torch}.unbind")], requires)
 
 
@@ -216,22 +227,22 @@ def of_diffusers(ctx: Context, found: Construct) -> Decision:
             return Keep("only runs if xformers is there or asked for")
     call = ctx.names.call_of(found.node)
     statement = ctx.names.statement(found.node)
-    if ctx.target.portable or call is None or not ctx.is_statement(call) or statement is None:
+    if ctx.target.portable or call is None or not ctx.names.is_statement(call) or statement is None:
         return Report("raises without xformers; remove it, torch's attention is the default")
     return Rewrite([Delete(statement)], note="torch's attention is diffusers' default")
 
 
 def _by_runtime(ctx: Context, found: Construct, name: str, note: str = "") -> Decision:
     assert isinstance(found.node, ast.expr)
-    word = ctx.runtime(name)
+    word = ctx.code.runtime(name)
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     return Rewrite([Replace(found.node, word.code)], word.requires, note)
 
 
 @ATTENTION.on("name", *(f"{library}*" for library in _MINE))
 def other(ctx: Context, found: Construct) -> Decision:
-    if isinstance(ctx.parent(found.node), ast.Assign) and found.key == "xformers.ops":
+    if isinstance(ctx.names.parent(found.node), ast.Assign) and found.key == "xformers.ops":
         return Keep("the module itself; its import is reported")
     advice = next((text for start, text in _ADVICE.items() if found.key.startswith(start)), "")
     return Report(f"{found.key} is for CUDA only" + (f": {advice}" if advice else ""))

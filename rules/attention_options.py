@@ -2,12 +2,19 @@
 
 import ast
 
-from migrator.analysis.gpu_text_patterns import ATTENTION_OPTION, ATTENTION_SETTING
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .settings import with_setting
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.texts import ATTENTION_OPTION, ATTENTION_SETTING
+from migrator.rule_api.yaml_settings import with_setting
 
 OPTION = Rule(
     code="LIB008",
@@ -67,7 +74,7 @@ def flash(ctx: Context, found: Construct) -> Decision:
 
 @OPTION.on("keyword", "use_flash_attention_2")
 def flag(ctx: Context, found: Construct) -> Decision | None:
-    call = ctx.parent(found.node)
+    call = ctx.names.parent(found.node)
     assert isinstance(found.node, ast.keyword) and isinstance(call, ast.Call)
     if not (isinstance(found.node.value, ast.Constant) and found.node.value.value is True):
         return None
@@ -92,4 +99,4 @@ def in_settings(ctx: Context, found: Construct) -> Decision:
 
 @OPTION.on("command", "attention")
 def in_command(ctx: Context, found: Construct) -> Decision:
-    return ctx.with_text(found, ATTENTION_OPTION.sub(r"\g<option>sdpa", ctx.text(found)))
+    return ctx.code.with_text(found, ATTENTION_OPTION.sub(r"\g<option>sdpa", found.content))

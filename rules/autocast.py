@@ -2,16 +2,26 @@
 
 import ast
 
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.training.loops import is_scaler
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word, filled
-
-from .pinned_memory import asks_for_gpu
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Word,
+    filled,
+)
+from migrator.rule_api.gpu_only_code import asks_for_gpu
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import is_only_named
+from migrator.rule_api.training import is_scaler
 
 AUTOCAST = Rule(
     code="PRE003",
@@ -141,7 +151,7 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         return Rewrite([EditCall(call, function=f"{RUNTIME}.autocast", drop=drop)])
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
         # values decided at run time stay: the runtime accepts both types and maps float16
-        decides = ctx.runtime("autocast")
+        decides = ctx.code.runtime("autocast")
         if decides is None and ctx.words.device_names and names_device:
             return _computed(ctx, device)
         if decides is None:
@@ -150,17 +160,17 @@ def autocast(ctx: Context, found: Construct) -> Decision:
         if named is None:
             edit = EditCall(call, function=decides.code)
         elif named in call.args:
-            written = ctx.device_string(call)
+            written = ctx.code.device_string(call)
             edit = EditCall(call, function=decides.code, drop=[named], first=written)
         else:
-            put = {"device_type": ctx.device_string(call)}
+            put = {"device_type": ctx.code.device_string(call)}
             edit = EditCall(call, function=decides.code, put=put)
         return Rewrite([edit], decides.requires, note="float16 becomes bfloat16")
     word = ctx.words.autocast
     if word is None:
         return Report(f"{ctx.target.name} has no autocast; move what may be bfloat16 to that type")
     holes = {"enabled": enabled} if enabled is not None else {}
-    chosen = filled(ctx.words.autocast_arguments, {"device": ctx.device_string(call)}, ())
+    chosen = filled(ctx.words.autocast_arguments, {"device": ctx.code.device_string(call)}, ())
     arguments = [*chosen, *(["enabled={enabled}"] if holes else [])]
     code = f"{word.code}({', '.join(arguments)})"
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
@@ -170,15 +180,15 @@ def autocast(ctx: Context, found: Construct) -> Decision:
 def _computed(ctx: Context, device: ast.expr | None) -> Decision:
     """A computed device stays: it is for the device that the program chooses."""
     if isinstance(device, ast.Constant):
-        return Rewrite([Replace(device, ctx.device_string(device))])
+        return Rewrite([Replace(device, ctx.code.device_string(device))])
     return Keep("for the device that the program chooses")
 
 
 def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
-    parent = ctx.parent(node)
+    parent = ctx.names.parent(node)
     if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef):
         return Report("a decorator without parentheses does not switch autocast on; add them")
-    word = ctx.runtime("autocast")
+    word = ctx.code.runtime("autocast")
     if word is None:
         return Report("the class itself is passed on; call it with the device and torch.bfloat16")
     return Rewrite([Replace(node, word.code)], word.requires, note="in bfloat16")
@@ -193,7 +203,7 @@ def scaler(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.expr)
     call = ctx.names.call_of(node)
     if call is None:
-        if isinstance(ctx.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
+        if isinstance(ctx.names.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
             return Keep("a type annotation")
         if is_only_named(ctx.names, node):
             return Keep("only asked for, and no scaler is made")
@@ -202,15 +212,15 @@ def scaler(ctx: Context, found: Construct) -> Decision:
         return Keep("it is switched off")
     if ctx.words.on_gpu is not None:
         return _on_gpu(ctx, call, ctx.words.on_gpu)
-    word = ctx.runtime("GradScaler")
+    word = ctx.code.runtime("GradScaler")
     if word is not None and (ctx.target.portable or _keeps_state(ctx)):
         named: list[ast.expr | ast.keyword] = []
         if found.key in _OF_DEVICE:
             named = [*call.args[:1], *(k for k in call.keywords if k.arg == "device")]
         edit = EditCall(call, function=word.code, drop=named)
         return Rewrite([edit], word.requires)
-    torch, requires = ctx.torch()
-    cpu = ctx.quoted("cpu", call)
+    torch, requires = ctx.code.torch()
+    cpu = ctx.code.quoted("cpu", call)
     return Rewrite([Replace(call, f"{torch}.amp.GradScaler({cpu}, enabled=False)")], requires)
 
 
@@ -220,7 +230,7 @@ def _keeps_state(ctx: Context) -> bool:
         for use in ctx.names.by_attribute.get(attribute, ()):
             if is_scaler(ctx.flow, use.value):
                 return True
-    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    here = program_file(ctx)
     files = here.files("scaler.state_dict", "scaler.load_state_dict")
     return any(file is not here for file in files)
 
@@ -236,11 +246,11 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
         return Keep("it is switched off", leaves=[call])
     if given is not None and asks_for_gpu(ctx, given):
         return Keep("scales only on a GPU", leaves=[call])
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     enabled = asked.code
     if given is not None and not (isinstance(given, ast.Constant) and given.value is True):
         enabled = f"{ctx.source.code(given)} and {asked.code}"
-    device = ctx.quoted("cuda", call)
+    device = ctx.code.quoted("cuda", call)
     named = ctx.names.qualified(call.func) in _OF_DEVICE
     drop = [*(call.args if named else ()), *(k for k in call.keywords if k.arg == "device")]
     edit = EditCall(
@@ -265,10 +275,10 @@ def asked(ctx: Context, found: Construct) -> Decision:
         return Report("it asks about CUDA's autocast; call it with the target's device type")
     if call.args or call.keywords:
         return Keep("it asks about the device that it is given")
-    device = ctx.device_string(call)
+    device = ctx.code.device_string(call)
     if found.key == "torch.is_autocast_enabled":
         return Rewrite([EditCall(call, first=device)])
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     return Rewrite([Replace(call, f"{torch}.get_autocast_dtype({device})")], requires)
 
 

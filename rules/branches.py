@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.training.blocking_reads import CHECK_IN_MODEL, only_checks
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.training import CHECK_IN_MODEL, only_checks
 
 FAMILY = Family("TEN", "Values of tensors", 80)
 
@@ -83,7 +91,7 @@ def branch(ctx: Context, found: Construct) -> Decision:
             if same and isinstance(test, ast.Call) and _is_mask(ctx, node, name):
                 if not _may_be_a_copy(ctx, node, like):
                     return Keep("right, and slow", advice=_ADVICE)
-                spelled, requires = ctx.module("torch")
+                spelled, requires = ctx.code.module("torch")
                 chosen = f"{spelled}.where({{test}}, {ctx.source.code(value)}, {name})"
                 edit = Replace(value, chosen, {"test": test})
                 return Rewrite([edit, Unwrap(node)], requires)
@@ -93,7 +101,7 @@ def branch(ctx: Context, found: Construct) -> Decision:
 
 def _may_be_a_copy(ctx: Context, branch: ast.If, mask: ast.expr) -> bool:
     """Whether nobody can tell a mask from a copy of it, which torch.where always makes."""
-    function, order = ctx.names.function(branch), ctx.order
+    function, order = ctx.names.function(branch), ctx.values.order
     if isinstance(mask, ast.Name) and order.is_alone(mask):
         return True
     return function is not None and order.may_swap(order.contents(mask), function.body)

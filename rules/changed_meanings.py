@@ -2,11 +2,18 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.upgrade_templates import reason_to_keep
 
 MEANINGS = Rule(
     code="UPG005",
@@ -107,7 +114,7 @@ def copied(ctx: Context, found: Construct) -> Decision:
         return kept
     if len(call.args) > 2 or {k.arg for k in call.keywords} - {"copy", "dtype", "order"}:
         return Report("NumPy 2 copies nothing then, and raises if it has to; use numpy.asarray")
-    spelled, requires = ctx.module("numpy")
+    spelled, requires = ctx.code.module("numpy")
     drop = [keyword for keyword in call.keywords if keyword.arg == "copy"]
     return Rewrite([EditCall(call, function=f"{spelled}.asarray", drop=drop)], requires)
 
@@ -120,14 +127,14 @@ def from_bytes(ctx: Context, found: Construct) -> Decision:
     if (kept := reason_to_keep(ctx, call, "numpy.fromstring")) is not None:
         return kept
     if _is_only_read(ctx, call):
-        spelled, requires = ctx.module("numpy")
+        spelled, requires = ctx.code.module("numpy")
         return Rewrite([EditCall(call, function=f"{spelled}.frombuffer")], requires)
     return Report("NumPy 2 reads text only; use numpy.frombuffer(…).copy() for bytes")
 
 
 def _is_only_read(ctx: Context, call: ast.Call) -> bool:
     """Whether an array goes into a function that copies it."""
-    parent = ctx.parent(call)
+    parent = ctx.names.parent(call)
     return isinstance(parent, ast.Call) and ctx.names.qualified(parent.func) in _COPYING
 
 

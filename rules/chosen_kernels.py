@@ -2,13 +2,9 @@
 
 import ast
 
-from migrator.analysis.devices.choices import AVAILABLE, names_device
-from migrator.analysis.devices.device_strings import not_a_device
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Keep, Rule
-
-from .unsupported import GPU_PROVIDERS
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Rule, Safety
+from migrator.rule_api.devices import AVAILABLE, names_device, not_a_device
+from migrator.rule_api.packages import GPU_PROVIDERS
 
 KERNELS = Rule(
     code="DEV006",
@@ -41,7 +37,7 @@ known to be a device, the rules for devices decide.""",
 @KERNELS.on("name", *AVAILABLE)
 def question(ctx: Context, found: Construct) -> Decision | None:
     call = ctx.names.call_of(found.node) if isinstance(found.node, ast.expr) else None
-    choice = ctx.parent(call) if call is not None else None
+    choice = ctx.names.parent(call) if call is not None else None
     if call is not None and _chooses_provider(ctx, call):
         return Keep("chooses a provider for CUDA; a TPU machine takes the others")
     if not isinstance(choice, ast.IfExp) or choice.test is not call:
@@ -51,7 +47,7 @@ def question(ctx: Context, found: Construct) -> Decision | None:
 
 @KERNELS.on("string", "cuda")
 def name(ctx: Context, found: Construct) -> Decision | None:
-    choice = ctx.parent(found.node)
+    choice = ctx.names.parent(found.node)
     if not isinstance(choice, ast.IfExp) or choice.body is not found.node:
         return None
     test = choice.test
@@ -61,7 +57,7 @@ def name(ctx: Context, found: Construct) -> Decision | None:
 
 def _chooses_provider(ctx: Context, question: ast.Call) -> bool:
     """`["CUDAExecutionProvider", …] if torch.cuda.is_available() else …`, also as statements."""
-    choice = ctx.parent(question)
+    choice = ctx.names.parent(question)
     chosen: list[ast.AST] = []
     if isinstance(choice, ast.IfExp) and choice.test is question:
         chosen = [choice.body]

@@ -1,28 +1,10 @@
 """Commands for a shell: NVIDIA's tools, what gets installed, options that name a device."""
 
-import ast
 import re
-from collections.abc import Iterable
 
-from migrator.analysis.gpu_text_patterns import (
-    DEVICE_OPTION,
-    HIDES,
-    NOT_HALF,
-    OVERRIDE,
-    hides_gpus,
-    mentions_variables_alone,
-    puts_folders_on_a_path,
-    speaks_of_gpus,
-)
-from migrator.analysis.libraries import mentioned, of_package
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.formats.embedded import is_embedded
-from migrator.formats.shell import Word, quoted, words
-from migrator.requirements import (
-    CPU_WHEELS,
-    CUDA_WHEELS,
-    ONLY_TORCH,
+from migrator.rule_api import Construct, Context, Decision, Example, Family, Keep, Report, Rule
+from migrator.rule_api.libraries import mentioned, of_package
+from migrator.rule_api.packages import (
     alike,
     asked_of,
     clash,
@@ -37,9 +19,20 @@ from migrator.requirements import (
     wheel_of,
     without_driver,
 )
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .requirement_lists import wheel_of_runtime
+from migrator.rule_api.requirement_lists import wheel_of_runtime
+from migrator.rule_api.shell_commands import as_words, installed_by, mark, nvidia_smi
+from migrator.rule_api.texts import (
+    DEVICE_OPTION,
+    HIDES,
+    NOT_HALF,
+    OVERRIDE,
+    ShellWord,
+    hides_gpus,
+    mentions_variables_alone,
+    puts_folders_on_a_path,
+    speaks_of_gpus,
+    words,
+)
 
 FAMILY = Family("CMD", "Commands", 150)
 
@@ -91,18 +84,6 @@ reported.""",
     for_written_files=True,
 )
 
-# Commands that install packages, by the word before `install` or `add`.
-_INSTALLS = {
-    "install": re.compile(r"[!%@]*(?:\S*/)?(?:pip[\d.]*|pipenv)"),
-    "add": re.compile(r"[!%@]*(?:\S*/)?(?:uv|poetry|pdm)"),
-}
-_INDEX = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--index")
-_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint", "-t", "--target", "-e", "--editable",
-               "--prefix", "--root", "--python", "--platform", "--no-binary", "--only-binary",
-               "--group", "-G", "--extra", "--extras", "--optional", "--package", "--source",
-               "--script", "--directory", "--project", "--upgrade-strategy", "--trusted-host",
-               *_INDEX)  # fmt: skip
-
 
 _FROM_CUDA = re.compile(
     r"(?<!\S)(?:-i|-f|--(?:extra-)?index-url|--find-links|--source|--index)[ =]*"
@@ -110,18 +91,12 @@ _FROM_CUDA = re.compile(
 )
 
 
-@COMMAND.on("command", "nvidia-smi")
-def nvidia_smi(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
-    plain = re.fullmatch(r"([!%\s]*(?:sx\s+)?)nvidia-smi(?:\s+-L)?(\s*)", text)
-    if plain is None or ctx.target.portable:
-        return Report("asks NVIDIA's driver; `tpu-info` shows what a TPU does")
-    return ctx.with_text(found, f"{plain[1]}tpu-info{plain[2]}")
+COMMAND.on("command", "nvidia-smi")(nvidia_smi)
 
 
 @COMMAND.on("command", "clone")
 def clone(ctx: Context, found: Construct) -> Decision:
-    asked = cloned(ctx.text(found))
+    asked = cloned(found.content)
     assert asked is not None
     name, library = asked
     return Report(library.reason(name))
@@ -137,21 +112,21 @@ _DEVICE = re.compile(r"--device(?![\w-])")
 
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
-    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(ctx.text(found))):
+    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(found.content)):
         return None
     if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the option")
-    staying = _that_stays(ctx, ctx.text(found))
+    staying = _that_stays(ctx, found.content)
     if staying:
         return Report(f"{staying} stays as it is, and so does what it is started with")
     device = ctx.words.device
     text = DEVICE_OPTION.sub(
-        lambda m: f"{m['option']}{m['quote']}{ctx.device_name(bool(m['index']))}{m['quote']}",
-        ctx.text(found),
+        lambda m: f"{m['option']}{m['quote']}{ctx.code.device_name(bool(m['index']))}{m['quote']}",
+        found.content,
     )
-    if text == ctx.text(found):
+    if text == found.content:
         return Report(f"names a GPU; the target's device is {device}")
-    return ctx.with_text(found, text)
+    return ctx.code.with_text(found, text)
 
 
 def _that_stays(ctx: Context, text: str) -> str:
@@ -172,7 +147,7 @@ def half(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "gpu")
 def gpu_command(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if re.search(r"\bnvcc\b|cuda-toolkit|cudatoolkit", text):
         return Report("a CUDA tool; a TPU has no counterpart")
     if hides_gpus(text):
@@ -212,7 +187,7 @@ def _whose_options(ctx: Context, text: str) -> str:
 
 @COMMAND.on("command", "pip")
 def pip(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if ctx.target.portable:
         if not mentioned().search(text):
             return Keep("a portable program uses what its machine has")
@@ -243,8 +218,8 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Report(f"asks for an unreleased version; the target needs {wanted}")
     if older and "torch" not in {name_of(place.text) for place in packages}:
         first = older.pop(0)
-        changes.append(Word(first.start, first.end, wanted))
-    changes += [Word(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
+        changes.append(ShellWord(first.start, first.end, wanted))
+    changes += [ShellWord(w.start - (text[w.start - 1] == " "), w.end, "") for w in older]
     for start, end, word in packages:
         known = name_of(word) or wheel_of(word)
         if known is None and re.search(r"torch|cu\d\d", word):
@@ -253,7 +228,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
             said = [_of_pip(ctx, in_place_of(word, versions[known]))]
             said += needed[1:] if known == "torch" else []
             if len(said) > 1 or not alike(word, said[0]):
-                changes.append(Word(start, end, as_words(said, mark(ctx, found, text[start]))))
+                changes.append(ShellWord(start, end, as_words(said, mark(ctx, found, text[start]))))
     if "torch" in names or older:
         changes += indexes  # which lack the parts that follow torch
     if not changes:
@@ -270,7 +245,7 @@ def pip(ctx: Context, found: Construct) -> Decision:
         return Report(f"takes wheels for CUDA; here it is {wanted}, without that source")
     if any((each.kind, each.key) == ("command", "image") for each in ctx.constructs):
         return Report(f"becomes `{text.strip()}` once the base image isn't one for CUDA")
-    return ctx.with_text(found, text, "versions that were tested together")
+    return ctx.code.with_text(found, text, "versions that were tested together")
 
 
 def _versions(ctx: Context) -> dict[str, str]:
@@ -285,63 +260,6 @@ def _of_pip(ctx: Context, wanted: str) -> str:
     return str(wheel_of_runtime(ctx, wanted) or wanted)
 
 
-def as_words(packages: Iterable[str], mark: str) -> str:
-    """Packages as words of a shell command."""
-    return " ".join(quoted(each, mark) for each in packages)
-
-
-def mark(ctx: Context, found: Construct, used: str = "") -> str:
-    """The quotes for a word: those already used, otherwise those that the surrounding string
-    allows."""
-    if used in ("'", '"'):
-        return used
-    assert isinstance(found.node, ast.expr)
-    held = not is_embedded(ctx.parent(found.node)) and ctx.source.code(found.node)[0] == "'"
-    return '"' if held else "'"
-
-
-def installed_by(text: str) -> tuple[list[Word], list[Word], list[Word]]:
-    """The packages a command installs, options that change, and options that go with torch."""
-    packages: list[Word] = []
-    options: list[Word] = []
-    indexes: list[Word] = []
-    before, option, inside = "", None, False
-    for each in words(text):
-        start, end, word = each
-        if not word:
-            before, option, inside = "", None, False
-        elif not inside:
-            inside = word in _INSTALLS and _INSTALLS[word].fullmatch(before) is not None
-            before = before if word.startswith("-") else word
-        elif option is not None:
-            if option.text in _INDEX and CUDA_WHEELS.search(word):
-                options.append(Word(option.start, end, _cpu_index(f"{option.text} {word}")))
-            elif option.text in ("-i", "--index-url") and ONLY_TORCH.search(word):
-                indexes.append(Word(option.start, option.end, "--extra-index-url"))
-            elif option.text in ("-e", "--editable"):
-                packages.append(each)
-            option = None
-        elif word in _WITH_VALUE:
-            option = each
-        elif re.fullmatch(r"--torch-backend=cu\d+", word):
-            options.append(Word(start, end, "--torch-backend=cpu"))
-        elif word.startswith("-"):
-            if CUDA_WHEELS.search(word):
-                options.append(Word(start, end, _cpu_index(word)))
-            elif word.startswith("--index-url=") and ONLY_TORCH.search(word):
-                indexes.append(Word(start, start + len("--index-url"), "--extra-index-url"))
-        else:
-            packages.append(each)
-    return packages, options, indexes
-
-
-def _cpu_index(option: str) -> str:
-    """The option for the index of CPU wheels; uv's and pipenv's `--index` may give it a name."""
-    if re.match(r"--index[ =]", option):
-        return re.sub(r"https?://\S+", CPU_WHEELS, option)
-    return f"--extra-index-url {CPU_WHEELS}"
-
-
 @COMMAND.on("command", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
@@ -353,6 +271,6 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("command", "other")
 def other_cell(ctx: Context, found: Construct) -> Decision:
-    first = ctx.text(found).lstrip().partition("\n")[0]
+    first = found.content.lstrip().partition("\n")[0]
     what = f"a cell of {first.split()[0]}" if first.startswith("%%") else "it is not valid Python"
     return Report(f"{what}, and not read")

@@ -2,17 +2,16 @@
 
 import re
 
-from migrator.construct import Construct
-from migrator.requirements import alike, name_of, tested
-from migrator.rule import Context, Decision, Keep, Report
+from migrator.rule_api import Construct, Context, Decision, Keep, Report
+from migrator.rule_api.packages import alike, name_of, tested
+from migrator.rule_api.requirement_lists import all_needed
 
-from .requirement_lists import all_needed
 from .requirements import REQUIREMENT
 
 
 @REQUIREMENT.on("requirement", "compiled")
 def compiled(ctx: Context, found: Construct) -> Decision:
-    pins = [re.split(r"[;\\#]| -", line)[0] for line in ctx.text(found).splitlines()]
+    pins = [re.split(r"[;\\#]| -", line)[0] for line in found.content.splitlines()]
     pinned = [pin for pin in pins if name_of(pin) == "torch"]
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")

@@ -2,18 +2,27 @@
 
 import ast
 
-from migrator.analysis.devices.current_device import Role, roles
-from migrator.analysis.values.conditional_calls import is_no_more_than, none_around
-from migrator.analysis.values.kinds import Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME
-
-from .on_gpu import HOUSEKEEPING, behind_question, question_above
-from .seeds import is_seeded, seeded
+from migrator.rule_api import (
+    MIRRORED,
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.cuda_calls import counterpart, removal, unwrapped
+from migrator.rule_api.devices import Role, roles
+from migrator.rule_api.gpu_only_code import HOUSEKEEPING
 
 FAMILY = Family("CUD", "torch.cuda", 40)
 
@@ -221,34 +230,8 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     if {Role.NUMBER, Role.DEVICE} <= used:
         return Report("used as a number and as a device; use two names")
     if call is not None and Role.DEVICE in used:
-        return Rewrite([Replace(call, ctx.device(call))])
+        return Rewrite([Replace(call, ctx.code.device(call))])
     return counterpart(ctx, node, "current_device")
-
-
-def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
-    """The target's spelling of a function that torch.cuda calls `name`."""
-    call = ctx.names.call_of(node)
-    if call is not None and name.startswith("manual_seed") and is_seeded(ctx, call):
-        return Keep("torch.manual_seed, beside it, seeds every device")
-    renamed = ctx.words.renames.get(f"torch.cuda.{name}")
-    if renamed is not None and name.startswith("manual_seed"):
-        return seeded(ctx, node, renamed)
-    if renamed is not None:
-        asked = question_above(ctx, node, name)
-        return Rewrite([Replace(node, renamed.code), *asked], renamed.requires)
-    word = ctx.words.calls.get(name)
-    if word is not None and call is not None:
-        first = call.args[0] if call.args else next((k.value for k in call.keywords), None)
-        if "{0}" not in word.code:
-            return Rewrite([Replace(call, word.code)], word.requires)
-        if first is not None and not isinstance(first, ast.Starred):
-            return Rewrite([Replace(call, word.code, {"0": first})], word.requires)
-    if name not in MIRRORED:
-        return Report(f"torch.cuda.{name} itself is passed on, not called")
-    word = ctx.runtime(name)
-    if word is None:
-        return ctx.lacks(f"torch.cuda.{name}")
-    return Rewrite([Replace(node, word.code)], word.requires)
 
 
 @FUNCTION.on("name", "torch.Event")
@@ -259,9 +242,9 @@ def event(ctx: Context, found: Construct) -> Decision:
         return Report("the class itself is passed on")
     if "torch.cuda.Event" in ctx.words.renames:
         return Keep("times any accelerator")
-    word = ctx.runtime("Event")
+    word = ctx.code.runtime("Event")
     if word is None:
-        return ctx.lacks("torch.Event")
+        return ctx.code.lacks("torch.Event")
     edits: list[Edit] = [EditCall(call, function=word.code, drop=call.args[:1])]
     return Rewrite(edits, word.requires)
 
@@ -269,24 +252,6 @@ def event(ctx: Context, found: Construct) -> Decision:
 @NOTHING.on("name", *(f"torch.cuda.{n}" for n in HOUSEKEEPING))
 def nothing(ctx: Context, found: Construct) -> Decision:
     return removal(ctx, found)
-
-
-def removal(ctx: Context, found: Construct) -> Decision:
-    """Remove a call that does nothing on the target; a portable program asks the runtime."""
-    assert isinstance(found.node, ast.expr)
-    if (renamed := ctx.words.renames.get(found.key)) is not None:
-        return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
-    if ctx.words.on_gpu is not None and found.key.startswith("torch.cuda."):
-        return behind_question(ctx, found.node)
-    if ctx.target.asks_runtime and found.key.startswith("torch.cuda."):
-        return Rewrite([Replace(found.node, found.key.replace("torch.cuda", RUNTIME))])
-    call = ctx.names.call_of(found.node)
-    if call is None:
-        return Report("is passed on, not called; it has nothing to do on a TPU")
-    statement = ctx.names.statement(call)
-    if isinstance(statement, ast.Expr) and is_no_more_than(call, statement.value, ctx.effects):
-        return Rewrite([Delete(statement)])
-    return Rewrite([Replace(none_around(call, ctx.names, ctx.effects), "None")])
 
 
 @NOTHING.on("name", "torch.cuda.device", "torch.cuda.device_of")
@@ -301,16 +266,6 @@ def device_context(ctx: Context, found: Construct) -> Decision:
             [Replace(call, f"{word.code}({{x}}{part})", {"x": call.args[0]})], word.requires
         )
     return unwrapped(ctx, call, "chooses a CUDA device; there is one device here")
-
-
-def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
-    """Remove a context manager from its `with`."""
-    item = ctx.parent(call) if call is not None else None
-    statement = ctx.parent(item) if isinstance(item, ast.withitem) else None
-    if isinstance(item, ast.withitem) and isinstance(statement, ast.With | ast.AsyncWith):
-        if item.optional_vars is None and not ctx.target.portable:
-            return Rewrite([Unwrap(statement, [item])])
-    return Report(reason)
 
 
 @OTHER.on("name", "torch.cuda*", "torch.version.cuda*")
@@ -353,7 +308,7 @@ def out_of_memory(ctx: Context, found: Construct) -> Decision:
 
 @OTHER.on("string", "torch.cuda")
 def by_text(ctx: Context, found: Construct) -> Decision:
-    whole = ctx.parent(found.node)
+    whole = ctx.names.parent(found.node)
     if whole is not None and (ctx.names.qualified(whole) or "").startswith("torch.cuda"):
         return _module(ctx, Construct(found.kind, found.key, whole))
     return Report("a string that names a part of CUDA; a TPU has no such part")
@@ -362,7 +317,7 @@ def by_text(ctx: Context, found: Construct) -> Decision:
 @OTHER.on("string", "cuda")
 def module_by_name(ctx: Context, found: Construct) -> Decision | None:
     """`getattr(torch, "cuda")`"""
-    whole = ctx.parent(found.node)
+    whole = ctx.names.parent(found.node)
     if isinstance(whole, ast.Call) and ctx.names.qualified(whole) == "torch.cuda":
         return _module(ctx, Construct(found.kind, found.key, whole))
     return None
@@ -381,6 +336,6 @@ def out_of_memory_error(ctx: Context, found: Construct) -> Decision:
 
 def _module(ctx: Context, found: Construct) -> Decision:
     """`torch.cuda` itself: an alias is harmless, its uses are handled one by one."""
-    if isinstance(ctx.parent(found.node), ast.Assign):
+    if isinstance(ctx.names.parent(found.node), ast.Assign):
         return Keep("an alias; its uses are rewritten or reported one by one")
     return Report("the module torch.cuda itself is passed on")

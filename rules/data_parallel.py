@@ -3,16 +3,26 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.devices.availability_checks import Questions
-from migrator.analysis.ranks.vocabulary import COPIES as COPYING
-from migrator.analysis.ranks.vocabulary import COPIES_FOR_A_CALL as CALL
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, first_of
-from migrator.edits import Replace, Wrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .ranks import is_asked_for, wrapped
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Wrap,
+    argument,
+    dotted,
+    first_of,
+)
+from migrator.rule_api.devices import Questions
+from migrator.rule_api.distributed import COPIES as COPYING
+from migrator.rule_api.distributed import COPIES_FOR_A_CALL as CALL
+from migrator.rule_api.rank_words import is_asked_for, wrapped
 
 COPIES = Rule(
     code="DST002",
@@ -58,9 +68,9 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
     words = ctx.words.devices
     if words is None:
         return None
-    if isinstance(ctx.parent(found.node), ast.ClassDef):
+    if isinstance(ctx.names.parent(found.node), ast.ClassDef):
         return Report("a subclass splits batches and joins results in its own way")
-    lines = ctx.own_ranks.counts_copies
+    lines = ctx.distributed.own_ranks.counts_copies
     if lines and not is_asked_for(ctx, found):
         first, *others = [f"line {line}" for line in lines]
         also = f" (also {first_of(others, 5)})" if others else ""
@@ -113,7 +123,7 @@ def copies_for_a_call(ctx: Context, found: Construct) -> Decision:
     given = []
     for n, part in enumerate(parts):
         holes[f"x{n}"] = part
-        moved = "" if _is_asked(ctx, part) else f".to({ctx.device(call)})"
+        moved = "" if _is_asked(ctx, part) else f".to({ctx.code.device(call)})"
         given.append(f"{{x{n}}}{moved}")
     for n, (key, value) in enumerate(zip(more.keys, more.values, strict=True) if more else ()):
         name = str(key.value) if isinstance(key, ast.Constant) else ""
@@ -126,13 +136,13 @@ def copies_for_a_call(ctx: Context, found: Construct) -> Decision:
 
 
 def _is_tensor(ctx: Context, node: ast.expr) -> bool:
-    return ctx.evidence.is_tensor(node) or any(_asked(ctx, node, "is_cuda", "data"))
+    return ctx.values.evidence.is_tensor(node) or any(_asked(ctx, node, "is_cuda", "data"))
 
 
 def _is_asked(ctx: Context, node: ast.expr) -> bool:
     """Whether the program asks whether a tensor is on the device."""
     return any(_asked(ctx, node, "is_cuda")) or any(
-        isinstance(above := ctx.parent(use), ast.Call) and dotted(above.func) == "isinstance"
+        isinstance(above := ctx.names.parent(use), ast.Call) and dotted(above.func) == "isinstance"
         for use in _asked(ctx, node, "data")
     )
 

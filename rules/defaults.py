@@ -2,12 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES, Kind
-from migrator.construct import Construct
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.python import TENSOR_TYPE_DTYPES
 
 DEFAULT = Rule(
     code="DEV004",
@@ -62,7 +71,7 @@ def default_device(ctx: Context, found: Construct) -> Decision:
     if ctx.flow.kind(device) == Kind.CPU:
         return Keep("names the CPU")
     if ctx.flow.kind(device) & Kind.DEVICE_STRING:
-        return Rewrite([Replace(device, ctx.device_string(device))])
+        return Rewrite([Replace(device, ctx.code.device_string(device))])
     return Keep("takes the target's device")
 
 
@@ -81,7 +90,7 @@ def default_tensor_type(ctx: Context, found: Construct) -> Decision:
         return Report(reason, whole=call)
     if not dtypes <= _FLOATING:
         return Report("PyTorch takes floating types here", whole=call)
-    word, (torch, requires) = ctx.runtime("set_default_tensor_type"), ctx.torch()
+    word, (torch, requires) = ctx.code.runtime("set_default_tensor_type"), ctx.code.torch()
     if word is None:
         return Report(
             f"{ctx.target.name} has no tensor types; use torch.set_default_device and _dtype",

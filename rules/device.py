@@ -3,33 +3,49 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.devices.attributes import names_attribute
-from migrator.analysis.devices.choices import (
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    SetString,
+    argument,
+    dotted,
+)
+from migrator.rule_api.device_objects import device_object_word, device_variable_at
+from migrator.rule_api.devices import (
+    INDEXED,
+    ONLY_SHOWN,
     availability_choice,
+    compared_with,
     device_call,
+    is_read,
+    is_written_out,
     method_caller,
+    names_attribute,
+    names_index,
+    not_a_device,
+    own_move,
     places_of_load,
+    question,
+    table_of,
     whole_string,
     with_older_torch,
 )
-from migrator.analysis.devices.device_keys import is_written_out, table_of
-from migrator.analysis.devices.device_selection import question
-from migrator.analysis.devices.device_strings import ONLY_SHOWN, not_a_device
-from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
-from migrator.analysis.devices.own_moves import own_move
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.storages import is_tag
-from migrator.analysis.values.kinds import CUDA_STRING, Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, SetString
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word
-
-from .on_gpu import guarded
-from .options import help_beside
-from .questions import asked_for, with_index
+from migrator.rule_api.gpu_only_code import guarded
+from migrator.rule_api.option_help import help_beside
+from migrator.rule_api.portable_device_names import asked_for, with_index
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import CUDA_STRING
+from migrator.rule_api.training import is_tag
 
 FAMILY = Family("DEV", "Devices", 20)
 
@@ -181,29 +197,21 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
     word = ctx.words.device_object
     if word is not None:
-        return Rewrite([Replace(call, _chosen(ctx, call) or word.code)], word.requires)
+        return Rewrite([Replace(call, device_variable_at(ctx, call) or word.code)], word.requires)
     text = _named(ctx, near)
     requires = _at_import(ctx, call)
     return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
 
 
-def _chosen(ctx: Context, node: ast.expr) -> str | None:
-    """The variable for the device, unless this expression is assigned to it or returned."""
-    if not ctx.words.device_names:
-        return None
-    binds = isinstance(ctx.parent(node), ast.Assign | ast.AnnAssign | ast.Return | ast.NamedExpr)
-    return None if binds else ctx.device(node)
-
-
 def _named(ctx: Context, near: ast.AST) -> str:
     """The name of the target's device, with an index if the file compares the one it had."""
     if isinstance(near, ast.expr) and _keeps_index(ctx, near):
-        return ctx.quoted(f"{ctx.words.device}:0", near)
-    return ctx.device_string(near)
+        return ctx.code.quoted(f"{ctx.words.device}:0", near)
+    return ctx.code.device_string(near)
 
 
 def _keeps_index(ctx: Context, node: ast.expr) -> bool:
-    return not ctx.target.portable and names_index(ctx.names, node) and ctx.compares_indices
+    return not ctx.target.portable and names_index(ctx.names, node) and ctx.code.compares_indices
 
 
 def _unequal(ctx: Context, node: ast.expr) -> str | None:
@@ -228,16 +236,6 @@ def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
     runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
     needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
     return (RUNTIME,) if needed else ()
-
-
-def device_object_word(ctx: Context, near: ast.AST) -> Word:
-    """The target's device object, spelled out."""
-    torch, requires = ctx.torch()
-    own = ctx.words.device_object
-    if own is not None:
-        code = _chosen(ctx, near) if isinstance(near, ast.expr) else None
-        return Word(code or own.code, own.requires)
-    return Word(f"{torch}.device({ctx.device_string(near)})", requires)
 
 
 def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
@@ -268,9 +266,9 @@ def available(ctx: Context, found: Construct) -> Decision:
         asked = with_older_torch(ctx.names, asked)
         if asked is not call:
             node, called = asked, "()"
-    word = ctx.words.renames.get(found.key) or ctx.runtime("is_available")
+    word = ctx.words.renames.get(found.key) or ctx.code.runtime("is_available")
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
 
 
@@ -282,17 +280,17 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         return None  # torch.load's handling decides
     if method_caller(ctx.names, node) is not None:
         return None  # a method by its name
-    above = ctx.parent(node)
+    above = ctx.names.parent(node)
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
     whole = whole_string(ctx.names, node)
-    if any(is_tag(ProgramFile(ctx.names, ctx.flow, ctx.project), o) for o in _others(ctx, whole)):
+    if any(is_tag(program_file(ctx), o) for o in _others(ctx, whole)):
         return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
     if reason is not None:
         said = f"this string {reason}; if it names a device, write {ctx.words.device!r}"
         return Keep(reason) if reason == ONLY_SHOWN else Report(said)
-    if (package := ctx.evidence.foreign(whole)) is not None:
+    if (package := ctx.values.evidence.foreign(whole)) is not None:
         return Report(
             f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
             f"write {ctx.words.device!r}"
@@ -317,18 +315,18 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         if (asked := asked_for(ctx, whole)) is not None:
             return asked
         if _takes_device(ctx, whole):
-            return Rewrite([Replace(whole, ctx.device(whole))])
+            return Rewrite([Replace(whole, ctx.code.device(whole))])
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         index = ":0" if _keeps_index(ctx, node) else ""
         return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
-    if ctx.target.portable and isinstance(ctx.parent(whole), ast.MatchValue):
+    if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, _named(ctx, whole))])
 
 
 def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:
     """What a name is compared with, also by its first letters."""
-    match ctx.parent(name):
+    match ctx.names.parent(name):
         case ast.Compare(left=left, comparators=others):
             return [left, *others]
         case ast.Call(func=ast.Attribute(attr="startswith", value=other)):
@@ -338,9 +336,9 @@ def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:
 
 def _takes_device(ctx: Context, name: ast.expr) -> bool:
     """Whether a name is passed where a device object is accepted, too: `.to("cuda")`."""
-    match ctx.parent(name):
+    match ctx.names.parent(name):
         case ast.keyword(arg="device") as keyword:
-            call = ctx.parent(keyword)
+            call = ctx.names.parent(keyword)
         case ast.Call(func=ast.Attribute(attr="to"), args=[first, *_]) as call if first is name:
             return True
         case _:
@@ -351,9 +349,9 @@ def _takes_device(ctx: Context, name: ast.expr) -> bool:
 
 def _read_by(ctx: Context, given: ast.expr) -> Report | None:
     """Where one of the program's own methods may get the name and inspect it."""
-    call = ctx.parent(given)
-    call = ctx.parent(call) if isinstance(call, ast.keyword) else call
-    owner = own_move(ctx.evidence, call) if isinstance(call, ast.Call) else ""
+    call = ctx.names.parent(given)
+    call = ctx.names.parent(call) if isinstance(call, ast.keyword) else call
+    owner = own_move(ctx.values.evidence, call) if isinstance(call, ast.Call) else ""
     said = f"{owner} has a method `to` that checks its argument; change both by hand"
     return Report(said) if owner else None
 
@@ -376,7 +374,7 @@ def to_index(ctx: Context, found: Construct) -> Decision:
     assert call is not None
     index = call.args[0]
     refused = _unknown_index(ctx, index) or _read_by(ctx, index)
-    return refused or Rewrite([Replace(index, ctx.device(call))])
+    return refused or Rewrite([Replace(index, ctx.code.device(call))])
 
 
 @INDEX.on("keyword", "device")
@@ -384,7 +382,7 @@ def device_keyword(ctx: Context, found: Construct) -> Decision:
     if ctx.words.device_names:
         return Keep(_ANY_INDEX)
     refused = _unknown_index(ctx, found.value) or _read_by(ctx, found.value)
-    return refused or Rewrite([Replace(found.value, ctx.device(found.node))])
+    return refused or Rewrite([Replace(found.value, ctx.code.device(found.node))])
 
 
 _ANY_INDEX = "the index of an accelerator of any kind; a process has one TPU"
@@ -392,7 +390,7 @@ _ANY_INDEX = "the index of an accelerator of any kind; a process has one TPU"
 
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
     """If only its name suggests that a value is a device index."""
-    if ctx.evidence.is_index(index):
+    if ctx.values.evidence.is_index(index):
         return None
     return Report(
         f"the source doesn't show where {ctx.source.code(index)} comes from; if it is the index of "

@@ -1,7 +1,6 @@
 """Names of devices that a program takes apart."""
 
-from migrator.construct import Construct
-from migrator.rule import Context, Decision, Report
+from migrator.rule_api import Construct, Context, Decision, Report
 
 from .device import STRING
 

@@ -3,28 +3,35 @@
 import ast
 from dataclasses import replace
 
-from migrator.analysis.libraries import MODULES
-from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.processes import JOBS
-from migrator.analysis.ranks.vocabulary import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Obstacle,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Words,
+    argument,
+)
+from migrator.rule_api.distributed import (
     BY_LIBRARIES,
     CHECKPOINTING,
     GONE,
     GROUP,
+    JOBS,
     WRAPPER,
+    Ranks,
     is_behind_gone,
     is_served,
 )
-from migrator.analysis.syntax.nodes import argument
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.decision import Obstacle
-from migrator.diagnostics import Effort
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import Words
-
-from .ranks import in_one_process, is_asked_for, rank_words
+from migrator.rule_api.libraries import MODULES
+from migrator.rule_api.rank_words import in_one_process, is_asked_for, rank_words
 
 FAMILY = Family("DST", "Several devices", 110)
 
@@ -60,16 +67,20 @@ program without a launcher is rewritten, and the code for the launcher stays."""
 @DISTRIBUTED.on("file", "gate")
 def whole_program(ctx: Context, found: Construct) -> Decision | None:
     """A program for several devices is rewritten with all its files, or not at all."""
-    starts = {path: ranks.start for path, ranks in ctx.ranks.items() if ranks.start is not None}
+    starts = {
+        path: ranks.start
+        for path, ranks in ctx.distributed.ranks.items()
+        if ranks.start is not None
+    }
     if not starts:
         return None
-    if any(_joins(ctx.ranks[path], ctx.words) for path in starts):
+    if any(_joins(ctx.distributed.ranks[path], ctx.words) for path in starts):
         return None  # was migrated before
     path = None if None in starts else next(iter(starts))
     if path is None:
         part = f"this program starts processes for several devices (line {starts[None].lineno})"
     else:
-        name = ctx.label(path)
+        name = ctx.distributed.label(path)
         part = f"this file belongs to a program for several devices, which {name} starts"
     files = [path] if path is not None else []
     gate = _gate(ctx, part)
@@ -81,15 +92,15 @@ def _gate(ctx: Context, part: str) -> Report | None:
     if ctx.words.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
-    obstacle = ctx.rank_obstacle
+    obstacle = ctx.distributed.rank_obstacle
     if obstacle is not None:
-        name = ctx.label(obstacle.path) if obstacle.path is not None else ""
+        name = ctx.distributed.label(obstacle.path) if obstacle.path is not None else ""
         where = f"{name}, line {obstacle.line}" if name else f"line {obstacle.line}"
         reason = f"{part}; it stays as it is, because {obstacle.reason} ({where})"
         return Report(reason, obstacle=obstacle)
-    if ctx.words.launches or ctx.only_infers:
+    if ctx.words.launches or ctx.distributed.only_infers:
         return None
-    if not any(ranks.samples for ranks in ctx.ranks.values()):
+    if not any(ranks.samples for ranks in ctx.distributed.ranks.values()):
         return Report(
             f"{part}; it stays as it is, because without a DistributedSampler each rank chooses "
             "its data in a way that cannot be followed"
@@ -209,7 +220,7 @@ def of_older_torch(ctx: Context, found: Construct) -> Decision:
 @DISTRIBUTED.on("name", *BY_LIBRARIES)
 def by_library(ctx: Context, found: Construct) -> Decision | None:
     """A library's own function for starting ranks: it has no back end for a TPU."""
-    if ctx.is_own(found.key):
+    if ctx.file.is_own(found.key):
         return Keep("a function of this project; see its file")
     if ctx.names.call_of(found.node) is None:
         return None
@@ -226,7 +237,7 @@ def by_library(ctx: Context, found: Construct) -> Decision | None:
 def other_launcher(ctx: Context, found: Construct) -> Decision | None:
     """Variables that Slurm or MPI set for each process."""
     named = not isinstance(found.node, ast.Constant)
-    if not ctx.ranks and (ctx.is_entry or not named):
+    if not ctx.distributed.ranks and (ctx.file.is_entry or not named):
         return Keep("without ranks, it does not matter")
     if ctx.names.qualified(found.node) in JOBS:
         return Report(
@@ -238,5 +249,5 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
             f"{ctx.source.code(found.node)} is set by another launcher, so under torchrun each "
             "process is alone: ask torch.distributed for ranks"
         )
-    name = ctx.text(found)
+    name = found.content
     return Report(f"{name} is set by another launcher: start the program by torchrun")

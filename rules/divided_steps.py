@@ -2,12 +2,16 @@
 
 import ast
 
-from migrator.analysis.training.blocking_reads import asks, is_asked, only_checks, prints_tensor
-from migrator.analysis.training.forward_passes import reads_in_passes
-from migrator.analysis.training.loops import READING_METHODS, is_optimizer_step
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice
+from migrator.rule_api.generation import reads_in_passes
+from migrator.rule_api.training import (
+    READING_METHODS,
+    asks,
+    is_asked,
+    is_optimizer_step,
+    only_checks,
+    prints_tensor,
+)
 
 STEP = Rule(
     code="TRN005",
@@ -131,7 +135,7 @@ _CHECKS = advice(_IN_TWO + "a check that only stops the program can come after t
 def read_in_step(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     assert isinstance(call, ast.Call)
-    if not _reads_tensor(ctx, call) or ctx.hot.in_pass(call) or is_asked(ctx.names, call):
+    if not _reads_tensor(ctx, call) or ctx.training.hot.in_pass(call) or is_asked(ctx.names, call):
         return None
     return _DIVIDES if _divides(ctx, call) else None
 
@@ -139,11 +143,11 @@ def read_in_step(ctx: Context, found: Construct) -> Decision | None:
 def _reads_tensor(ctx: Context, call: ast.Call) -> bool:
     match call:
         case ast.Call(func=ast.Attribute(attr=method, value=owner), args=[], keywords=[]):
-            return method in READING_METHODS and ctx.hot.is_tensor(owner)
+            return method in READING_METHODS and ctx.training.hot.is_tensor(owner)
         case ast.Call(func=ast.Name(id="float" | "int" | "bool"), args=[value]):
-            return ctx.hot.is_tensor(value)
+            return ctx.training.hot.is_tensor(value)
         case ast.Call(func=ast.Name(id="print")):
-            return prints_tensor(ctx.hot, call)
+            return prints_tensor(ctx.training.hot, call)
     return False
 
 
@@ -151,7 +155,7 @@ def _reads_tensor(ctx: Context, call: ast.Call) -> bool:
 def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
-    if not asks(ctx.hot, node.test) or ctx.hot.in_pass(node):
+    if not asks(ctx.training.hot, node.test) or ctx.training.hot.in_pass(node):
         return None
     if not _divides(ctx, node.test):
         return None
@@ -161,7 +165,7 @@ def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
 def _divides(ctx: Context, node: ast.expr) -> bool:
     if not ctx.words.records:
         return False
-    return ctx.iterations.are_divided_by(node, only_steps_end=not ctx.words.holds_steps)
+    return ctx.training.iterations.are_divided_by(node, only_steps_end=not ctx.words.holds_steps)
 
 
 @STEP.on("advice", "step()")
@@ -170,7 +174,7 @@ def model_that_reads(ctx: Context, found: Construct) -> Decision | None:
     call = found.node
     if not ctx.words.records or call is not _first_step(ctx):
         return None
-    lines = reads_in_passes(ctx.computation)
+    lines = reads_in_passes(ctx.training.computation)
     if not lines:
         return None
     return advice(

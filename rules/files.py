@@ -2,19 +2,26 @@
 
 import ast
 
-from migrator.analysis.devices.choices import are_places_by_name, device_call, places_of_load
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.scripts import is_script
-from migrator.analysis.training.checkpoints import is_only_state
-from migrator.analysis.training.cpu_locations import is_always_cpu
-from migrator.analysis.training.storages import placing
-from migrator.analysis.values.kinds import Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.frameworks.torch.prefilter import uses_device
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.devices import are_places_by_name, device_call, places_of_load, uses_device
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import is_script
+from migrator.rule_api.training import is_always_cpu, is_only_state, placing
 
 FAMILY = Family("IOS", "Checkpoints and images", 90)
 
@@ -207,16 +214,16 @@ def load(ctx: Context, found: Construct) -> Decision:
     location = None if unpacked else argument(call, 1, "map_location")
     if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
         return _loaded(ctx, node)
-    if location is not None and is_always_cpu(_here(ctx), location):
+    if location is not None and is_always_cpu(program_file(ctx), location):
         return Keep("loads to the CPU")
-    functions = [*placing(_here(ctx), location)] if location is not None else []
+    functions = [*placing(program_file(ctx), location)] if location is not None else []
     if ctx.words.device_names and location is not None:
         if not functions and not isinstance(location, ast.Dict):
             return _to_chosen(ctx, location)
-    if only_state(ctx, call):
+    if is_only_state(program_file(ctx), call):
         if location is not None and are_places_by_name(ctx.names, location):
             return Keep("loads to the CPU, which the name now says")
-        cpu = ctx.quoted("cpu", call)
+        cpu = ctx.code.quoted("cpu", call)
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
@@ -225,7 +232,7 @@ def load(ctx: Context, found: Construct) -> Decision:
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and places_of_load(ctx.names, location) is not None:
-        return _loaded(ctx, node, Replace(location, ctx.device_string(location)))
+        return _loaded(ctx, node, Replace(location, ctx.code.device_string(location)))
     if functions and ctx.words.device_names:
         return Keep("loads to where the program's own function says")
     return _loaded(ctx, node)
@@ -238,13 +245,13 @@ def _to_chosen(ctx: Context, location: ast.expr) -> Decision:
     """Onto the device that the program chooses."""
     if ctx.flow.kind(location) & Kind.DEVICE_STRING and not isinstance(location, ast.Name):
         if device_call(ctx.names, location) is None and isinstance(location, ast.Constant):
-            return Rewrite([Replace(location, ctx.device(location))])
+            return Rewrite([Replace(location, ctx.code.device(location))])
     return Keep("loads to the device that the program chooses")
 
 
 def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     """With the runtime's function, which knows the target's device."""
-    word = ctx.runtime("load")
+    word = ctx.code.runtime("load")
     if word is None and edits and ctx.words.device_names:
         return Rewrite(edits)
     if word is None:
@@ -262,9 +269,9 @@ def place(ctx: Context, found: Construct) -> Decision | None:
     places, call = of_load
     values = places.values if isinstance(places, ast.Dict) else [places]
     to = [value for value in values if not (ctx.flow.kind(value) & Kind.CPU)]
-    if not to or only_state(ctx, call):
-        return Rewrite([Replace(places, ctx.quoted("cpu", places))])
-    return Rewrite([Replace(places, ctx.device_string(places))])
+    if not to or is_only_state(program_file(ctx), call):
+        return Rewrite([Replace(places, ctx.code.quoted("cpu", places))])
+    return Rewrite([Replace(places, ctx.code.device_string(places))])
 
 
 def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Decision:
@@ -272,18 +279,10 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
     first = location.args.args[0].arg if location.args.args else ""
     match location.body:
         case ast.Name(id=name) if name == first:
-            return Rewrite([Replace(location, ctx.quoted("cpu", call))])
+            return Rewrite([Replace(location, ctx.code.quoted("cpu", call))])
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="cuda")) if name == first:
-            return _loaded(ctx, call.func, Replace(location, ctx.device_string(call)))
+            return _loaded(ctx, call.func, Replace(location, ctx.code.device_string(call)))
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
-
-
-def only_state(ctx: Context, call: ast.Call) -> bool:
-    return is_only_state(_here(ctx), call)
-
-
-def _here(ctx: Context) -> ProgramFile:
-    return ProgramFile(ctx.names, ctx.flow, ctx.project)
 
 
 @SAVE.on("name", "torch.save")
@@ -301,7 +300,7 @@ def save(ctx: Context, found: Construct) -> Decision:
     if call is not None and (
         call.keywords or any(isinstance(a, ast.Starred) or _holds_module(ctx, a) for a in call.args)
     ):
-        word = ctx.runtime("save")  # it has torch's arguments, and looks inside of modules
+        word = ctx.code.runtime("save")  # it has torch's arguments, and looks inside of modules
         if word is None or any(k.arg == "pickle_module" for k in call.keywords):
             return Report("move the tensors with .cpu() before saving: they can only be read with "
                           "the target's library")  # fmt: skip

@@ -1,8 +1,16 @@
 """Attention whose kernel is compiled from a function of the program."""
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+)
 
 FLEX = Rule(
     code="LIB006",

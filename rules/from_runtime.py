@@ -2,15 +2,26 @@
 
 import ast
 
-from migrator.analysis.devices.accelerators import asked_for
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.analysis.training.loops import following
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED, RUNTIME
+from migrator.rule_api import (
+    MIRRORED,
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.devices import asked_for
+from migrator.rule_api.python import of_torch
+from migrator.rule_api.training import following
 
 FAMILY = Family("MIG", "Code that was migrated before", 150)
 
@@ -85,7 +96,7 @@ def of_runtime(ctx: Context, found: Construct) -> Decision:
     if name in _SAME:
         word, requires = of_torch(ctx.names, _SAME[name])
         return Rewrite([Replace(found.node, word)], requires)
-    match name, ctx.parent(call or found.node):
+    match name, ctx.names.parent(call or found.node):
         case "DeviceLoader", _ if ctx.words.device_loader is not None:
             return Keep("moves batches to the device on this target, too")
         case "setup", ast.Expr() as statement if call is not None:
@@ -101,7 +112,7 @@ def of_runtime(ctx: Context, found: Construct) -> Decision:
 
 def _rung(ctx: Context, call: ast.Call) -> Decision | None:
     """A test that was inserted before the one for CUDA: the latter stays."""
-    block = ctx.parent(call)
+    block = ctx.names.parent(call)
     if not isinstance(block, ast.If) or block.test is not call:
         return None
     if any(_asks_for_cuda(ctx, other) for other in block.orelse):
@@ -119,8 +130,8 @@ def _autocast(ctx: Context, call: ast.Call) -> Decision:
     """`tpu_runtime.autocast()`: torch's, with the device, and without an unneeded type."""
     word, requires = of_torch(ctx.names, "torch.autocast")
     has_device = argument(call, 0, "device_type") is not None
-    first = None if has_device else ctx.quoted("cuda", call)
-    torch, needed = ctx.torch()
+    first = None if has_device else ctx.code.quoted("cuda", call)
+    torch, needed = ctx.code.torch()
     put = {} if argument(call, 1, "dtype") is not None else {"dtype": f"{torch}.bfloat16"}
     return Rewrite([EditCall(call, function=word, first=first, put=put)], (*requires, *needed))
 
@@ -129,7 +140,7 @@ def _precision(ctx: Context, call: ast.Call) -> Decision:
     word, requires = of_torch(ctx.names, "torch.set_float32_matmul_precision")
     match argument(call, 0, "precision"):
         case ast.Constant(value=bool(tf32)):
-            precision = ctx.quoted("high" if tf32 else "highest", call)
+            precision = ctx.code.quoted("high" if tf32 else "highest", call)
             return Rewrite([Replace(call, f"{word}({precision})")], requires)
         case ast.Constant(value=str()):
             return Rewrite([EditCall(call, function=word)], requires)
@@ -143,7 +154,7 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     back_end, address = argument(call, 0, "backend"), argument(call, 1, "init_method")
     assert back_end is not None
     drop = [k for k in call.keywords if k.value is address and _is_own(address)]
-    return Rewrite([Replace(back_end, ctx.quoted("nccl", call)), EditCall(call, drop=drop)])
+    return Rewrite([Replace(back_end, ctx.code.quoted("nccl", call)), EditCall(call, drop=drop)])
 
 
 def _is_own(address: ast.expr | None) -> bool:

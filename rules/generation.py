@@ -5,21 +5,34 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.syntax.nodes import argument, parameters
-from migrator.analysis.training.last_position import is_returned, last_positions
-from migrator.analysis.training.loops import is_model
-from migrator.analysis.training.token_loops import (
+from migrator.rule_api import (
+    AddParameter,
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    ReplaceStatement,
+    Rewrite,
+    Rule,
+    Safety,
+    argument,
+)
+from migrator.rule_api.generation import (
     CollectingLoop,
     TokenLoop,
     collecting_loop,
+    is_returned,
+    last_positions,
     token_loop,
 )
-from migrator.analysis.values.statement_order import StatementOrder
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import AddParameter, Edit, EditCall, Insert, Replace, ReplaceStatement
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api.python import StatementOrder, parameters
+from migrator.rule_api.training import is_model
 
 FAMILY = Family("TOK", "Generation", 75)
 
@@ -211,13 +224,12 @@ _COLLECTED = (
 
 @BUFFER.on("loop", "growing tokens")
 def growing_tokens(ctx: Context, found: Construct) -> Decision:
-    buffer = ctx.runtime("TokenBuffer")
-    ancestors = ctx.names.ancestors(found.node)
-    around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
+    buffer = ctx.code.runtime("TokenBuffer")
+    around = next(a for a in ctx.names.ancestors(found.node) if isinstance(a, ast.For | ast.While))
     loop = token_loop(ctx.names, ctx.flow, around)
     assert loop is not None
     choice = _choice(ctx, loop) if loop.limit is not None or not _counts_places(ctx) else None
-    if buffer is None or choice is None or ctx.is_without_device:
+    if buffer is None or choice is None or ctx.file.is_without_device:
         return Keep("right as it stands")
     if not _keeps_order(ctx, loop, header=True):
         return Keep(_CHANGED)
@@ -238,8 +250,7 @@ def growing_tokens(ctx: Context, found: Construct) -> Decision:
 @BUFFER.on("loop", "collected tokens")
 def collected_tokens(ctx: Context, found: Construct) -> Decision:
     """Nothing reads the text before it is complete: it is joined once."""
-    ancestors = ctx.names.ancestors(found.node)
-    around = next(above for above in ancestors if isinstance(above, ast.For | ast.While))
+    around = next(a for a in ctx.names.ancestors(found.node) if isinstance(a, ast.For | ast.While))
     made = collecting_loop(ctx.names, ctx.flow, around)
     assert made is not None and isinstance(found.node, ast.Call)
     if not _keeps_order(ctx, made, header=False):
@@ -270,9 +281,9 @@ def _keeps_order(ctx: Context, made: TokenLoop | CollectingLoop, header: bool) -
     known = {n.id for n in (text, made.token) if isinstance(n, ast.Name)}
 
     def is_tensor(node: ast.expr) -> bool:
-        return ctx.hot.is_tensor(node) or (isinstance(node, ast.Name) and node.id in known)
+        return ctx.training.hot.is_tensor(node) or (isinstance(node, ast.Name) and node.id in known)
 
-    order = StatementOrder(ctx.names, ctx.effects, is_tensor, calls)
+    order = StatementOrder(ctx.names, ctx.values.effects, is_tensor, calls)
     runs: list[ast.AST] = [s for s in loop.body if s is not made.joined]
     if isinstance(loop, ast.While):
         runs.append(loop.test)
@@ -288,7 +299,7 @@ def _is_written_after(ctx: Context, loop: ast.stmt, name: str) -> bool:
     function = ctx.names.function(loop)
     for use in ctx.names.by_id.get(name, ()):
         if ctx.names.function(use) is function and use.lineno > (loop.end_lineno or 0):
-            match ctx.parent(use):
+            match ctx.names.parent(use):
                 case ast.Subscript(ctx=ast.Store()) | ast.AugAssign():
                     return True
                 case ast.Attribute(attr=method) if method.endswith("_"):
@@ -360,7 +371,7 @@ def _choice(ctx: Context, loop: TokenLoop) -> _Choice | None:
         return None
     if _is_overridden(ctx, owner) or not is_returned(ctx.names, kept[0], forward, loop.call):
         return None
-    parent = ctx.parent(kept[0])
+    parent = ctx.names.parent(kept[0])
     is_argument = isinstance(parent, ast.Call | ast.Assign | ast.Return)
     return _ByModel(forward, kept[0], _new(ctx, "last", "last_position"), is_argument)
 
@@ -370,11 +381,8 @@ def _is_overridden(ctx: Context, owner: ast.ClassDef) -> bool:
     classes = [node for node in ast.walk(ctx.names.tree) if isinstance(node, ast.ClassDef)]
     below = [c for c in classes if any(ast.unparse(b) == owner.name for b in c.bases)]
     scripted = any(ctx.names.qualified(n) == "torch.jit.script" for n in ctx.names.order)
-    return (
-        scripted
-        or bool(below)
-        or any(isinstance(m, ast.FunctionDef) and m.name == "__call__" for m in owner.body)
-    )
+    called = any(isinstance(m, ast.FunctionDef) and m.name == "__call__" for m in owner.body)
+    return scripted or bool(below) or called
 
 
 def _optional(arguments: ast.arguments) -> str:

@@ -2,11 +2,20 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
 
 GENERATOR = Rule(
     code="DEV005",
@@ -41,7 +50,7 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
     if ctx.words.generators and call is not None:
         if named is not None:
             return Keep("names the kind of device")
-        return Rewrite([EditCall(call, put={"device_type": ctx.device_string(call)})])
+        return Rewrite([EditCall(call, put={"device_type": ctx.code.device_string(call)})])
     if devices is None:
         return Keep("forks the CPU's generator")
     return Report("forks CUDA's generators; seed again after the block instead")
@@ -56,5 +65,5 @@ def generator(ctx: Context, found: Construct) -> Decision:
         named = isinstance(device, ast.Constant | ast.JoinedStr)
         if device is None or not (named or ctx.flow.kind(device) & Kind.DEVICE_INT):
             return Keep("a generator for the device that the program chooses")
-        return Rewrite([Replace(device, ctx.device(device))])
+        return Rewrite([Replace(device, ctx.code.device(device))])
     return Rewrite([Replace(call, "{function}()", {"function": call.func})])

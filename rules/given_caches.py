@@ -5,13 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.training.kv_cache_argument import GivenCache, given_caches
-from migrator.analysis.training.kv_cache_attention import Join, Shown
-from migrator.analysis.training.positions import free_name, keys, with_key_of
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import AddParameter, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.rule_api import (
+    AddParameter,
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Replace,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.generation import GivenCache, Join, Shown, given_caches
+from migrator.rule_api.training import free_name, keys, with_key_of
 
 _MODEL = """
             import torch
@@ -133,11 +142,11 @@ _WHY = (
 @GIVEN.on("cache", "given")
 def given(ctx: Context, found: Construct) -> Decision:
     edits = [edit for made in given_caches(ctx.names, ctx.names.tree) for edit in _edits(ctx, made)]
-    return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True)
+    return Rewrite(edits, ctx.code.torch()[1], note=_WHY, works=True)
 
 
 def _edits(ctx: Context, made: GivenCache) -> Iterator[Edit]:
-    torch, tree = ctx.torch()[0], ctx.names.tree
+    torch, tree = ctx.code.torch()[0], ctx.names.tree
     functions = [made.function, *(way.inner for way in made.shown if way.inner is not None)]
     both = ast.Module([*functions], [])
     at = free_name(both, "at", "positions", "cache_positions")
@@ -171,7 +180,7 @@ def _written(join: Join, at: str) -> Edit:
 
 def _returned(ctx: Context, made: GivenCache, at: str, limit: str, rest: str) -> Iterator[Edit]:
     """Keys and values of full length, and the number of tokens."""
-    torch, kept = ctx.torch()[0], made.joins[0].kept
+    torch, kept = ctx.code.torch()[0], made.joins[0].kept
     pad = ctx.names.spelled("torch.nn.functional") or f"{torch}.nn.functional"
     first, second = made.elements
     zeros = "0, 0, 0, 0, 0" if kept == "1" else "0, 0, 0"
@@ -189,7 +198,7 @@ def _returned(ctx: Context, made: GivenCache, at: str, limit: str, rest: str) ->
 
 def _shown(ctx: Context, made: GivenCache, way: Shown, at: str) -> Iterator[Edit]:
     """Attention doesn't see places behind the last token."""
-    torch = ctx.torch()[0]
+    torch = ctx.code.torch()[0]
     if way.fused is not None:
         key = ast.unparse(way.fused.args[1])
         seen = free_name(made.function, "seen", "visible")

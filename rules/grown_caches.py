@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.training.kv_cache_concat import GrownCaches, grown_caches
-from migrator.analysis.training.positions import free_name, with_key_of
-from migrator.analysis.training.token_counters import Counter, token_counters
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, Insert, Replace, ReplaceStatement
-from migrator.rule import Context, Decision, Example, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    Example,
+    Insert,
+    Replace,
+    ReplaceStatement,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.generation import Counter, GrownCaches, grown_caches, token_counters
+from migrator.rule_api.training import free_name, with_key_of
 
 _MODEL = """
             import torch
@@ -153,12 +162,12 @@ def grown(ctx: Context, found: Construct) -> Decision:
         for made in caches
         for statement in (*made.choice.body, *made.choice.orelse, *made.emptied)
     ]
-    return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True, drops=drops)
+    return Rewrite(edits, ctx.code.torch()[1], note=_WHY, works=True, drops=drops)
 
 
 def _written(ctx: Context, made: GrownCaches) -> list[Edit]:
     """The replacement of `if self.keys is None: … else: …`, and the rows of the mask."""
-    torch, tree = ctx.torch()[0], ctx.names.tree
+    torch, tree = ctx.code.torch()[0], ctx.names.tree
     at = free_name(made.function, "at", "positions", "cache_positions")
     first = made.caches[0].new
     places = f"{torch}.arange({first}.shape[{made.dim}], device={first}.device)"
@@ -193,7 +202,7 @@ def _zeros(new: str, dim: int, table: str) -> str:
 
 def _counted(ctx: Context, counter: Counter, rows: set[ast.Subscript]) -> list[Edit]:
     """A counter as a buffer, and its uses."""
-    torch, name = ctx.torch()[0], counter.name
+    torch, name = ctx.code.torch()[0], counter.name
     begins = f'self.register_buffer("{name}", {torch}.tensor(0), persistent=False)'
     edits: list[Edit] = [ReplaceStatement(counter.begins, begins)]
     edits += [ReplaceStatement(reset, f"self.{name}.zero_()") for reset in counter.resets]

@@ -1,10 +1,17 @@
 """Types with 16 and 64 bits, and their replacements on a TPU."""
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Rewrite,
+    Rule,
+    Safety,
+    argument,
+)
 
 HALF = Rule(
     code="PRE005",

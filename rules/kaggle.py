@@ -2,8 +2,7 @@
 
 import re
 
-from migrator.construct import Construct
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
 
 KERNEL = Rule(
     code="CFG002",
@@ -58,8 +57,8 @@ def kernel(ctx: Context, found: Construct) -> Decision:
         return Keep("a portable program uses what its machine has")
     if not _ACCELERATOR.search(ctx.source.text):
         return Keep("a kernel that asks for no accelerator")
-    text = ctx.text(found)
-    return ctx.with_text(
+    text = found.content
+    return ctx.code.with_text(
         found,
         _FIELD.sub(lambda m: f'"{m["name"]}"{m["colon"]}{_FIELDS[m["name"]]}', text),
         note="the image is for CPUs or GPUs" if "docker_image" in text else "",

@@ -2,14 +2,18 @@
 
 import ast
 
-from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.frameworks.tensorflow.tpu_obstacles import replica_functions
-from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Names,
+    Rule,
+    Safety,
+    advice,
+    argument,
+)
+from migrator.rule_api.keras import is_traced, keras_name, replica_functions, traced_functions
 
 ROWS = Rule(
     code="KER050",

@@ -2,12 +2,8 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
-from migrator.rule import Context, Decision, Example, Rule, advice
+from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice, argument
+from migrator.rule_api.keras import divided, has_strategy, keras_name
 
 REMAINDER = Rule(
     code="KER051",

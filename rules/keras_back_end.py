@@ -3,14 +3,31 @@
 import ast
 import sys
 
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditImport, Insert, Replace, SetString
-from migrator.frameworks.tensorflow.keras_names import MODULES, in_keras, is_legacy
-from migrator.frameworks.tensorflow.obstacles import first_obstacle, obstacles
-from migrator.frameworks.tensorflow.tpu_obstacles import obstacles_elsewhere, tpu_obstacles
-from migrator.pipeline.imports import holds_import, last_import
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditImport,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    SetString,
+)
+from migrator.rule_api.keras import (
+    MODULES,
+    in_keras,
+    is_legacy,
+    keras,
+    stays,
+)
+from migrator.rule_api.python import holds_import, last_import
 
 FAMILY = Family("KER", "Keras and TensorFlow", 98)
 _OTHERS = frozenset({"torch", "openvino", "numpy"})  # back ends that a program may be for
@@ -163,36 +180,6 @@ any back end. Elements of data sets are TensorFlow's, so they stay.""",
 )
 
 
-def stays(ctx: Context) -> Report | None:
-    """Why code of Keras stays as it is; None where nothing keeps its program."""
-    elsewhere = obstacles if ctx.words.keras_backend else obstacles_elsewhere
-    found_in = tpu_obstacles if ctx.is_entry and not ctx.words.keras_backend else elsewhere
-    obstacle = first_obstacle(ctx.names, ctx.project, found_in, elsewhere)
-    if obstacle is None:
-        return None
-    file = "" if obstacle.path is None else f"{obstacle.path.name}, "
-    return Report(
-        f"stays because of {file}line {obstacle.line}: {obstacle.reason}", obstacle=obstacle
-    )
-
-
-def listed_devices(ctx: Context) -> tuple[str, tuple[str, ...]]:
-    """What lists the target's devices, and the imports that this needs."""
-    word = ctx.words.calls["list_devices"]
-    if "{keras}" not in word.code:
-        return word.code, tuple(word.requires)
-    spelled, requires = keras(ctx)
-    return word.code.replace("{keras}", spelled), requires
-
-
-def keras(ctx: Context) -> tuple[str, tuple[str, ...]]:
-    """How this file spells Keras behind the rewrite, and the imports that this needs."""
-    for module in ("keras", *MODULES):
-        if MODULES.get(module, "keras") == "keras" and (spelled := ctx.names.spelled(module)):
-            return spelled, ()
-    return "keras", ("keras",)
-
-
 @BACK_END.on("variable", _BACK_END)
 def chosen(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Constant)
@@ -212,9 +199,9 @@ def chosen(ctx: Context, found: Construct) -> Decision | None:
 def _given(ctx: Context, name: ast.Constant) -> ast.Constant | None:
     """The value that a variable is set to."""
     value: ast.expr | None = None
-    match ctx.parent(name):
+    match ctx.names.parent(name):
         case ast.Subscript(ctx=ast.Store()) as place:
-            match ctx.parent(place):
+            match ctx.names.parent(place):
                 case ast.Assign(value=value):
                     pass
         case ast.Call(args=[_, value]):
@@ -225,7 +212,7 @@ def _given(ctx: Context, name: ast.Constant) -> ast.Constant | None:
 @BACK_END.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
     wanted = ctx.words.keras_backend
-    if not wanted or not ctx.is_entry or not _uses_keras(ctx) or stays(ctx) is not None:
+    if not wanted or not ctx.file.is_entry or not _uses_keras(ctx) or stays(ctx) is not None:
         return None
     precision = ctx.options.precision or "highest"
     said = {n.value for n in ctx.names.order if isinstance(n, ast.Constant)}
@@ -344,11 +331,11 @@ def spelled_out(ctx: Context, found: Construct) -> Decision | None:
         return held
     assert isinstance(found.node, ast.expr)
     whole: ast.expr = found.node
-    while isinstance(above := ctx.parent(whole), ast.Attribute):
+    while isinstance(above := ctx.names.parent(whole), ast.Attribute):
         whole = above
     if is_legacy(ctx.names.qualified(whole) or ""):
         return Keep("only tf.keras has it, for any back end")
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     match above:
         case ast.Assign(targets=[ast.Name(id="keras")]) if MODULES[found.key] == "keras":
             lines = Insert(ctx.names.tree, above, ["import keras"], before=True)

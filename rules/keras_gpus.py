@@ -3,14 +3,24 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.gpu_text_patterns import HIDES
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import listed_devices, stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.keras import listed_devices, stays
+from migrator.rule_api.texts import HIDES
 
 DEVICE = Rule(
     code="KER010",
@@ -143,8 +153,8 @@ def device(ctx: Context, found: Construct) -> Decision | None:
         return Keep("does not name a GPU")
     if (held := stays(ctx)) is not None:
         return held
-    item = ctx.parent(call) if call is not None else None
-    block = ctx.parent(item) if isinstance(item, ast.withitem) else None
+    item = ctx.names.parent(call) if call is not None else None
+    block = ctx.names.parent(item) if isinstance(item, ast.withitem) else None
     if not isinstance(block, ast.With) or not isinstance(item, ast.withitem):
         return Report("is passed on: remove it, a TPU needs no block")
     return Rewrite([Unwrap(block, [item])])
@@ -202,7 +212,7 @@ def _asks_target(ctx: Context, call: ast.Call) -> Decision:
 
 def _is_asked(ctx: Context, use: ast.expr) -> bool:
     """Whether only the number of devices is asked for, whether there are any, or their names."""
-    match ctx.parent(use):
+    match ctx.names.parent(use):
         case ast.Call(func=ast.Name(id="len" | "bool" | "print" | "str"), args=args):
             return use in args
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
@@ -336,9 +346,9 @@ def variable(ctx: Context, found: Construct) -> Decision | None:
 
 @VARIABLE.on("variable", "CUDA_VISIBLE_DEVICES")
 def visible(ctx: Context, found: Construct) -> Decision | None:
-    match ctx.parent(found.node):
+    match ctx.names.parent(found.node):
         case ast.Subscript(ctx=ast.Store()) as place:
-            above = ctx.parent(place)
+            above = ctx.names.parent(place)
             value = above.value if isinstance(above, ast.Assign) else None
         case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[_, value]):
             pass
@@ -351,8 +361,8 @@ def visible(ctx: Context, found: Construct) -> Decision | None:
 
 @VARIABLE.on("variable", "XLA_FLAGS", "TF_XLA_FLAGS")
 def flags(ctx: Context, found: Construct) -> Decision | None:
-    place = ctx.parent(found.node)
-    above = ctx.parent(place) if place is not None else None
+    place = ctx.names.parent(found.node)
+    above = ctx.names.parent(place) if place is not None else None
     value = above.value if isinstance(above, ast.Assign) else None
     if found.key == "TF_XLA_FLAGS" and ctx.words.keras_backend:
         return Keep("only TensorFlow reads it")

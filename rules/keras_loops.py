@@ -3,24 +3,37 @@
 import ast
 import copy
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.frameworks.tensorflow.model_creation import Making
-from migrator.frameworks.tensorflow.replica_losses import REPLICAS
-from migrator.frameworks.tensorflow.replica_steps import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.keras import (
+    REPLICAS,
     Applied,
+    Loop,
+    Making,
+    Step,
     applied,
+    divided,
+    leaves_last_out,
     results,
+    stays,
+    strategy_name,
     unbuilt,
     whole_sizes,
 )
-from migrator.frameworks.tensorflow.tpu_obstacles import divided
-from migrator.frameworks.tensorflow.training_loops import Loop, Step, leaves_last_out
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
-from .keras_scope import strategy_name
 
 LOOP = Rule(
     code="KER041",
@@ -132,7 +145,7 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
     edits.append(Insert(ctx.names.tree, step.function, [*blanks, caller]))
     for size in whole_sizes(ctx.names, step):
         assert isinstance(size, ast.expr)  # any other is an obstacle
-        spelled, _ = ctx.module("tensorflow")
+        spelled, _ = ctx.code.module("tensorflow")
         code = f"{{size}} // {spelled}.distribute.get_strategy().{REPLICAS}"
         edits.append(Replace(size, code, {"size": size}))
     made: set[ast.AST] = set()
@@ -157,7 +170,7 @@ def divided_step(ctx: Context, found: Construct) -> Decision | None:
     note = "each core gets a part of the batch; on several cores, a smaller last batch is dropped"
     if step.decorator is None:
         note += "; the step is now a tf.function"
-    return Rewrite(edits, ctx.module("tensorflow")[1], note=note)
+    return Rewrite(edits, ctx.code.module("tensorflow")[1], note=note)
 
 
 def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
@@ -165,7 +178,7 @@ def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
     template = f"{strategy}.experimental_distribute_dataset({{data}})"
     if loop.counted is None:
         return Replace(loop.data, template, {"data": loop.data})
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     start = argument(loop.counted, 0, "start")
     first = "" if start is None else "{start}"
     holes = {"data": loop.data} | ({} if start is None else {"start": start})
@@ -174,7 +187,7 @@ def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
 
 def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
     """The function that runs a step on all replicas."""
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     shared, own = step.shared(), step.function.name
     taken = [step.own, *step.parameters] if step.own else step.parameters
     lines = [f"@{spelled}.function", f"def {name}({', '.join(taken)}):"]
@@ -203,7 +216,7 @@ def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
 def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
     """Lines that create all variables of the models and optimizers that a step trains."""
     given, lines = step.given(loop), []
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     for model, call in unbuilt(ctx.names, step, loop):
         assert call is not None  # else it is an obstacle
         assert isinstance(call.args[0], ast.Name)

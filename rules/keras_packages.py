@@ -3,19 +3,20 @@
 import ast
 import re
 
-from migrator.analysis.gpu_text_patterns import HIDES, without_comment
-from migrator.analysis.libraries import of_package
-from migrator.construct import Construct
-from migrator.formats.embedded import CONSTRAINT
-from migrator.formats.shell import Word
-from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
-from migrator.requirements import alike, constraint, name_of, normal, on_tpu, pinned
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .commands import as_words, installed_by, mark, nvidia_smi
-from .launchers import container, slurm
-from .requirement_lists import is_exported, packages_beside
-from .requirement_tables import of_conda
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.keras import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import alike, constraint, name_of, normal, on_tpu, pinned
+from migrator.rule_api.requirement_lists import is_exported, of_conda, packages_beside
+from migrator.rule_api.shell_commands import (
+    as_words,
+    container,
+    installed_by,
+    mark,
+    nvidia_smi,
+    slurm,
+)
+from migrator.rule_api.texts import CONSTRAINT, HIDES, ShellWord, without_comment
 
 PACKAGE = Rule(
     code="KER060",
@@ -126,7 +127,7 @@ def _refused(ctx: Context, name: str) -> Report | None:
 
 @PACKAGE.on("tensorflow package", "package")
 def package(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     said = without_comment(text)
     body, _, marker = said.partition(";")
     name = name_of(body) or ""
@@ -145,7 +146,7 @@ def package(ctx: Context, found: Construct) -> Decision:
         return Report(f"is listed more than once: the target needs {', '.join(new)}")
     if marker or " -" in body or said.startswith("-") or "://" in body:
         return Report(f"the target needs {', '.join(new)} instead")
-    call = ctx.parent(found.node)
+    call = ctx.names.parent(found.node)
     if (
         isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
@@ -156,12 +157,12 @@ def package(ctx: Context, found: Construct) -> Decision:
         return Keep("the version that was tested")
     end = "\r\n" if text.endswith("\r") else "\n"
     changed = end.join(new) + text[len(said) :]
-    return ctx.with_text(found, changed, "versions for a TPU")
+    return ctx.code.with_text(found, changed, "versions for a TPU")
 
 
 @PACKAGE.on("tensorflow package", "other")
 def listed(ctx: Context, found: Construct) -> Decision:
-    match = re.match(r"""[\s"']*([A-Za-z][\w.-]*)""", ctx.text(found))
+    match = re.match(r"""[\s"']*([A-Za-z][\w.-]*)""", found.content)
     name = normal(match[1]) if match is not None else ""
     if (refused := _refused(ctx, name)) is not None:
         return refused
@@ -174,7 +175,7 @@ def listed(ctx: Context, found: Construct) -> Decision:
 
 @PACKAGE.on("tensorflow package", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
-    name = of_conda(ctx.text(found))[0]
+    name = of_conda(found.content)[0]
     listed = ctx.once(_of_conda)
     new = in_place_of_tensorflow(ctx, set())
     wanted = ", ".join(f"`- {line}`" for line in new)
@@ -191,8 +192,8 @@ def conda(ctx: Context, found: Construct) -> Decision:
         if not TENSORFLOW.isdisjoint(ctx.once(_of_pip)):
             return Report("pip also installs it, and conda has no build for TPUs: remove it")
         if listed.index(name) != next(n for n, each in enumerate(listed) if each in OF_CONDA):
-            return ctx.with_text(found, "", "only pip has the target's build")
-        return ctx.with_text(found, "\n".join(new), "only pip has the target's build")
+            return ctx.code.with_text(found, "", "only pip has the target's build")
+        return ctx.code.with_text(found, "\n".join(new), "only pip has the target's build")
     if (refused := _refused(ctx, name)) is not None:
         return refused
     if name in needed(ctx):
@@ -202,13 +203,13 @@ def conda(ctx: Context, found: Construct) -> Decision:
 
 def _of_conda(ctx: Context) -> list[str]:
     """The packages that conda installs, in order."""
-    return [of_conda(ctx.text(each))[0] for each in ctx.constructs if each.key == "conda"]
+    return [of_conda(each.content)[0] for each in ctx.constructs if each.key == "conda"]
 
 
 def _of_pip(ctx: Context) -> set[str]:
     """The packages that pip installs beside those of conda."""
     found = (c for c in ctx.constructs if c.kind == "tensorflow package" and c.key == "package")
-    return {name_of(without_comment(ctx.text(each))) or "" for each in found}
+    return {name_of(without_comment(each.content)) or "" for each in found}
 
 
 @PACKAGE.on("tensorflow package", "compiled")
@@ -218,7 +219,7 @@ def compiled(ctx: Context, found: Construct) -> Decision:
 
 @COMMAND.on("tensorflow command", "pip")
 def pip(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     packages, _, _ = installed_by(text)
     named = [(word, name_of(word.text) or "") for word in packages]
     for _, name in named:
@@ -241,12 +242,14 @@ def pip(ctx: Context, found: Construct) -> Decision:
             continue
         if len(new) != 1 or not alike(word.text, new[0]):
             start = word.start - (not new and text[word.start - 1] == " ")
-            changes.append(Word(start, word.end, as_words(new, mark(ctx, found, text[word.start]))))
+            changes.append(
+                ShellWord(start, word.end, as_words(new, mark(ctx, found, text[word.start])))
+            )
     if not changes:
         return Keep("versions that were tested together")
     for start, end, words in sorted(changes, reverse=True):
         text = text[:start] + words + text[end:]
-    return ctx.with_text(found, text, "versions for a TPU")
+    return ctx.code.with_text(found, text, "versions for a TPU")
 
 
 @COMMAND.on("tensorflow command", "nvidia-smi")
@@ -267,7 +270,7 @@ def in_container(ctx: Context, found: Construct) -> Decision | None:
 @COMMAND.on("tensorflow command", "image")
 def image(ctx: Context, found: Construct) -> Decision:
     new = " ".join(needed(ctx).values())
-    if "tensorflow/tensorflow" in ctx.text(found):
+    if "tensorflow/tensorflow" in found.content:
         return Report(f"contains TensorFlow for GPUs: use python:3.12 and `pip install {new}`")
     return Report(f"an image for CUDA: use python:3.12 and `pip install {new}`")
 

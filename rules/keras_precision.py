@@ -2,14 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import EditCall, Replace, SetString
-from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    SetString,
+    argument,
+)
+from migrator.rule_api.keras import keras_name, stays
 
 MIXED = Rule(
     code="KER020",
@@ -113,9 +121,9 @@ def mixed(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Constant)
     if (held := stays(ctx)) is not None:
         return held
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     is_dtype = isinstance(above, ast.keyword) and above.arg in ("dtype", "policy", "name")
-    call = ctx.parent(above) if isinstance(above, ast.keyword) else above
+    call = ctx.names.parent(above) if isinstance(above, ast.keyword) else above
     if isinstance(call, ast.Call):
         name = keras_name(ctx.names, call.func)
         if name.rpartition(".")[2] in _POLICIES or (is_dtype and name):
@@ -140,7 +148,7 @@ def scaled(ctx: Context, found: Construct) -> Decision | None:
 def compiled(ctx: Context, found: Construct) -> Decision | None:
     keyword = found.node
     assert isinstance(keyword, ast.keyword)
-    call = ctx.parent(keyword)
+    call = ctx.names.parent(keyword)
     if not isinstance(call, ast.Call):
         return None
     if (held := stays(ctx)) is not None:

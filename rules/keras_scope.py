@@ -2,15 +2,30 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.edits import Edit, Insert, Replace, Wrap
-from migrator.frameworks.tensorflow.model_creation import Making
-from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
-from migrator.frameworks.tensorflow.tpu_obstacles import divided, has_strategy
-from migrator.pipeline.imports import last_import
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Wrap,
+)
+from migrator.rule_api.keras import (
+    REPLICAS,
+    Making,
+    divided,
+    has_strategy,
+    stays,
+    strategy_name,
+    trainings,
+)
+from migrator.rule_api.python import last_import
 
 SCOPE = Rule(
     code="KER040",
@@ -124,7 +139,7 @@ gradients would be too large by the number of replicas.""",
 @SCOPE.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.words.strategy
-    if word is None or not ctx.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
+    if word is None or not ctx.file.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
         return None
     runs = Making(ctx.names, ctx.project).runs()
     if not runs:
@@ -143,7 +158,7 @@ def set_up(ctx: Context, found: Construct) -> Decision | None:
 
 def _imported_below(ctx: Context, anchor: ast.stmt | None) -> list[str]:
     """Imports of what makes the strategy, where the script has them further below."""
-    spelled, _ = ctx.module("tensorflow")
+    spelled, _ = ctx.code.module("tensorflow")
     first = anchor.lineno if anchor is not None else 0
     lines = []
     for module, name in (("os", "os"), ("tensorflow", spelled)):
@@ -152,11 +167,6 @@ def _imported_below(ctx: Context, anchor: ast.stmt | None) -> list[str]:
         if places and min(places) > first:
             lines.append(f"import {module}" + (f" as {name}" if name != module else ""))
     return lines
-
-
-def strategy_name(ctx: Context) -> str:
-    """The name of the strategy that is made in this script."""
-    return "strategy" if "strategy" not in ctx.names.by_id else "tpu_strategy"
 
 
 def _top(ctx: Context, statement: ast.AST) -> ast.stmt:
@@ -177,7 +187,7 @@ def share(ctx: Context, found: Construct) -> Decision | None:
     name = f"replica_{code}"
     if name in ctx.names.by_id:
         return Report(f"has to be divided by the number of replicas, and {name} is taken")
-    spelled, requires = ctx.module("tensorflow")
+    spelled, requires = ctx.code.module("tensorflow")
     divided = f"{name} = {code} / {spelled}.distribute.get_strategy().{REPLICAS}"
     inserted = Insert(ctx.names.tree, training.tape.body[-1], [divided])
     return Rewrite([inserted, Replace(found.node, name)], requires)
@@ -201,6 +211,6 @@ def _by_replicas(ctx: Context, node: ast.AST, operator: str) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
     assert isinstance(node, ast.expr)
-    spelled, requires = ctx.module("tensorflow")
+    spelled, requires = ctx.code.module("tensorflow")
     template = f"{{value}} {operator} {spelled}.distribute.get_strategy().{REPLICAS}"
     return Rewrite([Replace(node, template, {"value": node})], requires)

@@ -2,20 +2,32 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, Insert, Replace, ReplaceStatement, Unwrap
-from migrator.frameworks.tensorflow.strategies import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    Example,
+    Insert,
+    Replace,
+    ReplaceStatement,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+    Word,
+)
+from migrator.rule_api.keras import (
     MIRRORED,
     ONE_DEVICE,
     WORKERS,
     is_own_strategy,
+    keras,
+    stays,
     strategy_of,
+    tpu_obstacles,
 )
-from migrator.frameworks.tensorflow.tpu_obstacles import tpu_obstacles
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-from migrator.targets import Word
-
-from .keras_back_end import keras, stays
 
 STRATEGY = Rule(
     code="KER030",

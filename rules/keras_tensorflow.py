@@ -3,15 +3,31 @@
 import ast
 from collections.abc import Mapping
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import Edit, EditCall, Replace
-from migrator.frameworks.tensorflow.obstacles import obstacles
-from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
-from migrator.frameworks.tensorflow.tpu_obstacles import obstacles_elsewhere, tpu_obstacles
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .keras_back_end import keras, stays
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.keras import (
+    activation,
+    dtype_of,
+    keras,
+    obstacles,
+    obstacles_elsewhere,
+    operation,
+    stays,
+    tpu_obstacles,
+)
 
 ONLY = Rule(
     code="KER003",
@@ -120,7 +136,7 @@ def unfit(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _kept(ctx: Context) -> Mapping[ast.AST, tuple[str, str]]:
-    return tpu_obstacles(ctx.names) if ctx.is_entry else obstacles_elsewhere(ctx.names)
+    return tpu_obstacles(ctx.names) if ctx.file.is_entry else obstacles_elsewhere(ctx.names)
 
 
 @OPERATION.on("tensorflow", "operation")
@@ -151,7 +167,7 @@ def typed(ctx: Context, found: Construct) -> Decision | None:
         return held
     assert isinstance(found.node, ast.expr)
     name = dtype_of(ctx.names.qualified(found.node) or "")
-    return Rewrite([Replace(found.node, ctx.quoted(name, found.node))])
+    return Rewrite([Replace(found.node, ctx.code.quoted(name, found.node))])
 
 
 @OPERATION.on("tensorflow", "activation")

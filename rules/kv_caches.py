@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ast
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.kv_caches import Attention, Pass, kv_passes
-from migrator.analysis.training.positions import free_name, keys, window, with_key_of
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Example,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    Safety,
+    dotted,
+)
+from migrator.rule_api.generation import Attention, ForwardPass, kv_passes
+from migrator.rule_api.training import free_name, keys, window, with_key_of
 
 CACHE = Rule(
     code="TOK002",
@@ -171,11 +182,11 @@ def written(ctx: Context, found: Construct) -> Decision:
     passes = kv_passes(ctx.names, ctx.names.tree)
     edits = [edit for made in passes for edit in _edits(ctx, made)]
     masks = [made.mask for made in passes if made.mask is not None]
-    return Rewrite(edits, ctx.torch()[1], note=_WHY, works=True, drops=masks)
+    return Rewrite(edits, ctx.code.torch()[1], note=_WHY, works=True, drops=masks)
 
 
-def _edits(ctx: Context, made: Pass) -> list[Edit]:
-    torch = ctx.torch()[0]
+def _edits(ctx: Context, made: ForwardPass) -> list[Edit]:
+    torch = ctx.code.torch()[0]
     edits: list[Edit] = []
     if made.at:
         at = free_name(made.function, "at", "positions", "cache_positions")
@@ -195,9 +206,9 @@ def _edits(ctx: Context, made: Pass) -> list[Edit]:
     return edits
 
 
-def _hiding(ctx: Context, made: Pass, attention: Attention, at: str) -> list[Edit]:
+def _hiding(ctx: Context, made: ForwardPass, attention: Attention, at: str) -> list[Edit]:
     """Positions after the last one get no weight."""
-    torch = ctx.torch()[0]
+    torch = ctx.code.torch()[0]
     cache = ast.unparse(attention.cache.node.value)
     places = f"{torch}.arange({cache}.shape[{attention.cache.place}], device={cache}.device)"
     last = f"{at}[:, None]" if attention.is_causal else f"{at}[-1]"
@@ -232,12 +243,16 @@ def _tensor(ctx: Context, torch: str) -> str:
 def position(ctx: Context, found: Construct) -> Decision:
     """`model(x[:, begin:end], begin)` in a loop."""
     assert isinstance(found.node, ast.Subscript)
-    told = window(ctx.hot, found.node)
+    told = window(ctx.training.hot, found.node)
     assert told is not None
     (number,) = told.numbers
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     tokens, statement = dotted(found.node.value), ctx.names.statement(found.node)
-    if tokens is None or statement is None or not ctx.order.may_come_first(number, statement):
+    if (
+        tokens is None
+        or statement is None
+        or not ctx.values.order.may_come_first(number, statement)
+    ):
         return Keep("works as it stands")
     name = free_name(ctx.names.function(found.node) or ctx.names.tree, "start", "position")
     line = f"{name} = {torch}.tensor({ast.unparse(number)}, device={tokens}.device)"
@@ -256,16 +271,16 @@ def position(ctx: Context, found: Construct) -> Decision:
 def _beside(ctx: Context, node: ast.Subscript, place: int) -> list[Edit]:
     """`x[:, end] = token`: a list is sent as data, where a number would be part of the program."""
     chosen = keys(node)
-    if len(chosen) == 1 and not ctx.hot.is_tensor(node.value):
+    if len(chosen) == 1 and not ctx.training.hot.is_tensor(node.value):
         return []
     listed = _with(node, place, ast.List([chosen[place]], ast.Load()))
-    statement = ctx.parent(node)
+    statement = ctx.names.parent(node)
     if isinstance(node.ctx, ast.Load):
         return [Replace(node, f"{listed.template}.squeeze({place})", listed.holes)]
     match statement:
         case ast.Assign([target], ast.Call(ast.Attribute(value, "squeeze"), [ast.Constant(gone)])):
             if target is node and gone == place:
                 return [listed, Replace(statement.value, "{value}", {"value": value})]
-        case ast.Assign([target], value) if target is node and ctx.hot.is_tensor(value):
+        case ast.Assign([target], value) if target is node and ctx.training.hot.is_tensor(value):
             return [listed, Replace(value, f"{{value}}.unsqueeze({place})", {"value": value})]
     return []

@@ -3,11 +3,11 @@
 import re
 from typing import NamedTuple
 
-from migrator.analysis.libraries import MODULES
-from migrator.construct import Construct
-from migrator.formats.shell import words
-from migrator.pipeline.file_blockers import context_of, why_it_stays
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.libraries import MODULES
+from migrator.rule_api.project import context_of, why_it_stays
+from migrator.rule_api.shell_commands import container, slurm
+from migrator.rule_api.texts import words
 
 LAUNCHER = Rule(
     code="CMD002",
@@ -54,7 +54,7 @@ class _Start(NamedTuple):
 
 @LAUNCHER.on("command", "launcher")
 def launcher(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     if re.search(r"\baccelerate(?:\s+|\.commands\.)launch\b", text):
         return Report(
             "asks accelerate for GPUs: `python` starts the program on one device, `torchrun` a "
@@ -92,7 +92,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
             f"process drives all devices: `{shown}`"
         )
     if _is_one_process(ctx, started.program):
-        return ctx.with_text(found, command, "one process drives all devices")
+        return ctx.code.with_text(found, command, "one process drives all devices")
     return Report(f"starts a process for each GPU; one process drives all devices: `{shown}`")
 
 
@@ -148,24 +148,15 @@ def _is_one_process(ctx: Context, program: str) -> bool:
         return False
     there = here.of(path)
     its = context_of(there, ctx.target, ctx.options)
-    if its is None or not any(ranks.start is not None for ranks in its.ranks.values()):
+    if its is None or not any(ranks.start is not None for ranks in its.distributed.ranks.values()):
         return False
     return why_it_stays(its) is None
 
 
-@LAUNCHER.on("command", "slurm")
-def slurm(ctx: Context, found: Construct) -> Decision:
-    return Report(
-        "asks Slurm for GPUs; remove it, and start the script on the TPU's own hosts "
-        "(`gcloud compute tpus tpu-vm ssh NAME --worker=all --command=…`)"
-    )
+LAUNCHER.on("command", "slurm")(slurm)
 
 
-@LAUNCHER.on("command", "container")
-def container(ctx: Context, found: Construct) -> Decision:
-    return Report(
-        "gives a container NVIDIA's GPUs; `docker run --privileged --net=host` gives it the TPU"
-    )
+LAUNCHER.on("command", "container")(container)
 
 
 @LAUNCHER.on("command", "image")
@@ -175,7 +166,7 @@ def image(ctx: Context, found: Construct) -> Decision:
 
 @LAUNCHER.on("setting", "container")
 def container_setting(ctx: Context, found: Construct) -> Decision:
-    said = ctx.text(found)
+    said = found.content
     if "nvidia.com/gpu" in said:
         return Report("asks Kubernetes for GPUs; `google.com/tpu: 8` asks for the chips of a host")
     if re.search(r"\bimage\b", said):

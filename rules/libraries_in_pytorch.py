@@ -3,13 +3,24 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from migrator.analysis.libraries import MODULES
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, Edit, EditImport, Insert, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
-from migrator.targets.signatures import Signature
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditImport,
+    Effort,
+    Example,
+    Insert,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Signature,
+)
+from migrator.rule_api.libraries import MODULES
 
 IN_PYTORCH = Rule(
     code="LIB020",
@@ -147,7 +158,7 @@ _STYLEGAN = {"upfirdn2d": "upfirdn2d", "fused": "fused_bias_act"}
 
 @IN_PYTORCH.on("library", *sorted(_LIBRARIES))
 def imported(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.names.is_guarded_import(found.node) or ctx.is_own(found.key):
+    if ctx.names.is_guarded_import(found.node) or ctx.file.is_own(found.key):
         return None
     statement = ctx.names.statement(found.node)
     if isinstance(statement, ast.Import):
@@ -209,7 +220,7 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
 def deformable(ctx: Context, found: Construct) -> Decision | None:
     """`detectron2.layers.DeformConv(…)`"""
     name, node = _DEFORMABLE[found.key], found.node
-    if ctx.is_own("detectron2") or not isinstance(node, ast.expr):
+    if ctx.file.is_own("detectron2") or not isinstance(node, ast.expr):
         return None
     signature = ctx.target.signatures(_DEFORM_CONV).get(name)
     if signature is None:
@@ -242,7 +253,9 @@ def _missing(names: list[str], offered: Mapping[str, Signature]) -> str:
 
 def _used(ctx: Context, statement: ast.stmt, local: str, offered: Mapping[str, Signature]) -> str:
     """What a module is used for that the runtime doesn't have; "" if it has all."""
-    attributes = [ctx.parent(use) for use in ctx.names.uses(local, ctx.names.scope_of(statement))]
+    attributes = [
+        ctx.names.parent(use) for use in ctx.names.uses(local, ctx.names.scope_of(statement))
+    ]
     if not all(isinstance(each, ast.Attribute) for each in attributes):
         return f"{local} is passed on as a whole: import its functions"
     names = [each.attr for each in attributes if isinstance(each, ast.Attribute)]
@@ -288,6 +301,6 @@ def _calls(ctx: Context, statement: ast.stmt) -> Iterator[tuple[str, ast.Call]]:
         (target.asname or target.name) if target is not None else statement.targets[0].id  # type: ignore[attr-defined]
     )
     for use in ctx.names.uses(local, scope):
-        above = ctx.parent(use)
+        above = ctx.names.parent(use)
         if isinstance(above, ast.Attribute):
             yield from ((above.attr, call) for call, _ in ctx.names.calls(above))

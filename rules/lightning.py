@@ -2,13 +2,24 @@
 
 import ast
 
-from migrator.analysis.syntax.literals import leaves, values
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Edit, EditCall, Replace, SetString
-from migrator.frameworks.torch.lightning import GPUS, HALF
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    SetString,
+)
+from migrator.rule_api.libraries import GPUS, HALF
+from migrator.rule_api.python import leaves, values
 
 FAMILY = Family("LTN", "Lightning", 96)
 
@@ -111,7 +122,7 @@ def gpus(ctx: Context, found: Construct) -> Decision:
     others = {keyword.arg for keyword in call.keywords}
     if values(found.node.value) not in ([1], [[0]]) or others & {"accelerator", "devices", None}:
         return Report('was removed from Lightning; write accelerator="tpu", devices=1')
-    word = ctx.quoted(_word(ctx), found.node.value)
+    word = ctx.code.quoted(_word(ctx), found.node.value)
     put = {"accelerator": word, "devices": "1"}
     return Rewrite([EditCall(call, drop=[found.node], put=put)])
 
@@ -177,7 +188,7 @@ def precision(ctx: Context, found: Construct) -> Decision:
             half = HALF[value]
             edits.append(
                 SetString(leaf, half) if isinstance(value, str)
-                else Replace(leaf, ctx.quoted(half, leaf))
+                else Replace(leaf, ctx.code.quoted(half, leaf))
             )  # fmt: skip
     if not edits:
         return Keep("bfloat16 is what TPUs compute in")

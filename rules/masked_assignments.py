@@ -2,10 +2,17 @@
 
 import ast
 
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.construct import Construct
-from migrator.edits import ReplaceStatement
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    ReplaceStatement,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.training import masked_assignment
 
 MASKED = Rule(
     code="TEN003",
@@ -58,9 +65,9 @@ def masked(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.Assign)
     chosen = masked_assignment(ctx.names, ctx.flow, node)
-    if chosen is None or ctx.is_without_device:
+    if chosen is None or ctx.file.is_without_device:
         return Keep("nothing here uses a device")
-    spelled, requires = ctx.module("torch")
+    spelled, requires = ctx.code.module("torch")
     holes = {"mask": chosen.mask, "value": chosen.value}
     target = ctx.source.code(chosen.target)
     new = f"{target}.copy_({spelled}.where({{mask}}, {{value}}, {target}))"

@@ -2,18 +2,27 @@
 
 import ast
 
-from migrator.analysis.devices.choices import with_older_torch
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import ANY_DEVICE, Kind
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import MIRRORED
-
-from .cuda_api import counterpart, removal
-from .device import device_object_word
-from .on_gpu import not_on_tpu
+from migrator.rule_api import (
+    MIRRORED,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+)
+from migrator.rule_api.cuda_calls import counterpart, removal
+from migrator.rule_api.device_objects import device_object_word
+from migrator.rule_api.devices import with_older_torch
+from migrator.rule_api.gpu_only_code import not_on_tpu
+from migrator.rule_api.python import ANY_DEVICE
 
 FAMILY = Family("RUN", "Modes of execution", 60)
 
@@ -98,7 +107,7 @@ _RENAMED = {"current_device_index": "current_device", "current_device_idx": "cur
 def inference_mode(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     call = ctx.names.call_of(node)
     if call is None:
         return Rewrite([Replace(node, f"{torch}.no_grad")], requires)
@@ -115,8 +124,12 @@ def inference_mode(ctx: Context, found: Construct) -> Decision:
 
 def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
     """`with torch.no_grad(), torch.inference_mode():` turns gradients off twice."""
-    item = ctx.parent(call)
-    block = ctx.parent(item) if isinstance(item, ast.withitem) and not item.optional_vars else None
+    item = ctx.names.parent(call)
+    block = (
+        ctx.names.parent(item)
+        if isinstance(item, ast.withitem) and not item.optional_vars
+        else None
+    )
     if not isinstance(block, ast.With | ast.AsyncWith):
         return None
     others = [each.context_expr for each in block.items if each is not item]
@@ -146,17 +159,17 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     name = _RENAMED.get(name, name).removeprefix("memory.")
     if name in MIRRORED:
         return counterpart(ctx, node, name)
-    if not name and isinstance(ctx.parent(node), ast.Call):
+    if not name and isinstance(ctx.names.parent(node), ast.Call):
         return Keep("only looked at")
     return Report(f"torch.accelerator.{name} does not know the target")
 
 
 def _current(ctx: Context, call: ast.Call) -> Decision:
     """`current_accelerator()`, also as `….type` and `… if … else …`, `… or torch.device("cpu")`."""
-    parent = ctx.parent(call)
+    parent = ctx.names.parent(call)
     if isinstance(parent, ast.Attribute) and parent.attr == "type":
         whole = _without_older_torch(ctx, parent)
-        return Rewrite([Replace(whole, ctx.device_string(call))])
+        return Rewrite([Replace(whole, ctx.code.device_string(call))])
     word = device_object_word(ctx, call)
     return Rewrite([Replace(_without_older_torch(ctx, call), word.code)], word.requires)
 
@@ -167,4 +180,4 @@ def _without_older_torch(ctx: Context, device: ast.expr) -> ast.expr:
     is_device = isinstance(whole, ast.IfExp) and (
         ctx.flow.kind(whole.orelse) & (ANY_DEVICE | Kind.CPU)
     )
-    return whole if is_device and ctx.effects.none(whole) else device
+    return whole if is_device and ctx.values.effects.none(whole) else device

@@ -2,20 +2,29 @@
 
 import ast
 
-from migrator.analysis.devices.choices import method_caller
-from migrator.analysis.devices.own_moves import does_as_torch
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.training.loops import is_model
-from migrator.analysis.training.storages import is_storage
-from migrator.analysis.values.kinds import CUDA_STRING, Kind
-from migrator.analysis.values.kinds import TENSOR_TYPE_DTYPES as DTYPES
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .questions import is_gpu_or_tpu
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.devices import does_as_torch, method_caller
+from migrator.rule_api.portable_device_names import is_gpu_or_tpu
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import CUDA_STRING
+from migrator.rule_api.python import TENSOR_TYPE_DTYPES as DTYPES
+from migrator.rule_api.training import is_model, is_storage
 
 FAMILY = Family("MOV", "Moves to the device", 30)
 
@@ -162,7 +171,7 @@ def cuda(ctx: Context, found: Construct) -> Decision:
         return Report(
             "an override of cuda(); nn.Module.to does not call it, so move its work to `_apply`"
         )
-    if is_storage(ProgramFile(ctx.names, ctx.flow, ctx.project), node.value):
+    if is_storage(program_file(ctx), node.value):
         return Report(
             "moves a storage, which has no device there; load to the CPU and move tensors"
         )
@@ -186,10 +195,10 @@ def cuda(ctx: Context, found: Construct) -> Decision:
     edits: list[Edit] = []
     if len(call.args) == 2:  # x.cuda(0, True)
         return Rewrite([
-            EditCall(call, method="to", drop=call.args, first=ctx.device(node),
+            EditCall(call, method="to", drop=call.args, first=ctx.code.device(node),
                      put={"non_blocking": ast.unparse(call.args[1])})
         ])  # fmt: skip
-    edits.append(EditCall(call, method="to", drop=drop, first=ctx.device(node)))
+    edits.append(EditCall(call, method="to", drop=drop, first=ctx.code.device(node)))
     return Rewrite(edits)
 
 
@@ -198,7 +207,7 @@ def _is_other(ctx: Context, index: ast.expr) -> bool:
     if isinstance(index, ast.Constant):
         return isinstance(index.value, int) and index.value > 0
     known = ctx.flow.kind(index) & (Kind.DEVICE | Kind.DEVICE_INT)
-    return bool(known) or ctx.evidence.is_index(index)
+    return bool(known) or ctx.values.evidence.is_index(index)
 
 
 def _takes(ctx: Context, call: ast.Call) -> bool:
@@ -236,17 +245,17 @@ def unbound_cuda(ctx: Context, found: Construct) -> Decision:
         moves = function is not None and function.name in ("to", "cuda", "_apply")
         if moves or len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or call.keywords:
             return Report("an unbound call; write it as a method of its first argument")
-        moved = f"{{x}}.to({ctx.device(node)})"
+        moved = f"{{x}}.to({ctx.code.device(node)})"
         return Rewrite([Replace(call, moved, {"x": call.args[0]})])
-    if isinstance(ctx.parent(node), ast.Attribute):
+    if isinstance(ctx.names.parent(node), ast.Attribute):
         return Report("only looked at")
-    given = ctx.parent(node)
-    given = ctx.parent(given) if isinstance(given, ast.keyword) else given
+    given = ctx.names.parent(node)
+    given = ctx.names.parent(given) if isinstance(given, ast.keyword) else given
     if isinstance(given, ast.Call) and ctx.names.qualified(given.func) in _LOOKING:
         return Keep("only its name and its documentation are read")
     if not _gets_a_tensor_alone(ctx, node):
         return Report("may be called with a device; write a function that calls `.to`")
-    return Rewrite([Replace(node, f"lambda x: x.to({ctx.device(node)})")])
+    return Rewrite([Replace(node, f"lambda x: x.to({ctx.code.device(node)})")])
 
 
 _LOOKING = ("functools.wraps", "functools.update_wrapper")
@@ -255,7 +264,7 @@ _MAPPING = ("map", "imap", "tree_map", "filter")
 
 def _gets_a_tensor_alone(ctx: Context, function: ast.expr, depth: int = 0) -> bool:
     """Whether whoever calls a function gives it one argument."""
-    match ctx.parent(function):
+    match ctx.names.parent(function):
         case ast.Call(func=func, args=[one], keywords=[]) as call:
             if func is function:
                 return not isinstance(one, ast.Starred)
@@ -285,8 +294,8 @@ def by_name(ctx: Context, found: Construct) -> Decision | None:
     if len(call.args) > 2 or any(k.arg not in ("device", "non_blocking") for k in call.keywords):
         return Report("calls the method cuda(); write it out, or name the method `to`")
     more = "".join(f", non_blocking={ctx.source.code(k.value)}" for k in named)
-    to = ctx.quoted("to", call)
-    text = f"{{function}}({to}, {ctx.device(call)}{more})"
+    to = ctx.code.quoted("to", call)
+    text = f"{{function}}({to}, {ctx.code.device(call)}{more})"
     return Rewrite([Replace(call, text, {"function": call.func})])
 
 
@@ -311,7 +320,7 @@ def _asks(ctx: Context, node: ast.AST) -> str:
     it."""
     if ctx.words.device_names:
         return is_gpu_or_tpu(ctx, node)
-    return f"{{x}}.device.type == {ctx.device_string(node, compared=True)}"
+    return f"{{x}}.device.type == {ctx.code.device_string(node, compared=True)}"
 
 
 @IS_CUDA.on("method", "get_device")
@@ -322,9 +331,9 @@ def get_device(ctx: Context, found: Construct) -> Decision:
     assert call is not None
     if is_model(ctx.flow, node.value):
         return Report("PyTorch's models don't have it; the source doesn't show what this one does")
-    if not ctx.evidence.is_tensor(node.value):
+    if not ctx.values.evidence.is_tensor(node.value):
         return Report("this may be a tensor; if it is, use its `.device`")
-    parent = ctx.parent(call)
+    parent = ctx.names.parent(call)
     if isinstance(parent, ast.keyword) and parent.arg == "device":
         return Rewrite([Replace(call, "{x}.device", {"x": node.value})])
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
@@ -338,9 +347,9 @@ def tensor_type(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     name = found.key.rpartition(".")[2]
-    word = ctx.runtime(name)
+    word = ctx.code.runtime(name)
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     return Rewrite([Replace(node, word.code)], word.requires)
 
 
@@ -356,10 +365,10 @@ def type_method(ctx: Context, found: Construct) -> Decision:
         name = str(kind.value)
     dtype = DTYPES.get(name.rpartition(".")[2]) if name.startswith("torch.cuda.") else None
     if dtype is not None:
-        torch, requires = ctx.torch()
-        text = f"{{x}}.to({ctx.device(kind)}, {torch}.{dtype})"
+        torch, requires = ctx.code.torch()
+        text = f"{{x}}.to({ctx.code.device(kind)}, {torch}.{dtype})"
         return Rewrite([Replace(call, text, {"x": node.value})], requires)
-    holes, cast = {"x": node.value, "kind": kind}, ctx.runtime("cast")
+    holes, cast = {"x": node.value, "kind": kind}, ctx.code.runtime("cast")
     if cast is None:
         return Report("takes a tensor type, which may be one of CUDA's; use `.to` with a dtype")
     return Rewrite([Replace(call, f"{cast.code}({{x}}, {{kind}})", holes)], cast.requires)

@@ -3,12 +3,19 @@
 import ast
 import re
 
-from migrator.analysis.upgrades import removed_arguments
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.upgrade_templates import reason_to_keep
+from migrator.rule_api.upgrades import removed_arguments
 
 ARGUMENTS = Rule(
     code="UPG003",
@@ -62,7 +69,7 @@ names of its version 0.8.""",
 
 @ARGUMENTS.on("removed argument", "*")
 def argument(ctx: Context, found: Construct) -> Decision:
-    keyword, call = found.node, ctx.parent(found.node)
+    keyword, call = found.node, ctx.names.parent(found.node)
     assert isinstance(keyword, ast.keyword) and keyword.arg and isinstance(call, ast.Call)
     gone = removed_arguments()[found.key, keyword.arg]
     if (kept := reason_to_keep(ctx, call, found.key)) is not None:
@@ -89,7 +96,7 @@ def without_loader(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.Call)
     if (kept := reason_to_keep(ctx, found.node, "yaml.load")) is not None:
         return kept
-    spelled, requires = ctx.module("yaml")
+    spelled, requires = ctx.code.module("yaml")
     put = {"Loader": f"{spelled}.FullLoader"}
     return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
 

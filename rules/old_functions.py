@@ -4,12 +4,9 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from migrator.analysis.upgrades import removed_methods, removed_names
-from migrator.construct import Construct
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep, report
+from migrator.rule_api import Construct, Context, Decision, Example, Replace, Report, Rewrite, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep, report
+from migrator.rule_api.upgrades import removed_methods, removed_names
 
 FUNCTIONS = Rule(
     code="UPG002",
@@ -91,7 +88,7 @@ class _Given:
 def _symeig(given: _Given) -> str:
     given.literal("eigenvectors", False)
     side = "U" if given.literal("upper", True) else "L"
-    return f"{{torch}}.linalg.eigh({{input}}, UPLO={given.ctx.quoted(side)})"
+    return f"{{torch}}.linalg.eigh({{input}}, UPLO={given.ctx.code.quoted(side)})"
 
 
 def _matrix_rank(given: _Given) -> str:
@@ -123,7 +120,7 @@ def _fourier(given: _Given) -> tuple[str, str]:
         raise _Unclear
     assert isinstance(number, int)
     dims = ", ".join(map(str, range(-number, 0)))
-    norm = f", norm={given.ctx.quoted('ortho')}" if given.literal("normalized", False) else ""
+    norm = f", norm={given.ctx.code.quoted('ortho')}" if given.literal("normalized", False) else ""
     return f", dim=({dims}{',' if number == 1 else ''})", norm
 
 
@@ -204,7 +201,7 @@ def _upgraded(
         template = write(_Given(ctx, call, values))
     except _Unclear:
         return None
-    spelled, requires = ctx.torch()
+    spelled, requires = ctx.code.torch()
     template = template.replace("{torch}", spelled)
     holes = {key: value for key, value in values.items() if f"{{{key}}}" in template}
     return Rewrite([Replace(call, template, holes)], requires)
@@ -235,13 +232,13 @@ def solve(ctx: Context, found: Construct) -> Decision:
         return plain
     if not any(isinstance(each, ast.Name | ast.Attribute) for each in call.args):
         return plain  # they are evaluated in the other order
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.Subscript(slice=ast.Constant(value=0), ctx=ast.Load()) as taken:
             replaced: ast.expr = taken
         case ast.Attribute(attr="solution", ctx=ast.Load()) as taken:
             replaced = taken
         case _:
             return plain
-    spelled, requires = ctx.torch()
+    spelled, requires = ctx.code.torch()
     holes = {"a": call.args[1], "b": call.args[0]}
     return Rewrite([Replace(replaced, f"{spelled}.linalg.solve({{a}}, {{b}})", holes)], requires)

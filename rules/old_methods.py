@@ -2,12 +2,9 @@
 
 import ast
 
-from migrator.analysis.upgrades import removed_methods
-from migrator.construct import Construct
-from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-
-from .upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api import Construct, Context, Decision, EditCall, Example, Report, Rewrite, Rule
+from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api.upgrades import removed_methods
 
 METHODS = Rule(
     code="UPG004",
@@ -55,7 +52,7 @@ def method(ctx: Context, found: Construct) -> Decision:
     assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
     if (kept := reason_to_keep(ctx, call, found.key)) is not None:
         return kept
-    if owner := ctx.defines(found.key):
+    if owner := ctx.values.defines(found.key):
         return Report(f"{gone.since} no longer has it, if it is not the one of {owner}")
     if gone.code:
         return with_code(ctx, gone, call.func, call.func.value)

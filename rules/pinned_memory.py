@@ -2,15 +2,24 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.evidence import Loader
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME, Word
-
-from .on_gpu import behind_question
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.gpu_only_code import asks_for_gpu, behind_question, gpu_question
+from migrator.rule_api.python import Loader
 
 PIN = Rule(
     code="MOV004",
@@ -50,7 +59,7 @@ NON_BLOCKING = Rule(
 def pin_memory(ctx: Context, found: Construct) -> Decision:
     node = found.node
     if isinstance(node, ast.keyword):
-        call = ctx.parent(node)
+        call = ctx.names.parent(node)
         if not isinstance(call, ast.Call):
             return Report("pinned memory is an argument of a class; a TPU has no use for it")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
@@ -59,7 +68,7 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         if ctx.names.qualified(callee) == "functools.partial" and call.args:
             callee = call.args[0]
         is_options = (dotted(callee) or "").rpartition(".")[2] in _OPTIONS
-        loader = Loader.PASSES if is_options else ctx.evidence.loads(callee)
+        loader = Loader.PASSES if is_options else ctx.values.evidence.loads(callee)
         if loader is Loader.OWN:
             return Keep("passed on within the program, and handled where it is used")
         if loader is Loader.UNKNOWN and _is_false(ctx, node.value):
@@ -78,7 +87,7 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
         if all(_is_only_written(ctx, target) for target in node.targets):
             return Keep("goes to a file, and to no loader")
         return _unpinned(ctx, found.key, node.value)
-    parent = ctx.parent(node)
+    parent = ctx.names.parent(node)
     assert isinstance(parent, ast.Dict)
     if _is_only_written(ctx, parent):
         return Keep("goes to a file, and to no loader")
@@ -106,7 +115,7 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
     if isinstance(options, ast.Subscript):  # an item that is assigned to
         owner = _owner(options)
         return isinstance(owner, ast.Name) and _is_only_written_as(ctx, owner, depth)
-    match above := ctx.parent(options):
+    match above := ctx.names.parent(options):
         case ast.Call(func=callee, args=given):
             name = ctx.names.qualified(callee) or dotted(callee)
             return options in given[:1] and name in _WRITERS
@@ -130,15 +139,15 @@ def _is_only_written_as(ctx: Context, name: ast.Name, depth: int) -> bool:
 
 
 def _is_stored_to(ctx: Context, use: ast.Name) -> bool:
-    above = ctx.parent(use)
+    above = ctx.names.parent(use)
     while isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Load):
-        above = ctx.parent(above)
+        above = ctx.names.parent(above)
     return isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)
 
 
 def _is_read(ctx: Context, use: ast.Name) -> bool:
     """Whether one item is read that is a number or a text, or goes back: `d["lr"] * 2`."""
-    match above := ctx.parent(use):
+    match above := ctx.names.parent(use):
         case ast.Subscript(slice=ast.Constant(value=str(key))):
             item: ast.AST | None = above
         case ast.Attribute(attr="get"):
@@ -154,7 +163,7 @@ def _is_read(ctx: Context, use: ast.Name) -> bool:
     owners = (_owner(each) for each in targets if isinstance(each, ast.Subscript))
     if any(isinstance(owner, ast.Name) and owner.id == use.id for owner in owners):
         return True
-    return "pin_memory" not in key and isinstance(ctx.parent(item), ast.BinOp | ast.Compare)
+    return "pin_memory" not in key and isinstance(ctx.names.parent(item), ast.BinOp | ast.Compare)
 
 
 def _owner(node: ast.expr) -> ast.expr:
@@ -172,7 +181,7 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
         return Rewrite([Replace(value, "''")])
     if not ctx.target.portable:
         return Rewrite([Replace(value, "False")])
-    asked = _question(ctx)
+    asked = gpu_question(ctx)
     if asks_for_gpu(ctx, value):
         return Keep("asks for the GPU", leaves=[value])
     if isinstance(value, ast.Constant):
@@ -181,31 +190,13 @@ def _unpinned(ctx: Context, key: str, value: ast.expr) -> Decision:
     return Rewrite([Replace(value, code, {"value": value})], asked.requires)
 
 
-def _question(ctx: Context) -> Word:
-    """The test for whether a portable program runs on a GPU."""
-    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
-
-
-def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
-    """Whether a portable program's expression already tests for a GPU."""
-    compares = any(
-        isinstance(part, ast.Compare)
-        and isinstance(part.ops[0], ast.Eq)
-        and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
-        for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
-    )
-    return _question(ctx).code in ctx.source.code(value) or (
-        compares and ctx.words.on_gpu is not None
-    )
-
-
 @PIN.on("method", "pin_memory")
 @PIN.on("name", "torch.Tensor.pin_memory")
 def pin_method(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if call is None or not isinstance(found.node, ast.Attribute):
         return Report("a TPU has no pinned memory")
-    if ctx.is_statement(call) and not ctx.evidence.is_tensor(found.node.value):
+    if ctx.names.is_statement(call) and not ctx.values.evidence.is_tensor(found.node.value):
         return Report("the source doesn't show whose method this is; remove it if it is a tensor's")
     return Rewrite([Replace(call, "{x}", {"x": found.node.value})])
 
@@ -226,12 +217,12 @@ def record_stream(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.Attribute)
     call = ctx.names.call_of(found.node)
     stream = argument(call, 0, "stream") if call is not None else None
-    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.evidence.is_tensor(found.node.value)
+    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.values.evidence.is_tensor(found.node.value)
     if not known and _is_set_to(ctx, found.node):
         return Keep("a function of the program's own, under this name")
     if stream is None or not known:
         return Report("on a tensor, it is for CUDA's caching allocator: remove it")
-    if call is not None and ctx.is_statement(call):
+    if call is not None and ctx.names.is_statement(call):
         if ctx.words.on_gpu is not None:
             return behind_question(ctx, found.node)
         statement = ctx.names.statement(call)

@@ -2,10 +2,21 @@
 
 import ast
 
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, ReplaceStatement, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    ReplaceStatement,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+)
 
 FAMILY = Family("PRE", "Precision", 50)
 
@@ -94,15 +105,15 @@ def flag(ctx: Context, found: Construct) -> Decision:
     stored = _stored(ctx, node)
     if stored is not None:
         return stored
-    if call is not None and ctx.is_statement(call):
+    if call is not None and ctx.names.is_statement(call):
         assert statement is not None
         return Rewrite([Delete(statement)])
-    item = ctx.parent(call) if call is not None else None
+    item = ctx.names.parent(call) if call is not None else None
     if isinstance(item, ast.withitem) and call is not None:
-        owner = ctx.parent(item)
+        owner = ctx.names.parent(item)
         if item.optional_vars is None and isinstance(owner, ast.With | ast.AsyncWith):
             return Rewrite([Unwrap(owner, [item])])
-    if isinstance(ctx.parent(node), ast.Assign | ast.alias) and found.key.count(".") == 2:
+    if isinstance(ctx.names.parent(node), ast.Assign | ast.alias) and found.key.count(".") == 2:
         return Keep("an alias; its uses are rewritten or reported one by one")
     if found.key.startswith(_RAISING):
         return Report("asks CUDA, and raises without it")
@@ -115,7 +126,7 @@ _FLAGS = ("torch.backends.cudnn", "torch.backends.cuda", "torch.backends.miopen"
 
 def _stored(ctx: Context, node: ast.expr) -> Decision | None:
     """The edit for a statement that sets a flag; all flags that it sets are removed together."""
-    match ctx.parent(node):
+    match ctx.names.parent(node):
         case ast.Call(
             func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
         ) if module is node:
@@ -218,7 +229,7 @@ def _set_precision(ctx: Context, statement: ast.stmt, key: str, value: ast.expr)
         return _precision(ctx, statement, repr(bool(value.value)), {})
     reads = [b.value for b in ctx.names.lookup(value)] if isinstance(value, ast.Name) else []
     if any(read is not None and ctx.names.qualified(read) == key for read in reads):
-        word = ctx.runtime("set_matmul_precision")
+        word = ctx.code.runtime("set_matmul_precision")
         how = f"; {word.code} does not tell" if word else ""
         return Report(f"sets back what was read before{how}")
     return _precision(ctx, statement, "{value}", {"value": value})
@@ -235,16 +246,16 @@ def _is_set(ctx: Context, found: Construct) -> bool:
 def _precision(
     ctx: Context, statement: ast.stmt, text: str, holes: dict[str, ast.expr]
 ) -> Decision:
-    word = ctx.runtime("set_matmul_precision")
+    word = ctx.code.runtime("set_matmul_precision")
     if word is None:
-        return ctx.lacks("the precision of products")
+        return ctx.code.lacks("the precision of products")
     edit = ReplaceStatement(statement, f"{word.code}({text})", holes)
     return Rewrite([edit], word.requires)
 
 
 def _by_hand(ctx: Context, with_what: str = "") -> str:
     """What to write, if the runtime has a counterpart."""
-    word = ctx.runtime("set_matmul_precision")
+    word = ctx.code.runtime("set_matmul_precision")
     return f"; call {word.code}{with_what}" if word else ""
 
 
@@ -254,11 +265,11 @@ def matmul_precision(ctx: Context, found: Construct) -> Decision:
     if call is None:
         return Report("the function itself is passed on")
     statement = ctx.names.statement(call)
-    if ctx.options.precision and ctx.is_statement(call) and statement is not None:
+    if ctx.options.precision and ctx.names.is_statement(call) and statement is not None:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
-    word = ctx.runtime("set_matmul_precision")
+    word = ctx.code.runtime("set_matmul_precision")
     if word is None and ctx.words.device_names:
         return Keep("the target reads it, too")
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     return Rewrite([EditCall(call, function=word.code)], word.requires)

@@ -1,9 +1,16 @@
 """Processes and threads that a program starts by itself."""
 
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+)
 
 CHILD = Rule(
     code="DST004",

@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .cuda_api import unwrapped
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    dotted,
+)
+from migrator.rule_api.cuda_calls import unwrapped
 
 PROFILER = Rule(
     code="CUD006",
@@ -61,7 +69,7 @@ tools (`torch.cuda.nvtx.range`), which raises without CUDA, becomes torch's `rec
 
 @PROFILER.on("name", "torch.profiler.ProfilerActivity.CUDA")
 def activity(ctx: Context, found: Construct) -> Decision:
-    traces = ctx.runtime("profile") is not None and not ctx.target.portable
+    traces = ctx.code.runtime("profile") is not None and not ctx.target.portable
     if traces and any(c.key == _PROFILE for c in ctx.constructs):
         return Keep("the runtime's profiler always traces the device")
     if ctx.words.device_names:
@@ -95,7 +103,7 @@ def nvtx_range(ctx: Context, found: Construct) -> Decision:
     plain = call if call is not None and len(call.args) == 1 and not call.keywords else None
     if plain is None or isinstance(found.node, ast.Name) or isinstance(plain.args[0], ast.Starred):
         return Report("marks ranges for NVIDIA's profiler; use torch.profiler.record_function")
-    torch, requires = ctx.torch()
+    torch, requires = ctx.code.torch()
     return Rewrite([Replace(plain.func, f"{torch}.profiler.record_function")], requires)
 
 
@@ -113,7 +121,7 @@ def profiler(ctx: Context, found: Construct) -> Decision:
         listed = given.value.elts if isinstance(given.value, ast.List | ast.Tuple) else []
         if listed and all((dotted(x) or "").endswith("Activity.CPU") for x in listed):
             return Keep("times what the host does")
-    word = ctx.runtime("profile")
+    word = ctx.code.runtime("profile")
     if word is None:
         return Report(f"sees nothing of a TPU; a trace is made by {ctx.words.profiler}")
     return Rewrite([EditCall(call, function=word.code, drop=activities)], word.requires)

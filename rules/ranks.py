@@ -2,7 +2,24 @@
 
 import ast
 
-from migrator.analysis.ranks.vocabulary import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.chosen_back_ends import back_end, is_of_one, other_back_end
+from migrator.rule_api.distributed import (
     ENVIRONMENT,
     OF_SHARDED,
     PER_PARAMETER,
@@ -12,16 +29,14 @@ from migrator.analysis.ranks.vocabulary import (
     WRAPPER,
     environment,
 )
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import Devices, Word
-
-from .back_ends import back_end, is_of_one, other_back_end
-from .own_ranks import own_wrapper, with_environment
+from migrator.rule_api.portable_ranks import own_wrapper, with_environment
+from migrator.rule_api.rank_words import (
+    CONVERT_BY_APEX,
+    in_one_process,
+    is_asked_for,
+    rank_words,
+    wrapped,
+)
 
 # Arguments of spawn: torch_xla.launch counts the processes itself, and waits for them.
 _COUNTED = ("nprocs", "join", "daemon")
@@ -166,40 +181,9 @@ _STATISTICS = (
 )
 
 
-def is_asked_for(ctx: Context, found: Construct) -> bool:
-    """`isinstance(model, DistributedDataParallel)`"""
-    return isinstance(found.node, ast.expr) and is_only_named(ctx.names, found.node)
-
-
-def rank_words(ctx: Context) -> Devices | None:
-    """The target's words for a program with ranks."""
-    return ctx.words.devices if ctx.ranks else None
-
-
-def in_one_process(ctx: Context) -> Devices | None:
-    """The same if one process replaces all ranks."""
-    words = rank_words(ctx)
-    return words if not ctx.words.launches else None
-
-
 def is_alone(ctx: Context) -> bool:
     """Whether the only rank does the work of all, as if a launcher had started one."""
-    return in_one_process(ctx) is not None and ctx.only_infers
-
-
-def wrapped(
-    ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
-) -> Decision:
-    """The target's wrapper of a model, without these keywords, or with only the model."""
-    assert isinstance(found.node, ast.expr)
-    call = ctx.names.call_of(found.node)
-    if call is None:
-        return Rewrite([Replace(found.node, word.code)], word.requires)
-    others: list[ast.expr | ast.keyword] = [
-        k for k in call.keywords if (k.arg in gone if gone else k.arg != "module")
-    ]
-    others += call.args[1:]
-    return Rewrite([EditCall(call, function=word.code, drop=others)], word.requires, note)
+    return in_one_process(ctx) is not None and ctx.distributed.only_infers
 
 
 @RANKS.on("name", WRAPPER, *SHARDED)
@@ -251,13 +235,10 @@ def sampler(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(found.node, ast.expr)
     call, word = ctx.names.call_of(found.node), words.sampler
     if word is None:
-        return ctx.lacks(found.key)
+        return ctx.code.lacks(found.key)
     if call is None:
         return Rewrite([Replace(found.node, word.code)], word.requires)
     return Rewrite([EditCall(call, function=word.code)], word.requires)
-
-
-CONVERT_BY_APEX = "apex.parallel.convert_syncbn_model"
 
 
 @RANKS.on("name", "torch.nn.SyncBatchNorm.convert_sync_batchnorm", CONVERT_BY_APEX)
@@ -267,7 +248,7 @@ def synchronised(ctx: Context, found: Construct) -> Decision | None:
     if not in_one_process(ctx) or call is None or module is None:
         return None
     note = "BatchNorm uses the statistics of the whole batch in any case"
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.Assign(targets=[target]) as statement if dotted(target) == (dotted(module) or ""):
             return Rewrite([Delete(statement)], note=note)
     return Rewrite([Replace(call, "{module}", {"module": module})], note=note)
@@ -286,7 +267,7 @@ def group(ctx: Context, found: Construct) -> Decision | None:
     kept = ("world_size",) if words.launch is None else ("timeout", "world_size", "rank")
     gone = [k for k in call.keywords if k.arg not in (*kept, "init_method")]
     drop: list[ast.expr | ast.keyword] = [*call.args, *gone]
-    put = {"init_method": ctx.quoted(words.address + "alone" * is_alone(ctx), call)}
+    put = {"init_method": ctx.code.quoted(words.address + "alone" * is_alone(ctx), call)}
     for name, value in zip(_GROUP_ARGUMENTS, call.args, strict=False):
         if name in kept:
             put[name] = ctx.source.code(value)
@@ -300,7 +281,7 @@ _NEW_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
 def further_group(ctx: Context, found: Construct) -> Decision | None:
     """`new_group(ranks, backend="nccl")`"""
     words, call = ctx.words.devices, ctx.names.call_of(found.node)
-    if words is None or call is None or not (ctx.ranks or words.native):
+    if words is None or call is None or not (ctx.distributed.ranks or words.native):
         return None
     for given in (*call.args, *(k.value for k in call.keywords if k.arg == "backend")):
         if isinstance(given, ast.Constant) and given.value == "nccl":
@@ -348,10 +329,10 @@ def world(ctx: Context, found: Construct) -> Decision | None:
         return None
     if is_alone(ctx):
         return Keep("1: one rank does what all do together")
-    if call in ctx.ranks[None].undone:
+    if call in ctx.distributed.ranks[None].undone:
         return Keep("undoes a sum over the ranks: 1 in a world of one")
-    count = ctx.runtime("device_count")
-    return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.lacks(found.key)
+    count = ctx.code.runtime("device_count")
+    return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.code.lacks(found.key)
 
 
 @RANKS.on("ranks", "undone")
@@ -359,7 +340,7 @@ def undone(ctx: Context, found: Construct) -> Decision:
     if not in_one_process(ctx) or is_alone(ctx):
         return Keep("a number")
     assert isinstance(found.node, ast.expr)
-    spelled, requires = ctx.module("torch.distributed")
+    spelled, requires = ctx.code.module("torch.distributed")
     return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
 
 
@@ -384,14 +365,14 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     assert isinstance(node, ast.expr)
     value = ENVIRONMENT[environment(ctx.names, node) or ""]
     if value is None:
-        count = ctx.runtime("device_count")
+        count = ctx.code.runtime("device_count")
         if count is None and not is_alone(ctx):
-            return ctx.lacks("a number of ranks")
+            return ctx.code.lacks("a number of ranks")
         value = "1" if count is None or is_alone(ctx) else f"{count.code}()"
     if isinstance(node, ast.Compare):
         return Rewrite([Replace(node, str(isinstance(node.ops[0], ast.In)))])
-    outer = ctx.parent(node)
+    outer = ctx.names.parent(node)
     if isinstance(outer, ast.Call) and dotted(outer.func) == "int" and outer.args == [node]:
         return Rewrite([Replace(outer, value)])
-    text = ctx.quoted(value, node) if value.isdigit() else f"str({value})"
+    text = ctx.code.quoted(value, node) if value.isdigit() else f"str({value})"
     return Rewrite([Replace(node, text)])

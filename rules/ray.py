@@ -1,9 +1,16 @@
 """Ray: what asks it for GPUs."""
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Report, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Report,
+    Rule,
+    Safety,
+)
 
 RESOURCES = Rule(
     code="FRW004",

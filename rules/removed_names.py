@@ -2,19 +2,27 @@
 
 import ast
 
-from migrator.analysis.removed_names import removed
-from migrator.analysis.syntax.canonical import canonical
-from migrator.analysis.syntax.exports import exported
-from migrator.analysis.syntax.nodes import taken_by
-from migrator.analysis.upgrades import BUILTIN, Removed, removed_builtins
-from migrator.codes import UPGRADES, Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.edits import Delete, Edit, EditImport, Insert, Replace
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
-
-from .replace import renamed, with_new_names
-from .upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api import (
+    UPGRADES,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditImport,
+    Effort,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.python import canonical, exported, taken_by
+from migrator.rule_api.renamed_names import renamed, with_new_names
+from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
+from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins
 
 FAMILY = Family(UPGRADES, "Old versions", 99)
 
@@ -97,7 +105,7 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     if (builtin := _builtin(gone)) is not None:
         return report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
     if "." not in gone.instead:  # a module
-        spelled, requires = ctx.module(gone.instead)
+        spelled, requires = ctx.code.module(gone.instead)
         return Rewrite([Replace(node, spelled)], requires)
     module, _, name = gone.instead.rpartition(".")
     if module in _LOADED and isinstance(node.ctx, ast.Load):
@@ -118,13 +126,13 @@ def without_import(ctx: Context, found: Construct) -> Decision | None:
     module, _, name = gone.instead.rpartition(".")
     if module == BUILTIN.rstrip("."):
         return report(gone) if ctx.names.top.bindings.get(name) else _replaced(found.node, name)
-    spelled, requires = ctx.module(module)
+    spelled, requires = ctx.code.module(module)
     return Rewrite([Replace(found.node, f"{spelled}.{name}")], requires)
 
 
 @REMOVED.on("removed import", "*")
 def imported(ctx: Context, found: Construct) -> Decision | None:
-    gone, statement = removed(found.key), ctx.parent(found.node)
+    gone, statement = removed(found.key), ctx.names.parent(found.node)
     if gone is None:
         return None
     assert isinstance(statement, ast.Import | ast.ImportFrom)

@@ -1,15 +1,16 @@
 """The project's own names, replaced as its configuration says."""
 
 import ast
-from collections.abc import Mapping, Sequence
 
-from migrator.analysis.syntax.exports import exported
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditImport, Insert, Replace
-from migrator.formats.embedded import spoken
-from migrator.frameworks.by_name import imported_name
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Rule,
+)
+from migrator.rule_api.renamed_names import renamed, with_new_names
 
 FAMILY = Family("USR", "Names of your own", 180)
 
@@ -66,69 +67,6 @@ def reference(ctx: Context, found: Construct) -> Decision:
     return renamed(ctx, found.node, found.key, dict(ctx.options.replace)[found.key])
 
 
-def renamed(ctx: Context, node: ast.Attribute, old: str, new: str) -> Decision:
-    """A name that is reached through its module, by its new full name."""
-    module, _, name = new.rpartition(".")
-    if not isinstance(node.ctx, ast.Load):
-        return Report(f"is assigned to; use {new} instead")
-    if old.rpartition(".")[0] == module:
-        return Rewrite([Replace(node, f"{{owner}}.{name}", {"owner": node.value})])
-    spelled, requires = ctx.module(module)
-    return Rewrite([Replace(node, f"{spelled}.{name}")], requires)
-
-
 @OWN.on("own import", "*")
 def imported(ctx: Context, found: Construct) -> Decision:
     return with_new_names(ctx, found, dict(ctx.options.replace))
-
-
-def with_new_names(ctx: Context, found: Construct, table: Mapping[str, str]) -> Decision:
-    """All names of its import that have a new one, and their uses, in one step."""
-    statement = ctx.parent(found.node)
-    assert isinstance(found.node, ast.alias)
-    if found.node.name == "*":
-        return Report("a star import does not show which names it brings; import the names")
-    if not isinstance(statement, ast.ImportFrom):
-        return Report(f"a module as a whole; use {table[found.key]} instead")
-    names = {a: imported_name(statement, a, ctx.package) for a in statement.names}
-    new = {alias: table[name] for alias, name in names.items() if name in table}
-    if found.node is not next(iter(new)):
-        return Keep("stays, as what is imported with it")
-    edits: list[Edit] = []
-    rename: dict[ast.alias, str] = {}
-    elsewhere: dict[ast.alias, tuple[str, str]] = {}
-    for alias, full in new.items():
-        module, _, name = full.rpartition(".")
-        local = alias.asname or alias.name
-        uses = _renamed(ctx, statement, alias, name)
-        edits += [Replace(use, name) for use in uses]
-        text = name if uses or local == name else f"{name} as {local}"
-        if module == names[alias].rpartition(".")[0]:
-            rename[alias] = text
-        else:
-            elsewhere[alias] = module, text
-    other = None
-    if len(elsewhere) == len(statement.names):  # the last one replaces the statement
-        alias, (other, rename[alias]) = elsewhere.popitem()
-    edits.append(EditImport(statement, [*elsewhere], rename, other))
-    if elsewhere:
-        lines = [f"from {module} import {text}" for module, text in elsewhere.values()]
-        edits.append(Insert(ctx.names.tree, statement, lines))
-    return Rewrite(edits)
-
-
-def _renamed(
-    ctx: Context, statement: ast.ImportFrom, alias: ast.alias, name: str
-) -> Sequence[ast.Name]:
-    """The uses of an imported name that can be renamed; none: it keeps its name."""
-    names = ctx.names
-    scope = names.scope_of(statement)
-    if alias.asname is not None or len(scope.bindings.get(alias.name, ())) != 1:
-        return ()
-    if alias.name in exported(names) | spoken(names) or name in names.by_id:
-        return ()
-    if any(name in each.bindings for each in names.scopes.values()):
-        return ()
-    if ctx.project is not None and ctx.project.path.name == "__init__.py":
-        return ()  # other files import it from here
-    return list(names.uses(alias.name, scope))

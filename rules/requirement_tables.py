@@ -2,9 +2,9 @@
 
 import re
 
-from migrator.analysis.libraries import of_package
-from migrator.construct import Construct
-from migrator.requirements import (
+from migrator.rule_api import RUNTIME_PACKAGE, Construct, Context, Decision, Keep, Report
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import (
     CPU_WHEELS,
     CUDA_WHEELS,
     asked_of,
@@ -13,23 +13,22 @@ from migrator.requirements import (
     entry,
     extras_of,
     name_of,
-    normal,
     shut_out,
     tested,
 )
-from migrator.rule import Context, Decision, Keep, Report
-from migrator.targets.wheel import NAME as RUNTIME_PACKAGE
-
-from .requirement_lists import (
+from migrator.rule_api.requirement_lists import (
+    SHUT_OUT,
     all_needed,
     beside_torch,
     is_exported,
+    of_conda,
     packages_beside,
     pair,
+    python_of_conda,
     wheel_of_runtime,
 )
-from .requirement_pythons import python_of_conda
-from .requirements import REQUIREMENT, SHUT_OUT
+
+from .requirements import REQUIREMENT
 
 # ---- tables of Poetry, pipenv, pixi and uv -------------------------------------------------------
 
@@ -37,7 +36,7 @@ from .requirements import REQUIREMENT, SHUT_OUT
 @REQUIREMENT.on("requirement", "table")
 def in_table(ctx: Context, found: Construct) -> Decision:
     """`torch = "^2.0"`, also with an index, gets the version, with related packages below it."""
-    text = ctx.text(found)
+    text = found.content
     name, value = pair(text)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
@@ -67,17 +66,17 @@ def in_table(ctx: Context, found: Construct) -> Decision:
         listed = ", ".join(f"`{line}`" for line in (first, *more))
         return Report(f"not changed automatically; the target needs {listed}")
     note = "versions that were tested together; the lock file has to be made again"
-    return ctx.with_text(found, "\n".join([new, *more]), note)
+    return ctx.code.with_text(found, "\n".join([new, *more]), note)
 
 
 def _of_runtime(ctx: Context, found: Construct, wanted: str) -> Decision:
     """An entry of the runtime, whose version may be another one by now."""
-    text, new, note = ctx.text(found), _entry(ctx, wanted), "the runtime of the migrated code"
+    text, new, note = found.content, _entry(ctx, wanted), "the runtime of the migrated code"
     _, value = pair(text)
     wheel = wheel_of_runtime(ctx, wanted)
     if wheel is not None and isinstance(value, dict) and "path" in value:
         new = text.replace(value["path"], str(wheel))
-    return Keep(note) if new == text else ctx.with_text(found, new, note)
+    return Keep(note) if new == text else ctx.code.with_text(found, new, note)
 
 
 def _entry(ctx: Context, wanted: str) -> str:
@@ -110,7 +109,7 @@ def _with_version(text: str, value: object, version: str) -> str | None:
 @REQUIREMENT.on("requirement", "source")
 def source(ctx: Context, found: Construct) -> Decision:
     """Where uv takes a package from: a named index, or another location."""
-    name, value = pair(ctx.text(found))
+    name, value = pair(found.content)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
     if library := of_package(name):
@@ -133,7 +132,7 @@ def source(ctx: Context, found: Construct) -> Decision:
 
 @REQUIREMENT.on("requirement", "pixi")
 def pixi(ctx: Context, found: Construct) -> Decision:
-    name, _ = pair(ctx.text(found))
+    name, _ = pair(found.content)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
     if package := _OF_PIP.get(name):
@@ -146,7 +145,7 @@ def pixi(ctx: Context, found: Construct) -> Decision:
         return Report("chooses a build for CUDA, and there is none for TPUs: remove it")
     if library := of_package(name):
         return Report(library.reason(name))
-    if missing := shut_out(ctx.target, name, str(pair(ctx.text(found))[1])):
+    if missing := shut_out(ctx.target, name, str(pair(found.content)[1])):
         return Report(SHUT_OUT.format(missing))
     return Keep("does not depend on the device")
 
@@ -172,7 +171,7 @@ _ALSO_OF_PIP = {
 
 @REQUIREMENT.on("requirement", "conda")
 def conda(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     name, version = of_conda(text)
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
@@ -196,22 +195,24 @@ def conda(ctx: Context, found: Construct) -> Decision:
             )
         if package in of_pip:
             return Report("pip also installs it, and conda has no build for TPUs: remove it")
-        return ctx.with_text(found, "\n".join(lines), "only pip has the target's build")
+        return ctx.code.with_text(found, "\n".join(lines), "only pip has the target's build")
     if name in _CHOOSES_BUILD:
         if brings_torch and not back:
-            return ctx.with_text(found, "", "chooses a build of conda's pytorch, which is gone")
+            return ctx.code.with_text(
+                found, "", "chooses a build of conda's pytorch, which is gone"
+            )
         return Report("chooses a build of conda's pytorch, and there is none for TPUs")
     if (refused := _refused(ctx, name, version)) is not None:
         return refused
     moved = _for_pip(name, version)
     if moved and brings_torch and not back:
-        return ctx.with_text(found, moved, "needs torch, which pip has for the target")
+        return ctx.code.with_text(found, moved, "needs torch, which pip has for the target")
     return Keep("does not depend on the device")
 
 
 def _listed(ctx: Context) -> tuple[frozenset[str], list[str]]:
     """The packages that conda installs, and those of them that need conda's torch."""
-    listed = [of_conda(ctx.text(each)) for each in ctx.constructs if each.key == "conda"]
+    listed = [of_conda(each.content) for each in ctx.constructs if each.key == "conda"]
     back = [each for each, asked in listed if each not in (*_OF_PIP, *_CHOOSES_BUILD)
             and _NEEDS_TORCH.fullmatch(each) and not _for_pip(each, asked)]  # fmt: skip
     return frozenset(each for each, _ in listed), back
@@ -230,7 +231,7 @@ def _refused(ctx: Context, name: str, version: str) -> Report | None:
 
 def _exported(ctx: Context, found: Construct, brings_torch: bool) -> Decision:
     """A line of `conda list --export`; its build is `pypi_0` if pip installed the package."""
-    name, version = of_conda(ctx.text(found).strip())
+    name, version = of_conda(found.content.strip())
     if name == "python":
         return python_of_conda(ctx, found, version, brings_torch)
     package = _OF_PIP.get(name, name)
@@ -252,9 +253,3 @@ def _for_pip(name: str, version: str) -> str:
         return ""
     alike = match[1] == "=" and match[2].count(".") < 2  # `=1.2` means any 1.2 in conda
     return f"{name}{'>=' if match[1] == '>=' else '=='}{match[2]}{'.*' * alike}"
-
-
-def of_conda(text: str) -> tuple[str, str]:
-    """Name and version: `pytorch::torchvision=0.8=py38` has both, and more."""
-    match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
-    return (normal(match[1]), match[2]) if match else ("", "")

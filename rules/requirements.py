@@ -3,12 +3,19 @@
 import re
 from collections.abc import Container
 
-from migrator.analysis.gpu_text_patterns import without_comment
-from migrator.analysis.libraries import of_package
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import lines_of
-from migrator.requirements import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Keep,
+    Report,
+    Rule,
+    lines_of,
+)
+from migrator.rule_api.libraries import of_package
+from migrator.rule_api.packages import (
     CPU_WHEELS,
     CUDA_WHEELS,
     ONLY_TORCH,
@@ -26,16 +33,16 @@ from migrator.requirements import (
     tested,
     wheel_of,
 )
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .requirement_extras import EXTRA, of_library
-from .requirement_lists import (
+from migrator.rule_api.requirement_extras import EXTRA, of_library
+from migrator.rule_api.requirement_lists import (
+    SHUT_OUT,
     all_needed,
     beside_torch,
     is_of_jax,
     packages_beside,
     what_a_constraint_lacks,
 )
+from migrator.rule_api.texts import without_comment
 
 FAMILY = Family("REQ", "Requirements", 160)
 
@@ -257,7 +264,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
 
 @REQUIREMENT.on("requirement", "package", "dependency", "constraint", "build")
 def requirement(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     said = without_comment(text)
     line = said.replace("\\\r\n", "").replace("\\\n", "").strip()
     line = re.sub(r"(?:-e|--editable)[\s=]+(?=\S)", "", line)
@@ -280,14 +287,13 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     versions = tested(ctx.target)
     if name == "pytorch" and found.key != "build":
         return Report(_PYTORCH.format(versions["torch"]))
-    library = of_package(name or "")
-    if library is not None:
+    if library := of_package(name or ""):
         return Report(library.reason(str(name)))
     if missing := shut_out(ctx.target, name or "", asked_of(body)):
         return Report(SHUT_OUT.format(missing))
-    others = packages_beside(ctx, found)
     if name is None:
         return Report(f"not changed automatically; the target needs {all_needed(ctx)}")
+    others = packages_beside(ctx, found)
     if name not in versions:
         if ran_with := is_far_below(ctx.target, name, asked_of(body)):
             return Report(_FAR_BELOW.format(ran_with))
@@ -310,11 +316,8 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if options or marker or others[name] > 1:
         return Report(f"takes {new[0]} instead of entries that depend on the machine, or on hashes")
     end = "\r\n" if text.endswith("\r") else "\n"
-    indent = said[: len(said) - len(said.lstrip())]
-    return ctx.with_text(
-        found, indent + end.join(new) + text[len(said) :], "versions that were tested together",
-        advice,
-    )  # fmt: skip
+    new_text = said[: len(said) - len(said.lstrip())] + end.join(new) + text[len(said) :]
+    return ctx.code.with_text(found, new_text, "versions that were tested together", advice)
 
 
 def _without_version(
@@ -334,39 +337,40 @@ def _without_version(
 def extra(ctx: Context, found: Construct) -> Decision:
     if ctx.target.portable:
         return Keep("a portable program uses what its machine has")
-    if ctx.text(found):
+    if found.content:
         return Keep("the extra for TPUs")
-    return ctx.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
+    return ctx.code.with_text(found, "\n".join(ranges(ctx.target)), EXTRA)
 
 
 _PYTORCH = "a name of conda's, under which PyPI has nothing that runs; the target needs {}"
 _OF_JAX = "probably of a program for JAX; in one environment with it, the target needs {}"
 _FAR_BELOW = "far below {}, with which programs for the target were run; raise it"
-SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
 def _index(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     """An index of CUDA wheels; an index in a project's settings has a name of its own."""
     if line.startswith("-"):
-        return ctx.with_text(found, f"--extra-index-url {CPU_WHEELS}{ctx.text(found)[len(said) :]}")
+        text = f"--extra-index-url {CPU_WHEELS}{found.content[len(said) :]}"
+        return ctx.code.with_text(found, text)
     if ctx.once(_count_of_indexes) > 1:
         return Report(
             f"one of several indexes: {CPU_WHEELS} is enough; remove this one, and what names it"
         )
     note = "PyTorch's index of CPU wheels; its name here may still mention CUDA"
-    return ctx.with_text(found, CPU_WHEELS, note)
+    return ctx.code.with_text(found, CPU_WHEELS, note)
 
 
 def _count_of_indexes(ctx: Context) -> int:
-    lists = (ctx.text(each) for each in ctx.constructs if each.kind == "requirement")
+    lists = (each.content for each in ctx.constructs if each.kind == "requirement")
     return sum(each == CPU_WHEELS or CUDA_WHEELS.search(each) is not None for each in lists)
 
 
 def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     only = re.match(r"(?:-i|--index-url)[ =](\S+)$", line)
     if only and ONLY_TORCH.search(only[1]) and "torch" in packages_beside(ctx, found):
-        text = f"--extra-index-url {only[1]}{ctx.text(found)[len(said) :]}"
-        return ctx.with_text(found, text, "that index alone lacks the packages that torch needs")
+        text = f"--extra-index-url {only[1]}{found.content[len(said) :]}"
+        note = "that index alone lacks the packages that torch needs"
+        return ctx.code.with_text(found, text, note)
     if re.search(r"(?:[+/_-]|\b)cu\d{2,3}\b", line):
         return Report("wheels built for CUDA; remove it")
     if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
@@ -377,7 +381,7 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
 @REQUIREMENT.on("requirement", "text")
 def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     """Strings of setup.py that are not in a list, or in one that is parsed in pieces."""
-    every = lines_of(ctx.text(found))
+    every = lines_of(found.content)
     names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
     libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
     if ctx.target.portable:
@@ -385,12 +389,12 @@ def requirements_in_text(ctx: Context, found: Construct) -> Decision:
     lines = [line for line in every if (name := name_of(line))
              and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
     said = [f"`{line.strip()}` excludes every tested version" for line in lines] + libraries
-    if "torch" in names or (None in names and "torch" in ctx.text(found)):
+    if "torch" in names or (None in names and "torch" in found.content):
         said.insert(0, f"the target needs {all_needed(ctx)}")
     versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
     said += [f"the target needs {version}" for version in versions if version]
-    asked = ctx.text(found).split()
-    done = all(v in asked for v in (tested(ctx.target)["torch"], *filter(None, versions)))
+    asked = (tested(ctx.target)["torch"], *filter(None, versions))
+    done = set(asked) <= set(found.content.split())
     if not said or (done and not lines and not libraries):
         return Keep("does not depend on the device")
     return Report(f"not changed automatically, because it is not a plain list: {'; '.join(said)}")

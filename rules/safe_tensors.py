@@ -2,13 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-
-from .files import only_state
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.project import program_file
+from migrator.rule_api.training import is_only_state
 
 TENSORS = Rule(
     code="IOS004",
@@ -78,7 +87,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     place = argument(call, _PLACES[found.key], "device") if call is not None else None
     if call is None or place is None or ctx.flow.kind(place) == Kind.CPU:
         return Keep("reads on the CPU")
-    if found.key.endswith("load_model") or only_state(ctx, call):
+    if found.key.endswith("load_model") or is_only_state(program_file(ctx), call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
     if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
@@ -88,7 +97,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     if found.key == "safetensors.safe_open":
         return Report("opened on a device that safetensors may not know; open it on the CPU, and "
                       "move what is read")  # fmt: skip
-    word = ctx.runtime("load_file")
+    word = ctx.code.runtime("load_file")
     if word is None:
         return Report("safetensors does not know the target's device; read on the CPU, and move")
     return Rewrite([EditCall(call, function=word.code)], word.requires)
@@ -100,10 +109,10 @@ def _moved(ctx: Context, call: ast.Call, place: ast.expr) -> Decision:
     if path is None:
         return Report("its arguments are unpacked; read on the CPU, and move")
     holes = {"function": call.func, "path": path}
-    device = ctx.device(place)
+    device = ctx.code.device(place)
     if not isinstance(place, ast.Constant):
         device, holes = "{device}", {**holes, "device": place}
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.Subscript(value=value, slice=key) as one if value is call:
             text = f"{{function}}({{path}})[{{key}}].to({device})"
             return Rewrite([Replace(one, text, {**holes, "key": key})])

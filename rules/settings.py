@@ -2,9 +2,11 @@
 
 import json
 import re
-from collections.abc import Callable
 
-from migrator.analysis.gpu_text_patterns import (
+from migrator.rule_api import Construct, Context, Decision, Example, Family, Keep, Report, Rule
+from migrator.rule_api.libraries import MODULES, of_package
+from migrator.rule_api.packages import alike, normal, tested
+from migrator.rule_api.texts import (
     DEVICE_SETTING,
     HIDES,
     LISTED_PACKAGE,
@@ -13,11 +15,7 @@ from migrator.analysis.gpu_text_patterns import (
     hides_gpus,
     without_comment,
 )
-from migrator.analysis.libraries import MODULES, of_package
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.requirements import alike, normal, tested
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api.yaml_settings import with_setting
 
 FAMILY = Family("CFG", "Configurations", 170)
 
@@ -65,25 +63,13 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
         return Report("the program chooses its device itself; remove the setting")
     return with_setting(
         ctx, found, DEVICE_SETTING,
-        lambda m: f"{m['before']}{ctx.device_name(bool(m['index']))}{m['after']}",
+        lambda m: f"{m['before']}{ctx.code.device_name(bool(m['index']))}{m['after']}",
     )  # fmt: skip
-
-
-def with_setting(
-    ctx: Context,
-    found: Construct,
-    setting: re.Pattern[str],
-    change: str | Callable[[re.Match[str]], str],
-) -> Decision:
-    """A line with another setting; its comment stays."""
-    text = ctx.text(found)
-    said = without_comment(text)
-    return ctx.with_text(found, setting.sub(change, said) + text[len(said) :])
 
 
 @SETTING.on("setting", "accelerator")
 def accelerator(ctx: Context, found: Construct) -> Decision:
-    names_gpu = _GPU_ACCELERATOR.search(ctx.text(found)) is not None
+    names_gpu = _GPU_ACCELERATOR.search(found.content) is not None
     if not names_gpu or ctx.project is None or not ctx.project.configures_lightning():
         return Report(
             f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
@@ -115,7 +101,7 @@ def sharded(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "class")
 def named_class(ctx: Context, found: Construct) -> Decision:
-    named = NAMED_CLASS.search(without_comment(ctx.text(found)))
+    named = NAMED_CLASS.search(without_comment(found.content))
     assert named is not None
     return Report(MODULES[named["module"]].reason(named["module"]))
 
@@ -123,14 +109,14 @@ def named_class(ctx: Context, found: Construct) -> Decision:
 @SETTING.on("setting", "package")
 def listed_package(ctx: Context, found: Construct) -> Decision:
     """`- "torch==2.1.0"`, in a list that something installs: cog.yaml, a workflow's matrix."""
-    listed = LISTED_PACKAGE.match(without_comment(ctx.text(found)))
+    listed = LISTED_PACKAGE.match(without_comment(found.content))
     name = normal(listed["name"]) if listed is not None else ""
     if library := of_package(name):
         return Report(library.reason(name))
     needed = tested(ctx.target).get(name)
     if needed is None or ctx.target.portable:
         return Keep("does not depend on the device")
-    if alike(without_comment(ctx.text(found)).strip("- \"'"), needed):
+    if alike(without_comment(found.content).strip("- \"'"), needed):
         return Keep(f"{needed} is what the target needs")
     return Report(f"the target needs {needed}")
 
@@ -145,7 +131,7 @@ def back_end(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "variable")
 def variable(ctx: Context, found: Construct) -> Decision:
-    if hides_gpus(ctx.text(found)):
+    if hides_gpus(found.content):
         return Report(HIDES)
     return Keep("chooses GPUs; no effect on a TPU")
 
@@ -168,14 +154,14 @@ _CHOSEN = re.compile(r"\s*-\s+(?:override\s+)?(?P<group>[\w/]+)\s*:\s*(?P<name>[
 
 @SETTING.on("setting", "gpu")
 def gpu_setting(ctx: Context, found: Construct) -> Decision:
-    chosen = _CHOSEN.fullmatch(without_comment(ctx.text(found)))
+    chosen = _CHOSEN.fullmatch(without_comment(found.content))
     if chosen is not None and ctx.project is not None:
         if ctx.project.holds_setting(chosen["group"], chosen["name"]):
             return Keep("names another configuration, whose own lines say what is for GPUs")
-    count = _COUNT.fullmatch(without_comment(ctx.text(found)))
+    count = _COUNT.fullmatch(without_comment(found.content))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
         return Keep("a number of devices; the lines that read it are handled as GPU code")
-    if _CUDA.fullmatch(without_comment(ctx.text(found))) and "profil" in _table(ctx, found).lower():
+    if _CUDA.fullmatch(without_comment(found.content)) and "profil" in _table(ctx, found).lower():
         return Keep("tells a profiler what to trace, which is harmless without CUDA")
     return Report("mentions GPUs; check what the program does with it")
 
@@ -193,7 +179,7 @@ def _table(ctx: Context, found: Construct) -> str:
         said = json.loads(above[above.index('"') : above.rindex('"') + 1]) if '"' in above else ""
         if not without_comment(said).strip():
             continue
-        if _indent(said) < _indent(ctx.text(found)) or _TABLE.fullmatch(without_comment(said)):
+        if _indent(said) < _indent(found.content) or _TABLE.fullmatch(without_comment(said)):
             return str(said)
     return ""
 

@@ -3,15 +3,21 @@
 import ast
 from collections.abc import Iterator
 
-from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.loops import following
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Insert
-from migrator.pipeline.first_use import above_first_use
-from migrator.pipeline.own_module import own_module
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Insert,
+    Report,
+    Rewrite,
+    Rule,
+    dotted,
+)
+from migrator.rule_api.python import above_first_use, own_module
+from migrator.rule_api.training import following
 
 FAMILY = Family("SET", "Set-up", 10)
 
@@ -103,14 +109,14 @@ FLAG = Rule(
 
 @SETUP.on("file", "setup")
 def setup(ctx: Context, found: Construct) -> Decision | None:
-    word = ctx.runtime("setup")
-    if not ctx.is_entry or not _needs_device(ctx):
+    word = ctx.code.runtime("setup")
+    if not ctx.file.is_entry or not _needs_device(ctx):
         return None
     if word is None or _present(ctx) or (ctx.words.on_gpu is not None and _only_pins(ctx)):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
-    anchor, before = above_first_use(ctx.names, ctx.is_own)
+    anchor, before = above_first_use(ctx.names, ctx.file.is_own)
     lines = ["", f"{word.code}({arguments})", ""]
     return Rewrite([Insert(ctx.names.tree, anchor, lines, before=before)], word.requires)
 
@@ -118,7 +124,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
 @SETUP.on("file", "gate")
 def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
     """A program that has the runtime's name for something else can't import the runtime."""
-    if ctx.runtime("setup") is None or not (ctx.uses_device or ctx.ranks):
+    if ctx.code.runtime("setup") is None or not (ctx.file.uses_device or ctx.distributed.ranks):
         return None
     module = own_module(ctx.project) if ctx.project is not None else None
     if module is not None:
@@ -126,7 +132,7 @@ def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
             f"the migrated code imports a package `{RUNTIME}`, and {module} is the project's own; "
             "rename it"
         )
-    if not ctx.is_entry:
+    if not ctx.file.is_entry:
         return None  # each rewrite that needs the name says so
     meant = [b for b in ctx.names.top.bindings.get(RUNTIME, ()) if b.qualname != RUNTIME]
     if not meant:
@@ -139,7 +145,9 @@ def name_of_its_own(ctx: Context, found: Construct) -> Decision | None:
 
 def _needs_device(ctx: Context) -> bool:
     """Whether this program uses a device: here, or in code of the project that it reaches."""
-    if ctx.ranks or (ctx.evidence.of_torch and any(map(ctx.framework.uses_device, ctx.constructs))):
+    if ctx.distributed.ranks or (
+        ctx.values.evidence.of_torch and any(map(ctx.framework.uses_device, ctx.constructs))
+    ):
         return True
     project = ctx.project
     if project is None:
@@ -150,7 +158,9 @@ def _needs_device(ctx: Context) -> bool:
 
 def _only_pins(ctx: Context) -> bool:
     """Whether a file's only use of a GPU is deciding whether to pin memory."""
-    if ctx.ranks or (ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework)):
+    if ctx.distributed.ranks or (
+        ctx.project is not None and ctx.project.imports_gpu_code(ctx.framework)
+    ):
         return False
     if ctx.project is not None and ctx.project.takes_gpu(ctx.framework):
         return False  # its settings name one
@@ -164,15 +174,17 @@ def _for_devices(ctx: Context) -> Iterator[str]:
     words = ctx.words.devices
     if words is None:
         return
-    if any(ranks.spawns for ranks in ctx.ranks.values()):
+    if any(ranks.spawns for ranks in ctx.distributed.ranks.values()):
         yield words.launch_setup
-    elif ctx.divides_models:
+    elif ctx.training.divides_models:
         yield words.copies_setup
-    elif ctx.ranks and words.launch is not None:
+    elif ctx.distributed.ranks and words.launch is not None:
         return  # torchrun starts them, and each has a device
-    elif ctx.own_ranks.copies or (ctx.project is not None and ctx.project.makes_copies()):
+    elif ctx.distributed.own_ranks.copies or (
+        ctx.project is not None and ctx.project.makes_copies()
+    ):
         yield words.copies_setup
-    elif not ctx.ranks:
+    elif not ctx.distributed.ranks:
         return
     if ctx.options.num_cores != "all":
         yield f"num_cores={ctx.options.num_cores}"
@@ -180,7 +192,7 @@ def _for_devices(ctx: Context) -> Iterator[str]:
 
 @FLAG.on("file", "setup")
 def flag(ctx: Context, found: Construct) -> Decision | None:
-    if not ctx.target.asks_runtime or not ctx.uses_device:
+    if not ctx.target.asks_runtime or not ctx.file.uses_device:
         return None
     parser = _parser(ctx)
     if parser is None or any(
@@ -206,7 +218,9 @@ def _parser(ctx: Context) -> tuple[str, ast.stmt] | None:
             for statement in following(ctx.names, node):
                 if _adds_option(statement, name):
                     last = statement
-                elif not ctx.order.may_swap(ctx.order.contents(node.targets[0]), statement):
+                elif not ctx.values.order.may_swap(
+                    ctx.values.order.contents(node.targets[0]), statement
+                ):
                     break
             return name, last
     return None

@@ -2,12 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, Insert, Replace
-from migrator.pipeline.first_use import above_first_use
-from migrator.rule import Context, Decision, Example, Keep, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Replace,
+    Rewrite,
+    Rule,
+    argument,
+)
+from migrator.rule_api.python import above_first_use
 
 FAMILY = Family("SHD", "Large models", 120)
 
@@ -92,7 +101,7 @@ _COMMENT = """\
 def move(ctx: Context, found: Construct) -> Decision:
     model, call = found.node, _call(ctx, found.node)
     assert isinstance(model, ast.expr)
-    table = ctx.shardings.get(model)
+    table = ctx.training.shardings.get(model)
     if table is None:
         return Keep(
             "goes to the device unchanged",
@@ -108,9 +117,9 @@ def move(ctx: Context, found: Construct) -> Decision:
     note = ""
     if table.unknown:
         note = f"whole on each device, because their role is not known: {', '.join(table.unknown)}"
-    word = ctx.runtime("shard")
+    word = ctx.code.runtime("shard")
     if word is None:
-        return ctx.lacks("a model on one device")
+        return ctx.code.lacks("a model on one device")
     name, edit = _tables(ctx)[table.definition]
     holes, text = {"model": model}, f"{word.code}({{model}}, {name})"
     device = _device(ctx, call)
@@ -121,7 +130,7 @@ def move(ctx: Context, found: Construct) -> Decision:
 
 def _call(ctx: Context, model: ast.AST) -> ast.Call:
     """The method call that moves a model."""
-    method = ctx.parent(model)
+    method = ctx.names.parent(model)
     call = ctx.names.call_of(method) if method is not None else None
     assert call is not None
     return call
@@ -143,12 +152,12 @@ def _only_moves(call: ast.Call) -> bool:
 
 def _tables(ctx: Context) -> dict[ast.ClassDef, tuple[str, Edit]]:
     """The tables of the file by class: their names, and the edits that write them."""
-    known = ctx.sharding_tables
+    known = ctx.training.sharding_tables
     if not known:
-        moved = (t for t in ctx.shardings.values() if t is not None and t.rules)
+        moved = (t for t in ctx.training.shardings.values() if t is not None and t.rules)
         tables = {table.definition: table for table in moved}
         taken = {*ctx.names.bound}
-        anchor, before = above_first_use(ctx.names, ctx.is_own)
+        anchor, before = above_first_use(ctx.names, ctx.file.is_own)
         for table in tables.values():
             name = "SHARDING" if len(tables) == 1 else f"{table.model.upper()}_SHARDING"
             while name in taken:

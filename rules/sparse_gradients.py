@@ -2,10 +2,19 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import EditCall
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+)
 
 SPARSE = Rule(
     code="TRN006",
@@ -43,9 +52,9 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
 @SPARSE.on("sparse", "gradients")
 def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.keyword)
-    call = ctx.parent(found.node)
+    call = ctx.names.parent(found.node)
     assert isinstance(call, ast.Call)
-    if ctx.is_without_device:
+    if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
     if not isinstance(found.node.value, ast.Constant):
         return Report("a TPU has no sparse gradients: it has to be False there")

@@ -2,11 +2,24 @@
 
 import ast
 
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import Delete, Edit, EditCall, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Effort,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    Unwrap,
+)
 
 STREAM = Rule(
     code="CUD003",
@@ -110,7 +123,7 @@ def stream(ctx: Context, found: Construct) -> Decision:
     if ctx.words.device_names:
         return _of_any(ctx, found)
     if call is not None and found.key.endswith(("current_stream", "default_stream")):
-        use = ctx.parent(call)
+        use = ctx.names.parent(call)
         if isinstance(use, ast.Attribute) and use.attr == "synchronize":
             return counterpart_of_call(ctx, ctx.names.call_of(use), "synchronize")
         if isinstance(use, ast.Call) and isinstance(use.func, ast.Attribute) and use.args == [call]:
@@ -150,7 +163,7 @@ def _is_bound_once(ctx: Context, target: ast.Name | ast.Attribute) -> bool:
 def _without(ctx: Context, use: ast.expr) -> Edit | None:
     """`with torch.cuda.stream(s):`, `torch.cuda.current_stream().wait_stream(s)`, the reverse"""
     statement = ctx.names.statement(use)
-    match ctx.parent(use), statement:
+    match ctx.names.parent(use), statement:
         case ast.Call(args=[_], keywords=[]) as call, ast.With(items=items) if (
             ctx.names.qualified(call.func) == "torch.cuda.stream"
         ):
@@ -184,7 +197,7 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     if found.key == "torch.cuda.stream" and call is not None and len(call.args) == 1:
         given = call.args[0]
-        if ctx.flow.kind(given) & Kind.STREAM and isinstance(ctx.parent(call), ast.withitem):
+        if ctx.flow.kind(given) & Kind.STREAM and isinstance(ctx.names.parent(call), ast.withitem):
             return Rewrite([Replace(call, "{stream}", {"stream": given})])
     return Report("a CUDA stream; torch.Stream is one of any accelerator, and a context manager")
 
@@ -192,11 +205,11 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
     if call is None:
         return Report(f"{name} is passed on, not called")
-    native, word = ctx.words.calls.get(name), ctx.runtime(name)
+    native, word = ctx.words.calls.get(name), ctx.code.runtime(name)
     if native is not None:
         return Rewrite([Replace(call, native.code)], native.requires)
     if word is None:
-        return ctx.lacks(f"torch.cuda.{name}")
+        return ctx.code.lacks(f"torch.cuda.{name}")
     return Rewrite([Replace(call, f"{word.code}()")], word.requires)
 
 

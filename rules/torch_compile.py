@@ -2,14 +2,25 @@
 
 import ast
 
-from migrator.analysis.project.program_files import ProgramFile
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.scopes import FUNCTIONS
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
-from migrator.targets import RUNTIME
+from migrator.rule_api import (
+    RUNTIME,
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
+from migrator.rule_api.project import program_file
+from migrator.rule_api.python import FUNCTIONS
 
 COMPILE = Rule(
     code="RUN002",
@@ -89,20 +100,20 @@ def compile_(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(node)
     if ctx.words.compiles:
         return _compiled(call)
-    decorated = ctx.parent(call or node)
+    decorated = ctx.names.parent(call or node)
     if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         if (call or node) in decorated.decorator_list:
             return Rewrite([Delete(call or node)])
     model = argument(call, 0, "model") if call is not None else None
     if call is None or model is None:
         return Report("torch.compile itself is passed on; call the function without it")
-    matter, word = _names_matter(ctx, call, model), ctx.runtime("compile")
+    matter, word = _names_matter(ctx, call, model), ctx.code.runtime("compile")
     if matter and word is not None:
         edit = Replace(call, f"{word.code}({{model}})", {"model": model})
         return Rewrite([edit], word.requires, note=_SAME_NAMES)
     note = _OTHER_NAMES if matter else ""
     whole: ast.expr = call
-    match ctx.parent(call):
+    match ctx.names.parent(call):
         case ast.IfExp(test=test, body=body, orelse=orelse) as choice if not any(
             isinstance(n, ast.Call | ast.Await | ast.NamedExpr) for n in ast.walk(test)
         ):
@@ -143,7 +154,7 @@ def _names_matter(ctx: Context, call: ast.Call, model: ast.expr) -> bool:
                 other = ctx.flow.kind(use.value) & _NO_MODELS
                 if not other and (same is None or dotted(use.value) != same):
                     return True
-    here = ProgramFile(ctx.names, ctx.flow, ctx.project)
+    here = program_file(ctx)
     return any(file is not here for file in here.files("state_dict", *_NAMING))
 
 

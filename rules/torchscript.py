@@ -4,12 +4,21 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis.devices.device_strings import is_migrated
-from migrator.analysis.training.loops import trains
-from migrator.analysis.values.kinds import Kind
-from migrator.construct import Construct
-from migrator.edits import Delete, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Example,
+    Keep,
+    Kind,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
+from migrator.rule_api.devices import is_migrated
+from migrator.rule_api.training import trains
 
 SCRIPT = Rule(
     code="RUN004",
@@ -103,10 +112,10 @@ keep their results as constants.""",
 
 @SCRIPT.on("name", "torch.jit.ScriptModule")
 def script_module(ctx: Context, found: Construct) -> Decision:
-    base = ctx.parent(found.node)
+    base = ctx.names.parent(found.node)
     if not isinstance(base, ast.ClassDef):
         return Keep("only named")
-    if not ctx.uses_device:
+    if not ctx.file.uses_device:
         return Keep("of a file that uses no device")
     return Report("cannot be moved to the target; derive from torch.nn.Module, XLA compiles")
 
@@ -115,7 +124,7 @@ def script_module(ctx: Context, found: Construct) -> Decision:
            "torch.jit.load")  # fmt: skip
 def script(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
-    if not ctx.uses_device and not is_migrated(ctx.names, ctx.flow):
+    if not ctx.file.uses_device and not is_migrated(ctx.names, ctx.flow):
         return Keep("the program uses no device")
     name = found.key.rpartition(".")[2]
     if name == "load":
@@ -185,11 +194,11 @@ _NEEDS_SCRIPTS = re.compile(
 
 def _chain(ctx: Context, node: ast.expr) -> ast.expr:
     """The whole expression of methods and calls on one: `script(net).eval().cuda()`."""
-    above = ctx.parent(node)
+    above = ctx.names.parent(node)
     while (isinstance(above, ast.Attribute) and above.attr not in _OF_SCRIPTS) or (
         isinstance(above, ast.Call) and above.func is node
     ):
-        node, above = above, ctx.parent(above)
+        node, above = above, ctx.names.parent(above)
     return node
 
 
@@ -232,7 +241,7 @@ _ASK = ("is_cuda", "is_cpu", "device", "get_device")
 
 def _asking(ctx: Context, script: ast.expr, call: ast.Call | None) -> Decision | None:
     """What becomes of a script that looks at devices, where TorchScript sees others."""
-    above = ctx.parent(script)
+    above = ctx.names.parent(script)
     if isinstance(above, _FUNCTION) and script in above.decorator_list:
         return Rewrite([Delete(script)], note=_UNSEEN) if _asks(ctx, above) else None
     if call is None or not call.args:

@@ -2,14 +2,24 @@
 
 import ast
 
-from migrator.analysis.syntax.literals import leaves, values
-from migrator.analysis.syntax.nodes import argument
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.edits import EditCall, SetString
-from migrator.frameworks.torch.trainer_arguments import says_gpu
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    SetString,
+    argument,
+)
+from migrator.rule_api.libraries import says_gpu
+from migrator.rule_api.python import leaves, values
 
 FAMILY = Family("FRW", "Training frameworks", 95)
 
@@ -153,7 +163,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
     off = ctx.words.accelerate_off
-    if off and not ctx.uses_device:  # otherwise set-up handles it
+    if off and not ctx.file.uses_device:  # otherwise set-up handles it
         return Report(
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "
             "on the CPU"

@@ -2,22 +2,32 @@
 
 import ast
 
-from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
-from migrator.analysis.training.loops import (
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Family,
+    Insert,
+    Keep,
+    Report,
+    Rewrite,
+    Rule,
+    Safety,
+    advice,
+)
+from migrator.rule_api.python import own_nodes
+from migrator.rule_api.training import (
     end_of_round,
     end_of_step,
     following,
     is_of_an_optimizer,
     may_step,
+    only_evaluates,
+    samples,
     trains,
+    trains_in_calls,
 )
-from migrator.analysis.training.samplers import samples
-from migrator.analysis.values.tensors import own_nodes
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.edits import Insert
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
 
 FAMILY = Family("TRN", "Training", 70)
 
@@ -182,7 +192,7 @@ def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
     loop = found.node
     assert isinstance(loop, ast.For)
     decision = _with_boundary(ctx, loop)
-    if isinstance(decision, Rewrite) and not only_evaluates(ctx.computation, loop):
+    if isinstance(decision, Rewrite) and not only_evaluates(ctx.training.computation, loop):
         return Keep("its values may get a backward pass")
     return decision
 
@@ -197,7 +207,7 @@ def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
     wrapper = next((call for call in calls if may_step(ctx.names, ctx.flow, call)), None)
     if wrapper is not None and not trains(loop):
         waits = any(ctx.names.qualified(call.func) == "torch.cuda.synchronize" for call in calls)
-        if waits or ctx.computation.called(wrapper):
+        if waits or ctx.training.computation.called(wrapper):
             return None
         return advice(
             f"{ctx.source.code(wrapper.func)}(…) may step the optimizer: if it does, and doesn't "
@@ -208,9 +218,9 @@ def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
             "if no gradients are recorded here, the graph grows with each iteration, and takes "
             f"minutes to compile: end each iteration with {word.code}"
         )
-    if loop not in ctx.hot.evaluations:
+    if loop not in ctx.training.hot.evaluations:
         return None
-    if trains_in_calls(ctx.computation, loop):
+    if trains_in_calls(ctx.training.computation, loop):
         return None
     if isinstance(_with_boundary(ctx, loop), Keep):
         return None
@@ -224,7 +234,7 @@ def _with_boundary(ctx: Context, loop: ast.For | ast.While) -> Rewrite | Keep:
     word = ctx.words.step_boundary
     if word is None:
         return Keep("runs iteration by iteration")
-    if ctx.is_without_device:
+    if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
     end = end_of_round(ctx.names, ctx.flow, loop)
     if end is None:
@@ -241,9 +251,9 @@ def step(ctx: Context, found: Construct) -> Decision:
     word = ctx.words.step_boundary
     if word is None:
         return Keep("nothing has to follow an optimizer's step")
-    if ctx.is_without_device:
+    if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
-    if not isinstance(ctx.parent(call), ast.Expr | ast.Assign):
+    if not isinstance(ctx.names.parent(call), ast.Expr | ast.Assign):
         return Report(f"a step inside an expression; put {word.code} after its statement")
     if is_of_an_optimizer(ctx.names, call):
         return Keep("the boundary comes after the step that it is part of")

@@ -1,9 +1,17 @@
 """torch.func: functions that transform other functions."""
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-from migrator.targets import targets
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+    targets,
+)
 
 TRANSFORMS = Rule(
     code="RUN005",

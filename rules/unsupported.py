@@ -2,12 +2,20 @@
 
 import ast
 
-from migrator.analysis.import_verdicts import Verdict, verdict_of
-from migrator.analysis.libraries import MODULES
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.diagnostics import Effort, Safety
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Effort,
+    Example,
+    Family,
+    Keep,
+    Report,
+    Rule,
+    Safety,
+)
+from migrator.rule_api.libraries import MODULES, Verdict, verdict_of
+from migrator.rule_api.packages import GPU_PROVIDERS
 
 FAMILY = Family("LIB", "Libraries", 100)
 
@@ -131,7 +139,7 @@ def library(ctx: Context, found: Construct) -> Decision:
     if ctx.names.is_guarded_import(found.node):
         return Keep("the import fails, and the fallback is used")
     each = MODULES[found.key]
-    if ctx.is_own(found.key):
+    if ctx.file.is_own(found.key):
         return Keep("the project's own module")
     return Report(each.reason(found.key), effort=Effort.REWRITE if each.kernels else None)
 
@@ -150,7 +158,7 @@ _ROTATED = [
 
 @LIBRARY.on("name", *_ROTATED)
 def rotated(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.is_own("detectron2"):
+    if ctx.file.is_own("detectron2"):
         return None
     return Report(
         "detectron2 has kernels for rotated boxes on CUDA and the CPU, none for a TPU: write it "
@@ -181,14 +189,9 @@ def exported(ctx: Context, found: Construct) -> Decision:
     return Report("onnxruntime has no provider for a TPU: load the model by transformers instead")
 
 
-GPU_PROVIDERS = {
-    f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")
-}
-
-
 @KERNELS.on("name", "kernels.get_kernel", "kernels.get_local_kernel")
 def kernel(ctx: Context, found: Construct) -> Decision:
-    if ctx.is_own("kernels"):
+    if ctx.file.is_own("kernels"):
         return Keep("the project's own function")
     return Report(
         "downloads kernels that were built for CUDA; for attention, use "

@@ -2,11 +2,9 @@
 
 import ast
 
-from migrator.analysis.gpu_text_patterns import HIDES
-from migrator.construct import Construct
-from migrator.diagnostics import Safety
-from migrator.frameworks.torch.strings import VISIBLE
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
+from migrator.rule_api import Construct, Context, Decision, Example, Keep, Report, Rule, Safety
+from migrator.rule_api.devices import VISIBLE
+from migrator.rule_api.texts import HIDES
 
 VARIABLE = Rule(
     code="CUD007",
@@ -35,9 +33,9 @@ want that, name the CPU as the device.""",
 
 @VARIABLE.on("variable", VISIBLE)
 def variable(ctx: Context, found: Construct) -> Decision:
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     value: ast.expr | None = None
-    match above, ctx.parent(above) if above is not None else None:
+    match above, ctx.names.parent(above) if above is not None else None:
         case _ if isinstance(found.node, ast.keyword):
             value = found.node.value
         case ast.Dict(keys=keys, values=values), _ if found.node in keys:

@@ -2,11 +2,8 @@
 
 import ast
 
-from migrator.construct import Construct
-from migrator.diagnostics import Effort
-from migrator.rule import Context, Decision, Example, Keep, Report, Rule
-
-from .upgrade_templates import is_of_gpu_code
+from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
+from migrator.rule_api.upgrade_templates import is_of_gpu_code
 
 CHECKS = Rule(
     code="UPG007",

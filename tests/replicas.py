@@ -8,10 +8,10 @@ from pathlib import Path
 from helpers import write_tree
 
 from migrator.targets import find_target
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 HEAD = """import numpy as np
 import tensorflow as tf
@@ -28,6 +28,6 @@ data = tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)
 def verified(folder: Path, source: str, devices: int | None) -> ScriptResult:
     script = write_tree(folder, {"train.py": source}) / "train.py"
     return verify_against(
-        script, [], find_target("tf_tpu"), None, Settings(roundings=1),
-        Options(python=Path(sys.executable), devices=devices),
+        script, [], find_target("tf_tpu"), None, RecordSettings(roundings=1),
+        RunOptions(python=Path(sys.executable), devices=devices),
     )  # fmt: skip

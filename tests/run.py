@@ -7,7 +7,7 @@ lane takes the longest job that is left, by tests/durations.json: a file, or som
 folder, in a process of its own. These are forked from one that has imported what takes long.
 
 The tests are in two tiers: the first runs, and a twentieth of the second, which the commit chooses;
-`--all` runs both. `--fast` needs no target: the engine and the rules, in half a minute. `--keras`
+`--all` runs both. `--fast` needs no target: the engine and the rules. `--keras`
 runs those that need Keras and TensorFlow, in an environment of their own (2.7 GB more), and
 `--torch-tpu` those that need torch_tpu (7 GB): they are in no other run.
 

@@ -32,13 +32,13 @@ from migrator.config import Config
 from migrator.targets import Target, find_target
 from migrator.verify.findings import Finding
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 CONSTRUCTS = Path(__file__).resolve().parent / "constructs"
-SETTINGS = Settings(roundings=2, layers=True, timeout=180.0)
+SETTINGS = RecordSettings(roundings=2, layers=True, timeout=180.0)
 LEAST = 50 / 60  # of the wrong answers whose place is named
 
 
@@ -110,7 +110,7 @@ class Judge:
                 [source], target=target, config=Config(runtime="copy"), output=to
             ).errors
 
-        options = Options(python=self.python, migrate=migrate)
+        options = RunOptions(python=self.python, migrate=migrate)
         with contextlib.chdir(folder):
             return verify_against(Path("train.py"), [], self.target, golden, SETTINGS, options)
 

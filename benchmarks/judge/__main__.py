@@ -39,10 +39,10 @@ from migrator.config import Config
 from migrator.targets import Target, find_target
 from migrator.verify.findings import Finding
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LEAST = 0.95  # of the faults that change anything
@@ -74,7 +74,9 @@ class Judge:
         dropout: bool = False,
         drawn: bool = False,
     ) -> ScriptResult:
-        settings = Settings(dropout=dropout)  # verify's own seed: the program's hides a late one
+        settings = RecordSettings(
+            dropout=dropout
+        )  # verify's own seed: the program's hides a late one
         folder = self._folder(program, seed)
         golden = None if drawn else self._golden(program, seed, settings)
         name = f"{program}.py"
@@ -90,7 +92,7 @@ class Judge:
                 (to / name).write_text(planted.source, "utf-8")
             return report.errors
 
-        options = Options(python=self.python, migrate=migrate)
+        options = RunOptions(python=self.python, migrate=migrate)
         with contextlib.chdir(folder):
             return verify_against(Path(name), [], self.target, golden, settings, options)
 
@@ -101,7 +103,7 @@ class Judge:
             self.clean[key] = ratio(self.verify(*key[:2], dropout=dropout))
         return self.clean[key]
 
-    def _golden(self, program: str, seed: int, settings: Settings) -> Path:
+    def _golden(self, program: str, seed: int, settings: RecordSettings) -> Path:
         key = program, seed, settings.dropout
         if key not in self.goldens:
             golden = self.work / f"golden-{program}-{seed}-{settings.dropout:d}"

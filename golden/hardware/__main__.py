@@ -58,7 +58,7 @@ def on_gpu(apps: list[str], output: Path) -> int:
 
 def verified(verifications: Iterator[dict[str, Any]], output: Path) -> int:
     """Keep what was found, and of which sources and goldens."""
-    from migrator import __version__
+    from migrator.distribution import __version__
 
     found: list[dict[str, Any]] = []
     for result in verifications:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 
 from migrator.analysis.libraries import MODULES, matters
+from migrator.analysis.python_requirements import cloned
 from migrator.formats.shell import words
-from migrator.requirements import cloned
 
 DEVICES = "(?:cuda|xpu|npu|mps)"
 _FOR_CUDA = "|".join(sorted(module for module in MODULES if "." not in module))

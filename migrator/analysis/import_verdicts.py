@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Known:
+class PlainModules:
     """Modules that run on a machine without a GPU, and the package that brings them.
 
     `tested` is the version that was imported beside the tested torch, on a machine without a GPU.
@@ -53,7 +53,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedModule:
     """A module that a program imports, by the name that decides, with its verdict."""
 
     module: str
@@ -62,34 +62,34 @@ class Imported:
 
 
 @cache
-def known_modules() -> dict[str, Known]:
+def known_modules() -> dict[str, PlainModules]:
     text = Path(__file__).with_name("known_modules.json").read_text(encoding="utf-8")
-    rows = [Known(**{**row, "modules": tuple(row["modules"])}) for row in json.loads(text)]
+    rows = [PlainModules(**{**row, "modules": tuple(row["modules"])}) for row in json.loads(text)]
     return {module: each for each in rows for module in each.modules}
 
 
-def verdict_of(module: str, project: ImportGraph | None = None) -> Imported:
+def verdict_of(module: str, project: ImportGraph | None = None) -> ImportedModule:
     """The verdict on a module, as a file of a project imports it (`numpy.linalg`, `..models`)."""
     head = module.partition(".")[0]
     if head in sys.stdlib_module_names:
-        return Imported(head, Verdict.STANDARD)
+        return ImportedModule(head, Verdict.STANDARD)
     if project is not None and (not head or project.holds(module)):
         extension = extension_of(project, module)
-        return Imported(module, Verdict.OWN) if extension is None else _compiled(extension)
+        return ImportedModule(module, Verdict.OWN) if extension is None else _compiled(extension)
     for name in (".".join(module.split(".")[:2]), head):
         if name in MODULES:
-            return Imported(name, Verdict.NEEDS_CUDA, MODULES[name].reason(name))
+            return ImportedModule(name, Verdict.NEEDS_CUDA, MODULES[name].reason(name))
     if head in accelerators.LIBRARIES:
-        return Imported(head, Verdict.NEEDS_CUDA, f"{head} is for another accelerator")
+        return ImportedModule(head, Verdict.NEEDS_CUDA, f"{head} is for another accelerator")
     if head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME):
-        return Imported(head, Verdict.WORKS)
+        return ImportedModule(head, Verdict.WORKS)
     if head in known_modules():
-        return Imported(head, Verdict.WORKS, known_modules()[head].tested)
+        return ImportedModule(head, Verdict.WORKS, known_modules()[head].tested)
     extension = extension_of(project, module) if project is not None else None
     if extension is not None:
         return _compiled(extension)
     is_own = project is not None and _is_namespace(project, head)
-    return Imported(head, Verdict.OWN if is_own else Verdict.UNKNOWN)
+    return ImportedModule(head, Verdict.OWN if is_own else Verdict.UNKNOWN)
 
 
 def _is_namespace(project: ImportGraph, head: str) -> bool:
@@ -103,8 +103,8 @@ _COMPILED = {
 }  # fmt: skip
 
 
-def _compiled(extension: Extension) -> Imported:
-    return Imported(extension.module, _COMPILED[extension.built], extension.known_by)
+def _compiled(extension: Extension) -> ImportedModule:
+    return ImportedModule(extension.module, _COMPILED[extension.built], extension.known_by)
 
 
 def is_known(module: str) -> bool:
@@ -114,10 +114,10 @@ def is_known(module: str) -> bool:
     return known or head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME)
 
 
-def imports_of(files: Iterable[ImportGraph]) -> dict[Imported, list[Path]]:
+def imports_of(files: Iterable[ImportGraph]) -> dict[ImportedModule, list[Path]]:
     """All that some files import, each with the files that do, by name; but for what is sure:
     the standard library, and the project's own modules."""
-    found: dict[Imported, list[Path]] = {}
+    found: dict[ImportedModule, list[Path]] = {}
     for project in files:
         for each in dict.fromkeys(_verdicts(project)):
             if each.verdict not in (Verdict.STANDARD, Verdict.OWN):
@@ -125,12 +125,12 @@ def imports_of(files: Iterable[ImportGraph]) -> dict[Imported, list[Path]]:
     return dict(sorted(found.items(), key=lambda item: (item[0].module.lower(), item[0].module)))
 
 
-def unknown(imports: Iterable[Imported]) -> list[str]:
+def unknown(imports: Iterable[ImportedModule]) -> list[str]:
     """The modules among them of which nobody knows whether they run without a GPU."""
     return [each.module for each in imports if each.verdict is Verdict.UNKNOWN]
 
 
-def _verdicts(project: ImportGraph) -> Iterator[Imported]:
+def _verdicts(project: ImportGraph) -> Iterator[ImportedModule]:
     modules = project.cache.file(project.path).modules
     for module in modules:
         yield verdict_of(module, project)

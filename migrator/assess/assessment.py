@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from migrator.analysis.import_verdicts import Imported, imports_of, unknown
+from migrator.analysis.import_verdicts import ImportedModule, imports_of, unknown
 from migrator.config import Config
 from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
@@ -145,7 +145,7 @@ def assess(paths: Paths, config: Config, progress: Tick | None = None) -> Assess
     programs: list[Assessment] = []
     elsewhere: list[Assessment] = []
     whole: list[Assessment] = []
-    imports: dict[Imported, list[Path]] = {}
+    imports: dict[ImportedModule, list[Path]] = {}
     worker = Worker([Path(path) for path in paths], [targets()[DEFAULT]], config)
     for runs in _runs(paths, config, progress):
         name, files = next(iter(runs.items()))

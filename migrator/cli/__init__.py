@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.report.terminal import shown, spell_out
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Where each command is. The modules are only imported for what is asked.
 COMMANDS = {
-    "assess": "migrator.assess.command:assess_command",
+    "assess": "migrator.cli.assess:assess_command",
     "completion": "migrator.cli.completion:completion_command",
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
@@ -52,7 +52,7 @@ def _command(name: str) -> click.Command:
     return command
 
 
-class _Program(click.Group):
+class _CommandGroup(click.Group):
     """A group whose first word may also be a path: `tpu-migrate src/ --target torchax`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -113,7 +113,7 @@ def _refuse_misspelled(word: str) -> None:
         raise UsageError(f"{word}: no such file or folder; did you mean the command {meant}?")
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tpu-migrate")
 def cli() -> None:
     """Rewrite GPU PyTorch source so that it runs on a TPU.

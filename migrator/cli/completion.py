@@ -38,7 +38,7 @@ def completion_command(shell: str) -> None:
     click.echo(complete(cli, {}, _PROGRAM, COMPLETING).source())
 
 
-class _Joined(ShellComplete):
+class _JoinedWords(ShellComplete):
     """Completes the value of `--target=tor` as one word, which is what shells ask for."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
@@ -53,7 +53,7 @@ class _Joined(ShellComplete):
 
 
 @add_completion_class
-class _Zsh(_Joined, ZshComplete):
+class _Zsh(_JoinedWords, ZshComplete):
     name = "zsh"
 
 
@@ -61,11 +61,11 @@ _click_power_shell = get_completion_class("powershell")  # since click 8.5
 if _click_power_shell is None:
     del _SHELLS["powershell"]
 else:
-    add_completion_class(type("_PowerShell", (_Joined, _click_power_shell), {}), "powershell")
+    add_completion_class(type("_PowerShell", (_JoinedWords, _click_power_shell), {}), "powershell")
 
 
 @add_completion_class
-class _Fish(_Joined, FishComplete):
+class _Fish(_JoinedWords, FishComplete):
     """Click's own ends a word at its first comma."""
 
     name = "fish"
@@ -90,7 +90,7 @@ complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 
 
 @add_completion_class
-class _Bash(_Joined, BashComplete):
+class _Bash(_JoinedWords, BashComplete):
     """Click's own offers either words or paths; bash takes the = of `--target=` for a word."""
 
     name = "bash"

@@ -29,11 +29,11 @@ def check_command(paths: tuple[Path, ...]) -> None:
 
     Exit code 0: none; 1: some; 2: an error.
     """
-    from migrator.runs.upkeep import Found, find_runtimes
+    from migrator.runs.upkeep import InstalledRuntime, find_runtimes
 
     found = find_runtimes(paths or (Path(),))
 
-    def said(each: Found) -> str:
+    def said(each: InstalledRuntime) -> str:
         parts = [f"tpu-runtime {each.version or 'without a version'}, for {each.label}"]
         if each.changed:
             parts.append(f"changed: {', '.join(each.changed)}")

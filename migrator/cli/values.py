@@ -20,49 +20,34 @@ def codes(
 
     before, comma, last = incomplete.rpartition(",") if parameter.multiple else ("", "", incomplete)
     return [
-        _offer(f"{before}{comma}{code}", help=rule.summary)
+        offer(f"{before}{comma}{code}", help=rule.summary)
         for code, rule in registry().rules.items()
         if code.startswith(last.upper()) and code not in before.split(",")
     ]
-
-
-def apps(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
-    """Apps of the checkout, and scripts."""
-    from migrator.verify.apps import app_names
-    from migrator.verify.errors import VerifyError
-
-    try:
-        names = app_names()
-    except VerifyError:
-        names = []
-    found = [_offer(name) for name in names if name.startswith(incomplete)]
-    return [*found, *paths(_context, _parameter, incomplete)]
 
 
 def formats(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Names of reports."""
-    return [_offer(n) for n in ("console", *FORMATS) if n.startswith(incomplete)]
+    return [offer(n) for n in ("console", *FORMATS) if n.startswith(incomplete)]
 
 
 def paths(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Files and folders."""
-    return [_offer(incomplete, type="file")]
+    return [offer(incomplete, type="file")]
 
 
 def folders(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """Folders."""
-    return [_offer(incomplete, type="dir")]
+    return [offer(incomplete, type="dir")]
 
 
-def _offer(value: str, **more: Any) -> CompletionItem[str]:
+def offer(value: str, **more: Any) -> CompletionItem[str]:
     from click.shell_completion import CompletionItem  # for shells alone
 
     return CompletionItem(value, **more)

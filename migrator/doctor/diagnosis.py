@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
-from migrator.requirements import on_tpu, pinned
+from migrator.analysis.python_requirements import on_tpu, pinned
+from migrator.distribution import __version__
 from migrator.targets import Target
 from migrator.targets import targets as all_targets
 from migrator.verify import interpreters

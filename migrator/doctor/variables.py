@@ -45,7 +45,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Found:
+class VariableFault:
     """What is wrong with the variables: a program cannot start, or starts elsewhere."""
 
     problems: tuple[Problem, ...]
@@ -87,11 +87,11 @@ def _read_by(name: str) -> tuple[str, ...]:
 
 def judge(
     target: Target, environment: Mapping[str, str], tpu: bool, versions: Mapping[str, str]
-) -> Found:
+) -> VariableFault:
     """What contradicts ``target`` on this machine, with or without a ``tpu``."""
     problems = [*_wish(target, environment, tpu, versions), *_settings(environment)]
     warnings = [] if problems else [*_elsewhere(target, environment, tpu)]
-    return Found(tuple(problems), (*warnings, *_useless(target, environment)))
+    return VariableFault(tuple(problems), (*warnings, *_useless(target, environment)))
 
 
 def _wish(

@@ -11,8 +11,8 @@ from pygls.exceptions import JsonRpcContentModified
 
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic
-from migrator.editor.analysis import Analysis, Rewrite
-from migrator.editor.documents import Edit, Text
+from migrator.editor.analysis import Analysis, OfferedRewrite
+from migrator.editor.documents import DocumentEdit, Text
 from migrator.editor.positions import place, text_edit
 from migrator.editor.server import NAME, Server, message_of, path_of
 from migrator.errors import UsageError
@@ -98,7 +98,7 @@ class Actions:
         )
 
     def _ignore(
-        self, analysis: Analysis, finding: Diagnostic, text: Text, edit: Edit
+        self, analysis: Analysis, finding: Diagnostic, text: Text, edit: DocumentEdit
     ) -> types.CodeAction:
         return types.CodeAction(
             f"Ignore {finding.code} on this line",
@@ -120,7 +120,7 @@ class Actions:
         if analysis is None or analysis.result.failed or (wanted and not found):
             raise JsonRpcContentModified("the document has changed")
         chosen = found[0] if wanted else None
-        rewrite: Rewrite = await self._server.ask("rewrite", analysis.moment, chosen)
+        rewrite: OfferedRewrite = await self._server.ask("rewrite", analysis.moment, chosen)
         action.edit = self._workspace_edit(rewrite.edits)
         path, config = analysis.document.path, analysis.moment.config
         if RUNTIME in rewrite.companions and self._missing(path, config) is not None:
@@ -129,7 +129,7 @@ class Actions:
         return action
 
     def _workspace_edit(
-        self, changes: Iterable[tuple[Text, Sequence[Edit]]]
+        self, changes: Iterable[tuple[Text, Sequence[DocumentEdit]]]
     ) -> types.WorkspaceEdit:
         codec = self._server.workspace.position_codec
         edits = {text: [text_edit(text, e, codec) for e in found] for text, found in changes}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.editor.documents import Document, Edit, Text
+from migrator.editor.documents import DocumentEdit, OpenDocument, Text
 from migrator.pipeline.result import Result
 from migrator.runs.run_targets import chosen
 from migrator.targets import Target
@@ -22,7 +22,7 @@ class Moment:
     events. Two equal moments have the same findings.
     """
 
-    document: Document
+    document: OpenDocument
     others: Mapping[Path, bytes | None]
     config: Config
     roots: Sequence[Path]
@@ -42,7 +42,7 @@ class Analysis:
     result: Result
 
     @property
-    def document(self) -> Document:
+    def document(self) -> OpenDocument:
         return self.moment.document
 
     @property
@@ -57,8 +57,8 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class OfferedRewrite:
     """A migration's changes to the texts of a document, and the packages it needs beside it."""
 
-    edits: Sequence[tuple[Text, Sequence[Edit]]]
+    edits: Sequence[tuple[Text, Sequence[DocumentEdit]]]
     companions: frozenset[str]

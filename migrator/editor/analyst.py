@@ -17,10 +17,10 @@ from migrator.analysis.project.readers import Overlay
 from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.editor.analysis import Analysis, Moment, Rewrite
-from migrator.editor.documents import Document, Edit, Text
+from migrator.editor import single
+from migrator.editor.analysis import Analysis, Moment, OfferedRewrite
+from migrator.editor.documents import DocumentEdit, OpenDocument, Text
 from migrator.files.discover import Disk
-from migrator.pipeline import single
 from migrator.pipeline.recursion_limit import DEEP
 from migrator.pipeline.result import Result
 from migrator.registry import registry
@@ -43,7 +43,7 @@ class Analyst:
     def analysis(self, moment: Moment) -> Analysis:
         return self._analysed(moment)[0]
 
-    def rewrite(self, moment: Moment, finding: Diagnostic | None) -> Rewrite:
+    def rewrite(self, moment: Moment, finding: Diagnostic | None) -> OfferedRewrite:
         """Rewrite one finding, or all of them."""
         analysis, worker = self._analysed(moment)
         document, config = moment.document, moment.config
@@ -53,11 +53,11 @@ class Analyst:
             result = single.single(document.path, result, finding, worker.targets, options, project)
         elif config.todo_comments:
             result = _migrated(document, worker, config)
-        return Rewrite(list(document.edits(result.source)), result.companions)
+        return OfferedRewrite(list(document.edits(result.source)), result.companions)
 
     def suppressions(
         self, moment: Moment, findings: Sequence[Diagnostic]
-    ) -> list[tuple[Text, Edit] | None]:
+    ) -> list[tuple[Text, DocumentEdit] | None]:
         """For each finding, the edit that suppresses it, if there is one."""
         analysis, worker = self._analysed(moment)
         return [_suppression(analysis, worker, finding) for finding in findings]
@@ -83,7 +83,7 @@ class Analyst:
 
 def _suppression(
     analysis: Analysis, worker: Worker, finding: Diagnostic
-) -> tuple[Text, Edit] | None:
+) -> tuple[Text, DocumentEdit] | None:
     document = analysis.document
     found = document.comment(finding.range, finding.code)
     if found is None:
@@ -107,7 +107,7 @@ def _findings_on_line(result: Result, finding: Diagnostic) -> int:
     )
 
 
-def _migrated(document: Document, worker: Worker, config: Config) -> Result:
+def _migrated(document: OpenDocument, worker: Worker, config: Config) -> Result:
     content = document.content
     if len(content) > (MAX_BYTES if document.path.suffix == ".py" else MAX_NOTEBOOK):
         return Result(content, content)

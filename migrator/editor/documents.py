@@ -15,7 +15,7 @@ from migrator.pipeline.suppress import comment_for
 
 
 @dataclass(frozen=True)
-class Edit:
+class DocumentEdit:
     """New text for a part of a text; lines and columns from 0, in characters."""
 
     line: int
@@ -39,7 +39,7 @@ class Text:
     def lines(self) -> list[str]:
         return SourceMap(self.source).lines
 
-    def edits(self, after: str) -> Iterator[Edit]:
+    def edits(self, after: str) -> Iterator[DocumentEdit]:
         """The edits that turn this text into another."""
         before, lines = self.lines if self.source else [], _lines(after)
         matcher = SequenceMatcher(None, before, lines, autojunk=False)
@@ -47,7 +47,7 @@ class Text:
             if tag != "equal":
                 yield _edit(before, start, end, "".join(lines[first:last]))
 
-    def with_edit(self, edit: Edit) -> Text:
+    def with_edit(self, edit: DocumentEdit) -> Text:
         """The text with an edit within one line."""
         line = self.lines[edit.line]
         new = line[: edit.column] + edit.text + line[edit.end_column :]
@@ -59,7 +59,7 @@ def _lines(text: str) -> list[str]:
     return SourceMap(text).lines if text else []
 
 
-def _edit(before: Sequence[str], start: int, end: int, new: str) -> Edit:
+def _edit(before: Sequence[str], start: int, end: int, new: str) -> DocumentEdit:
     """The edit that replaces whole lines; for a single line, only the difference."""
     if end - start == 1 and before[start].endswith("\n") and new.endswith("\n"):
         old = before[start].rstrip("\r\n")
@@ -67,10 +67,10 @@ def _edit(before: Sequence[str], start: int, end: int, new: str) -> Edit:
         if new.count("\n") == 1 and new[len(line) :] == before[start][len(old) :]:
             head = _common(old, line)
             tail = _common(old[head:][::-1], line[head:][::-1])
-            return Edit(start, head, start, len(old) - tail, line[head : len(line) - tail])
+            return DocumentEdit(start, head, start, len(old) - tail, line[head : len(line) - tail])
     if end == len(before) and before and not before[-1].endswith(("\n", "\r")):
-        return Edit(start, 0, end - 1, len(before[-1]), new)
-    return Edit(start, 0, end, 0, new)
+        return DocumentEdit(start, 0, end - 1, len(before[-1]), new)
+    return DocumentEdit(start, 0, end, 0, new)
 
 
 def _common(one: str, other: str) -> int:
@@ -80,7 +80,7 @@ def _common(one: str, other: str) -> int:
 
 
 @dataclass(frozen=True)
-class Document:
+class OpenDocument:
     """A file that is open in an editor."""
 
     uri: str
@@ -114,7 +114,7 @@ class Document:
             where = Range(row, 1, row, len(text.lines[row - 1]) + 1)
         return text, where
 
-    def edits(self, content: bytes) -> Iterator[tuple[Text, list[Edit]]]:
+    def edits(self, content: bytes) -> Iterator[tuple[Text, list[DocumentEdit]]]:
         """The edits that turn this content into another, text by text."""
         if not self.has_cells:
             read = python.decode(content)
@@ -128,7 +128,7 @@ class Document:
                 plain = replace(text, source=before)
                 yield text, list(plain.edits(sources[text.cell]))
 
-    def comment(self, where: Range, code: str) -> tuple[Text, Edit] | None:
+    def comment(self, where: Range, code: str) -> tuple[Text, DocumentEdit] | None:
         """The edit that switches a rule off at a finding; None if no comment fits there."""
         text = next((t for t in self.texts if t.cell == where.cell), None)
         if text is None:  # in the JSON of a notebook
@@ -144,9 +144,9 @@ class Document:
         if found is None:
             return None
         line, column, comment = found
-        return text, Edit(rows[line - 1] - 1, column, rows[line - 1] - 1, column, comment)
+        return text, DocumentEdit(rows[line - 1] - 1, column, rows[line - 1] - 1, column, comment)
 
-    def with_edit(self, text: Text, edit: Edit) -> Document:
+    def with_edit(self, text: Text, edit: DocumentEdit) -> OpenDocument:
         texts = tuple(t.with_edit(edit) if t is text else t for t in self.texts)
         return replace(self, texts=texts)
 

@@ -9,7 +9,7 @@ from lsprotocol import types
 from pygls.workspace import PositionCodec, TextDocument, Workspace
 
 from migrator.diagnostics import Range, SourceMap
-from migrator.editor.documents import Document, Edit, Text
+from migrator.editor.documents import DocumentEdit, OpenDocument, Text
 
 
 class LineWorkspace(Workspace):
@@ -38,13 +38,13 @@ def position(text: Text, line: int, column: int, codec: PositionCodec) -> types.
     return types.Position(line, codec.client_num_units(before))
 
 
-def text_edit(text: Text, edit: Edit, codec: PositionCodec) -> types.TextEdit:
+def text_edit(text: Text, edit: DocumentEdit, codec: PositionCodec) -> types.TextEdit:
     start = position(text, edit.line, edit.column, codec)
     end = position(text, edit.end_line, edit.end_column, codec)
     return types.TextEdit(types.Range(start, end), edit.text)
 
 
-def place(document: Document, where: Range, codec: PositionCodec) -> tuple[Text, types.Range]:
+def place(document: OpenDocument, where: Range, codec: PositionCodec) -> tuple[Text, types.Range]:
     """The text that contains a finding, and the position there."""
     text, at = document.place(where)
     start = position(text, at.line - 1, at.column - 1, codec)

@@ -15,12 +15,12 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path, uri_scheme
 
-from migrator import __version__
 from migrator.config import OWN, SHARED, TABLE, Config, load
 from migrator.diagnostics import Diagnostic
+from migrator.distribution import __version__
 from migrator.editor import settings
 from migrator.editor.analysis import Analysis, Moment
-from migrator.editor.documents import Document, Text
+from migrator.editor.documents import OpenDocument, Text
 from migrator.editor.positions import LineWorkspace, place
 from migrator.editor.process import AnalystProcess
 from migrator.errors import UsageError
@@ -51,7 +51,7 @@ class Server(LanguageServer):
         )
         super().__init__(NAME, __version__, notebook_document_sync=sync)
         self.was_shut_down = False
-        self.settings = settings.Settings()
+        self.settings = settings.EditorSettings()
         self._configured = asyncio.Event()
         self._said: set[str] = set()
         self._analyses: dict[str, Analysis] = {}
@@ -130,7 +130,7 @@ class Server(LanguageServer):
 
     # ---- documents -----------------------------------------------------------------------------
 
-    def document(self, uri: str) -> Document | None:
+    def document(self, uri: str) -> OpenDocument | None:
         """A document that is open and may be analysed."""
         path = path_of(uri)
         if path is None or path.suffix not in (".py", kinds.NOTEBOOK):
@@ -138,9 +138,9 @@ class Server(LanguageServer):
         book = self.workspace.get_notebook_document(notebook_uri=uri)
         if book is not None:
             texts = tuple(self._cells(book))
-            return Document(uri, path, texts, has_cells=True) if texts else None
+            return OpenDocument(uri, path, texts, has_cells=True) if texts else None
         text = self.workspace.text_documents.get(unquote(uri))
-        return Document(uri, path, (Text(uri, text.version, text.source),)) if text else None
+        return OpenDocument(uri, path, (Text(uri, text.version, text.source),)) if text else None
 
     def _cells(self, book: types.NotebookDocument) -> Iterator[Text]:
         known = self.workspace.text_documents
@@ -159,7 +159,7 @@ class Server(LanguageServer):
         files = [t.uri for t in self.workspace.text_documents.values() if t.uri not in cells]
         return [*files, *(book.uri for book in books)]
 
-    def _others(self, document: Document) -> dict[Path, bytes | None]:
+    def _others(self, document: OpenDocument) -> dict[Path, bytes | None]:
         """The open documents, as files of the project."""
         found = [self.document(uri) for uri in self._open()]
         open_documents = [document, *(d for d in found if d is not None)]

@@ -32,7 +32,7 @@ _SEVERITY = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class EditorSettings:
     """Settings made in the editor, which override each project's configuration."""
 
     target: str | None = None
@@ -48,7 +48,7 @@ class Settings:
         return _LEVELS[self.severity.get(kind) or _SEVERITY[kind]]
 
 
-def read(value: Any) -> Settings:
+def read(value: Any) -> EditorSettings:
     """Parse settings sent by an editor, with or without the name of their section.
 
     Raises:
@@ -57,7 +57,7 @@ def read(value: Any) -> Settings:
     if isinstance(value, Mapping) and SECTION in value:
         value = value[SECTION]
     if value is None:
-        return Settings()
+        return EditorSettings()
     if not isinstance(value, Mapping):
         raise UsageError(f"settings: {SECTION} is not an object")
     unknown = sorted(set(value) - _NAMES)
@@ -67,7 +67,7 @@ def read(value: Any) -> Settings:
     if target is not None and target not in target_names():
         known = ", ".join(target_names())
         raise UsageError(f"settings: {SECTION}.target is {target!r} (known: {known})")
-    return Settings(target, _severity(value.get("severity")))
+    return EditorSettings(target, _severity(value.get("severity")))
 
 
 def _severity(table: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from migrator.errors import UsageError
 from migrator.files.failures import FULL, advice
-from migrator.files.in_place import Change
+from migrator.files.in_place import FileChange
 from migrator.files.lock import only_writer
 from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
@@ -50,7 +50,7 @@ def _check_output(source: Path, output: Path) -> None:
 
 
 def copy(
-    source: Path, output: Path, changes: Sequence[Change], beside: Sequence[Path] = ()
+    source: Path, output: Path, changes: Sequence[FileChange], beside: Sequence[Path] = ()
 ) -> list[str]:
     """Write a copy of `source` to `output`, without .git, with the changes applied; of a file, also
     one of the files `beside` it or below.
@@ -188,7 +188,7 @@ def _stays_within(said: Path, folder: Path) -> bool:
     return True
 
 
-def _put(top: Path, staging: Path, changes: Sequence[Change]) -> None:
+def _put(top: Path, staging: Path, changes: Sequence[FileChange]) -> None:
     """Write the changes into the copy. Raises OSError, UsageError."""
     folders = set()
     for change in changes:

@@ -142,7 +142,7 @@ def untracked(root: Path, *paths: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """A file in the index."""
 
     name: str
@@ -150,12 +150,12 @@ class Entry:
     is_passed_over: bool  # git assumes it to be unchanged, whatever the work tree contains
 
 
-def index(root: Path) -> Iterator[Entry]:
+def index(root: Path) -> Iterator[IndexEntry]:
     """The entries of the index. Raises GitError."""
     for line in names(root, "ls-files", "-s", "-v", "-z"):  # `H mode blob stage<TAB>name`
         entry, _, name = line.partition("\t")
         flag, _, blob, _ = entry.split(" ")
-        yield Entry(name, blob, flag.islower() or flag == "S")
+        yield IndexEntry(name, blob, flag.islower() or flag == "S")
 
 
 # Options of a comparison, independent of the user's configuration. To look into the work tree of a
@@ -180,7 +180,7 @@ _AT_ONCE = 500  # arguments of a command
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChangedFile:
     """A file that differs between two sides; `status` is git's letter, maybe with a number."""
 
     old_mode: str
@@ -191,7 +191,7 @@ class Difference:
     new: str
 
 
-def differences(root: Path, *arguments: str) -> Iterator[Difference]:
+def differences(root: Path, *arguments: str) -> Iterator[ChangedFile]:
     """The differences that `git diff` finds for its arguments. Raises GitError."""
     words = names(root, *PLAIN, "--raw", "-z", "--no-abbrev", *arguments)
     for word in words:  # `:mode mode blob blob status`, then one name, or two
@@ -199,7 +199,7 @@ def differences(root: Path, *arguments: str) -> Iterator[Difference]:
         old = new = next(words)
         if status[0] in "RC":
             new = next(words)
-        yield Difference(old_mode, new_mode, blob, status, old, new)
+        yield ChangedFile(old_mode, new_mode, blob, status, old, new)
 
 
 class Blobs:

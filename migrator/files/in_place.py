@@ -14,7 +14,7 @@ from pathlib import Path
 from migrator.errors import UsageError
 from migrator.files import witness
 from migrator.files.failures import advice
-from migrator.files.journal import Entry, Journal, PastRun, TakenBack
+from migrator.files.journal import Journal, JournalEntry, PastRun, TakenBack
 from migrator.files.overwriting import forget, is_own_output, remember, unsafe_to_write
 from migrator.files.places import digest, resolved
 from migrator.files.reading import read_or_none
@@ -24,7 +24,7 @@ _NOTHING = "nothing was written"
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """A file's old and new content; None if there is no file."""
 
     path: Path
@@ -32,7 +32,7 @@ class Change:
     after: bytes | None
 
 
-def write(changes: Mapping[Path, Sequence[Change]], allow_dirty: bool = False) -> list[str]:
+def write(changes: Mapping[Path, Sequence[FileChange]], allow_dirty: bool = False) -> list[str]:
     """Replace files by roots (resolved folders), whose locks are held, in the given order.
 
     Returns what could not be preserved of a file besides its content, as "path: what".
@@ -89,7 +89,7 @@ def _refuse_read_only(paths: Iterable[Path]) -> None:
         )
 
 
-def _refuse_unsafe(changes: Iterable[Change]) -> None:
+def _refuse_unsafe(changes: Iterable[FileChange]) -> None:
     problems = unsafe_to_write({change.path: change.before for change in changes})
     if problems:
         raise UsageError(
@@ -103,7 +103,7 @@ class _Run:
     """The files of one root."""
 
     root: Path
-    changes: Sequence[Change]
+    changes: Sequence[FileChange]
     lost: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -152,13 +152,13 @@ class _Run:
         self.journal.finish()
 
 
-def _entry(change: Change) -> Entry:
+def _entry(change: FileChange) -> JournalEntry:
     real = resolved(change.path)
     before, after = (
         None if content is None else digest(content) for content in (change.before, change.after)
     )
     ours = is_own_output(real, change.before)
-    return Entry(real, temporary_in(real.parent), before, after, ours)
+    return JournalEntry(real, temporary_in(real.parent), before, after, ours)
 
 
 def _missing(folders: Iterable[Path]) -> list[Path]:

@@ -26,7 +26,7 @@ _TABLE = "run.json"
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """A file that a run replaces, creates or removes."""
 
     path: Path  # with links resolved
@@ -71,7 +71,7 @@ class Journal:
         return self._folder / "last.zip"
 
     def begin(
-        self, entries: Sequence[Entry], contents: Iterable[bytes], folders: Sequence[Path]
+        self, entries: Sequence[JournalEntry], contents: Iterable[bytes], folders: Sequence[Path]
     ) -> None:
         """Record what a run is about to do.
 
@@ -123,7 +123,8 @@ class Journal:
         table, contents = _read(file)
         try:
             entries = [
-                Entry(Path(e.pop("path")), Path(e.pop("temporary")), **e) for e in table["entries"]
+                JournalEntry(Path(e.pop("path")), Path(e.pop("temporary")), **e)
+                for e in table["entries"]
             ]
             folders = [Path(folder) for folder in table["folders"]]
             root = Path(table["root"])
@@ -163,7 +164,7 @@ class PastRun:
 
     journal: Journal
     file: Path
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     folders: Sequence[Path]  # that it created
     contents: Mapping[str, bytes]  # by their digests
 
@@ -214,7 +215,7 @@ class PastRun:
             self.file.unlink(missing_ok=True)
         return done
 
-    def _restore(self, entry: Entry) -> None:
+    def _restore(self, entry: JournalEntry) -> None:
         if entry.before is None:
             entry.path.unlink()
             overwriting.forget(entry.path)

@@ -22,7 +22,7 @@ _NAMED = 3  # files in a message
 
 
 @dataclass(frozen=True)
-class Record:
+class RenewalRecord:
     """What runs wrote to a resolved folder."""
 
     folder: Path
@@ -45,19 +45,19 @@ class Record:
         staging.write(self.file, json.dumps(self.written).encode())
 
 
-def record_of(folder: Path) -> Record | None:
+def record_of(folder: Path) -> RenewalRecord | None:
     """What earlier runs wrote to a resolved folder; None if none did."""
-    record = Record(folder, {})
+    record = RenewalRecord(folder, {})
     try:
         known = json.loads(record.file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return Record(folder, {str(name): [*map(str, known[name])] for name in known})
+    return RenewalRecord(folder, {str(name): [*map(str, known[name])] for name in known})
 
 
 def note(folder: Path) -> None:
     """Record all that is in a resolved folder as written by this run. Raises OSError."""
-    Record(folder, {name: [_digest(folder / name)] for name in _files(folder)}).save()
+    RenewalRecord(folder, {name: [_digest(folder / name)] for name in _files(folder)}).save()
 
 
 def check_renewable(folder: Path, output: Path) -> None:
@@ -81,7 +81,7 @@ def renew(folder: Path, fresh: Path) -> None:
         UsageError: a file of the user's would be overwritten, and nothing was written; or one can't
             be replaced, and the next run goes on.
     """
-    old = record_of(folder) or Record(folder, {})
+    old = record_of(folder) or RenewalRecord(folder, {})
     new = {name: _digest(fresh / name) for name in _files(fresh)}
     for name, content in new.items():
         at = folder / name
@@ -90,10 +90,12 @@ def renew(folder: Path, fresh: Path) -> None:
     both = {name: [*known] for name, known in old.written.items()}
     for name, content in new.items():
         both.setdefault(name, []).append(content)
-    Record(folder, both).save()  # so that a run that is killed meanwhile leaves nothing unknown
+    RenewalRecord(
+        folder, both
+    ).save()  # so that a run that is killed meanwhile leaves nothing unknown
     try:
         _replace(folder, fresh, old.written.keys() - new.keys(), new)
-        Record(folder, {name: [content] for name, content in new.items()}).save()
+        RenewalRecord(folder, {name: [content] for name, content in new.items()}).save()
     except OSError as error:
         said = error.strerror or str(error)
         raise UsageError(f"{folder}: {said}; the copy is incomplete: run this again") from None

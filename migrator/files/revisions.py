@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
 
-from migrator.diagnostics import Diagnostic, Range, Severity
+from migrator.diagnostics import Range
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.places import resolved
 from migrator.formats import kinds, notebook
-from migrator.pipeline.result import Result
 
 AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -28,7 +27,7 @@ _GITLINK = "160000"  # the mode of a submodule
 
 
 @dataclass(frozen=True)
-class Lines:
+class NewLines:
     """New lines of a file, by the cell of a notebook; cell 0 is a source file."""
 
     cells: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -62,22 +61,22 @@ class Changes:
         repository, name = self._repository_of(path)
         return repository.all or name in repository.changed
 
-    def lines(self, path: Path, content: bytes) -> Lines:
+    def lines(self, path: Path, content: bytes) -> NewLines:
         """The lines of a file that are new or differ. Raises UsageError as `touched` does."""
         repository, name = self._repository_of(path)
         if repository.all:
-            return Lines(all=True)
+            return NewLines(all=True)
         if name not in repository.changed:
-            return Lines()
+            return NewLines()
         before = repository.changed[name]
         if before is None:
-            return Lines(all=True)
+            return NewLines(all=True)
         try:
             if kinds.is_notebook(path):
                 return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
                                      content)  # fmt: skip
             if b"\r" in content.replace(b"\r\n", b""):  # git counts lines differently from Python
-                return Lines(all=True)
+                return NewLines(all=True)
             paths = dict.fromkeys((before.name, name))
             text = git.run(repository.root, *git.PLAIN, "-U0", "--text",
                            repository.base, "--", *paths)  # fmt: skip
@@ -87,7 +86,7 @@ class Changes:
         for match in _HUNK.finditer(text):
             first = int(match[1])
             found.update(range(first, first + int(match[2] or 1)))
-        return Lines({0: frozenset(found)})
+        return NewLines({0: frozenset(found)})
 
     @property
     def bases(self) -> list[str]:
@@ -156,26 +155,6 @@ class Changes:
         return found
 
 
-def brought(result: Result, lines: Lines) -> Result:
-    """The results that concern new lines. Edits belong together: all are kept, or none."""
-    if lines.all:
-        return result
-    found = tuple(d for d in result.diagnostics if _is_about(d, lines))
-    pending = result.changed and any(d.is_edit for d in found)
-    source = result.source if pending else result.original
-    # A migrated file needs its runtime; an unchanged file doesn't.
-    companions = result.companions if pending or not result.changed else frozenset()
-    return replace(result, source=source, diagnostics=found, companions=companions)
-
-
-def _is_about(diagnostic: Diagnostic, lines: Lines) -> bool:
-    if diagnostic.severity is Severity.ERROR:
-        return True  # of the whole file
-    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
-    own = () if added else (diagnostic.range,)  # an insertion only has its position
-    return any(map(lines.meets, (*own, *diagnostic.touched)))
-
-
 # ---- one repository ------------------------------------------------------------------------------
 
 
@@ -225,19 +204,19 @@ def _if_shallow(root: Path) -> str:
 # ---- notebooks -----------------------------------------------------------------------------------
 
 
-def _new_in_cells(before: bytes, after: bytes) -> Lines:
+def _new_in_cells(before: bytes, after: bytes) -> NewLines:
     """New lines in a notebook's code cells; outputs, ids and layout don't count."""
     try:
         old, new = notebook.read(before), notebook.read(after)
     except notebook.NotANotebook:
-        return Lines(all=True)
+        return NewLines(all=True)
     texts, places = [line for line, _ in _rows(old)], list(_rows(new))
     same = SequenceMatcher(None, texts, [line for line, _ in places], autojunk=False)
     found: dict[int, set[int]] = {}
     for tag, _, _, first, last in same.get_opcodes():
         for _, (cell, line) in places[first:last] if tag != "equal" else ():
             found.setdefault(cell, set()).add(line)
-    return Lines({cell: frozenset(lines) for cell, lines in found.items()})
+    return NewLines({cell: frozenset(lines) for cell, lines in found.items()})
 
 
 def _rows(book: notebook.Notebook) -> list[tuple[str, tuple[int, int]]]:

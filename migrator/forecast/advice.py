@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from migrator.verify.chips import Chip, chips
 
 from .products import SUBLANES
-from .roofline import ICI, Step
+from .roofline import ICI, StepEstimate
 
 _WORTH = 0.02  # of a step's time: less is not worth an edit
 
@@ -25,20 +25,20 @@ class Advice:
     basis: str
 
 
-def advice_for(steps: list[Step], chip: Chip) -> list[Advice]:
+def advice_for(steps: list[StepEstimate], chip: Chip) -> list[Advice]:
     """The largest gain first."""
     found = [advice for step in steps if not step.error for advice in _of(step, chip)]
     return sorted(found, key=lambda advice: -advice.seconds)
 
 
-def _of(step: Step, chip: Chip) -> Iterator[Advice]:
+def _of(step: StepEstimate, chip: Chip) -> Iterator[Advice]:
     whole = step.estimate or step.bounds.seconds
     for advice in (_bfloat16(step), _padding(step, chip), _copies(step), _exchange(step)):
         if advice is not None and advice.seconds > _WORTH * whole:
             yield advice
 
 
-def _bfloat16(step: Step) -> Advice:
+def _bfloat16(step: StepEstimate) -> Advice:
     saved = step.bounds.seconds - step.bfloat16.seconds
     line = next((cost.line for cost in step.operations if cost.kind == "product"), "")
     return Advice(
@@ -51,7 +51,7 @@ def _bfloat16(step: Step) -> Advice:
     )  # fmt: skip
 
 
-def _padding(step: Step, chip: Chip) -> Advice | None:
+def _padding(step: StepEstimate, chip: Chip) -> Advice | None:
     worst = max(step.operations, key=lambda cost: cost.padding, default=None)
     if worst is None or not worst.padding:
         return None
@@ -66,7 +66,7 @@ def _padding(step: Step, chip: Chip) -> Advice | None:
     )  # fmt: skip
 
 
-def _copies(step: Step) -> Advice | None:
+def _copies(step: StepEstimate) -> Advice | None:
     """Copies that a line of the source makes; the compiler adds some of its own."""
     copies = [cost for cost in step.operations if cost.kind == "copy" and cost.line]
     if not copies:
@@ -79,7 +79,7 @@ def _copies(step: Step) -> Advice | None:
     )  # fmt: skip
 
 
-def _exchange(step: Step) -> Advice | None:
+def _exchange(step: StepEstimate) -> Advice | None:
     if step.bounds.binding != ICI:
         return None
     kind = max(step.collectives, key=lambda name: step.collectives[name])
@@ -93,7 +93,7 @@ def _exchange(step: Step) -> Advice | None:
     )  # fmt: skip
 
 
-def memory_advice(step: Step, chip: Chip) -> list[str]:
+def memory_advice(step: StepEstimate, chip: Chip) -> list[str]:
     """What to change for a step that does not fit into a chip's memory."""
     if step.fits or (step.error and not step.refused_for_memory):
         return []

@@ -135,9 +135,9 @@ def _python(target: str, python: Path | None, install: bool, out: object) -> Pat
     """An interpreter with the target and libtpu. Raises UsageError."""
     from migrator.verify.choose_interpreter import choose_interpreter
     from migrator.verify.errors import VerifyError
-    from migrator.verify.verification import Options
+    from migrator.verify.verification import RunOptions
 
-    asked = Options(python=python, install=install, console=out)  # type: ignore[arg-type]
+    asked = RunOptions(python=python, install=install, console=out)  # type: ignore[arg-type]
     try:
         found = choose_interpreter(find_target(target), asked)
     except VerifyError as error:

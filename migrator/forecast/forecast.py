@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.verify.chips import Chip
 from migrator.verify.result import VerifyResult, finite
 from migrator.verify.tpu import TpuReport
@@ -17,7 +17,7 @@ from migrator.verify.verification import folder_of, verify_script
 from .advice import Advice, advice_for, memory_advice
 from .hlo import parse
 from .operations import operations
-from .roofline import Cost, Step, step_of, without_twins
+from .roofline import Cost, StepEstimate, step_of, without_twins
 
 # Where each figure is from; none is of a run on a TPU.
 BASIS = {
@@ -54,7 +54,7 @@ class Forecast:
     script: str
     chip: Chip  # in its slice
     error: str | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StepEstimate] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)
     price: Price | None = None
     notes: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ def forecast(
     script: Path, arguments: Sequence[str], target: str, chip: Chip, **how: Any
 ) -> Forecast:
     """``how``: see Options of `verify`."""
-    steps: list[Step] = []
+    steps: list[StepEstimate] = []
     count = chip.count
 
     def read(report: TpuReport, copy: Path, folders: Sequence[Path]) -> None:
@@ -126,7 +126,7 @@ def _failed(result: VerifyResult) -> list[str]:
     return [problem for problem in result.problems if refused not in problem]
 
 
-def _unfit(step: Step) -> str:
+def _unfit(step: StepEstimate) -> str:
     if step.error and not step.refused_for_memory:
         return f"{step.name} does not compile: {step.error}"
     return (
@@ -135,7 +135,7 @@ def _unfit(step: Step) -> str:
     )
 
 
-def _notes(result: VerifyResult, steps: list[Step], chip: Chip) -> list[str]:
+def _notes(result: VerifyResult, steps: list[StepEstimate], chip: Chip) -> list[str]:
     notes = []
     used, there = max((step.devices for step in steps), default=0), chip.count * chip.devices
     if 0 < used < there:
@@ -166,7 +166,9 @@ def gib(size: float) -> str:
     return f"{size / 2**30:,.2f}"
 
 
-def _step(one: Any, folders: Sequence[Path], chip: Chip, place: Callable[[Cost], Cost]) -> Step:
+def _step(
+    one: Any, folders: Sequence[Path], chip: Chip, place: Callable[[Cost], Cost]
+) -> StepEstimate:
     names = [folder / Path(one.file).with_suffix(".hlo").name for folder in folders]
     file = next((name for name in names if name.is_file()), None)
     text = file.read_text("utf-8") if file is not None and not one.error else ""

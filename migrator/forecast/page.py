@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.report.html import MARK, check, visible
@@ -20,7 +20,7 @@ from migrator.verify.verification import folder_of
 
 from .advice import memory_advice
 from .forecast import BASIS, Forecast, figure, gib
-from .roofline import Cost, Step
+from .roofline import Cost, StepEstimate
 
 __all__ = ["check", "write"]
 
@@ -80,11 +80,11 @@ class Point:
 class _Roofline:
     """FLOP/s by FLOPs for a byte of HBM, both logarithmic. ``points`` are the estimate's."""
 
-    def __init__(self, chip: Chip, steps: Iterable[Step]) -> None:
+    def __init__(self, chip: Chip, steps: Iterable[StepEstimate]) -> None:
         self.peak, self.hbm = chip.peak / chip.devices, chip.hbm_bandwidth / chip.devices
         self.knee = self.peak / self.hbm
         self.width, self.height = _WIDE, _HIGH
-        costs: list[tuple[Step | Cost, float, int, float | None]] = []
+        costs: list[tuple[StepEstimate | Cost, float, int, float | None]] = []
         for step in steps:
             costs.append((step, step.flops, step.accessed, step.estimate or step.bounds.seconds))
             costs += [(c, c.flops, c.bytes, c.seconds) for c in step.operations]
@@ -121,8 +121,10 @@ class _Roofline:
                 f"{of.name}: {intensity:,.3g} FLOP for a byte, {rate / 1e12:,.3g} TFLOP/s, "
                 f"{_ms(seconds)} ms"
             )
-            radius = 8.0 if isinstance(of, Step) else 4.0
-            found.append(Point(self.x(intensity), self.y(rate), radius, what, isinstance(of, Step)))
+            radius = 8.0 if isinstance(of, StepEstimate) else 4.0
+            found.append(
+                Point(self.x(intensity), self.y(rate), radius, what, isinstance(of, StepEstimate))
+            )
         return found
 
     def ticks(self, low: float, high: float) -> list[float]:
@@ -130,7 +132,7 @@ class _Roofline:
         return [10.0**power for power in range(first, last + 1)]
 
 
-def _bar(step: Step) -> dict[str, Any]:
+def _bar(step: StepEstimate) -> dict[str, Any]:
     """The parts of a step's memory, beside what a device has."""
     whole = max(step.capacity, step.hbm)
     at, parts = 0.0, []

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from migrator.verify.chips import Chip
-from migrator.verify.tpu import Compiled
+from migrator.verify.tpu import CompiledForTpu
 
 from .operations import COLLECTIVES, Operation
 from .products import is_attention
@@ -56,7 +56,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepEstimate:
     """A compiled step, on one device. Bytes, FLOPs and estimates are the compiler's."""
 
     name: str
@@ -170,14 +170,14 @@ def padding_of(operation: Operation, chip: Chip) -> float:
     return operation.times * lost / (chip.peak / chip.devices)
 
 
-def step_of(compiled: Compiled, operations: Sequence[Operation], chip: Chip) -> Step:
+def step_of(compiled: CompiledForTpu, operations: Sequence[Operation], chip: Chip) -> StepEstimate:
     """``operations``: of the compiled text; empty if there is none."""
     found = timed(operations, chip)
     bounds = bounds_of(operations, chip) if operations else _by_cost_analysis(compiled, chip)
     needed, capacity = compiled.hbm, chip.hbm // chip.devices
     if compiled.error and (used := _USED.search(compiled.error)):
         needed = round(float(used[1]) * _UNITS[used[2]])
-    return Step(
+    return StepEstimate(
         name=compiled.name,
         kind="train" if compiled.in_place else "forward",
         devices=compiled.devices,
@@ -205,7 +205,7 @@ def step_of(compiled: Compiled, operations: Sequence[Operation], chip: Chip) -> 
     )
 
 
-def _by_cost_analysis(compiled: Compiled, chip: Chip) -> Bounds:
+def _by_cost_analysis(compiled: CompiledForTpu, chip: Chip) -> Bounds:
     """Without the text: all bytes are counted as HBM's, and all products as bfloat16."""
     return Bounds(
         compiled.flops / (chip.peak / chip.devices),
@@ -244,9 +244,9 @@ def _cost(name: str, line: str, group: list[tuple[Operation, float]], chip: Chip
     )
 
 
-def without_twins(steps: Iterable[Step]) -> list[Step]:
+def without_twins(steps: Iterable[StepEstimate]) -> list[StepEstimate]:
     """The longest first; a program that costs the same as another is only named."""
-    kept: dict[object, Step] = {}
+    kept: dict[object, StepEstimate] = {}
     for step in steps:
         key = (step.kind, step.devices, step.flops, step.accessed, step.hbm, step.error)
         other = kept.get(key)

@@ -14,7 +14,7 @@ from migrator.verify.chips import Chip
 
 from .advice import memory_advice
 from .forecast import Forecast, figure, gib
-from .roofline import Cost, Step
+from .roofline import Cost, StepEstimate
 
 
 def show(found: Forecast, console: Console) -> None:
@@ -73,7 +73,7 @@ def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
     say(line)
 
 
-def _steps(steps: list[Step]) -> Table:
+def _steps(steps: list[StepEstimate]) -> Table:
     caption = (
         "ms of one device. bound: what the data sheet allows at best; estimate: "
         "mostly by the compiler's cost model. HBM in GiB: arguments + outputs + temporaries + code"

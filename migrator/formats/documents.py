@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from migrator.analysis import gpu_text_patterns
 from migrator.diagnostics import START, Diagnostic, Range
 from migrator.formats import kinds, lines, manifest, notebook
 from migrator.formats.embedded import COMMAND, SETTING, Document
 
+Settings = Callable[[bytes], bool]
 MARK = b"tpu-migrate:"  # in comments for this tool, which may concern nothing
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)\b")  # not of another file
 
@@ -67,14 +67,18 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def read(path: Path, content: bytes, says: lines.Says, *, for_tpu: bool = True) -> Holder | None:
+def read(
+    path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
+) -> Holder | None:
     """The contents of a file that isn't a module; None if it ``says`` nothing about GPUs.
+
+    ``has_settings`` is a cheap test of a whole configuration, False where it has none for GPUs.
 
     Raises:
         NotANotebook: it cannot be read as one.
         UnicodeDecodeError: it is not in UTF-8.
     """
-    document = _document(path, content, says, for_tpu=for_tpu)
+    document = _document(path, content, says, has_settings, for_tpu=for_tpu)
     if document is None:
         return None
     if isinstance(document, lines.Lines) and not any(document.functions) and MARK not in content:
@@ -84,7 +88,7 @@ def read(path: Path, content: bytes, says: lines.Says, *, for_tpu: bool = True) 
         text = file.text.encode()
         if kinds.is_module(Path(file.name)):
             parts.append(Part(text, file.located, file))
-        elif (inner := _document(path.parent / file.name, text, says)) is not None:
+        elif inner := _document(path.parent / file.name, text, says, has_settings):
             parts.append(Part(inner.module.encode(), _within(file, inner), file, inner))
     return Holder(document, parts)
 
@@ -94,7 +98,7 @@ def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]
 
 
 def _document(
-    path: Path, content: bytes, says: lines.Says, *, for_tpu: bool = True
+    path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
 ) -> Document | None:
     function = kinds.kind(path)
     if function is None:
@@ -102,6 +106,6 @@ def _document(
     listing = manifest.read(path, content)
     if listing is not None:
         return listing
-    if function == SETTING and not gpu_text_patterns.has_settings(content):
+    if function == SETTING and not has_settings(content):
         return None
     return lines.read(content, function, says)

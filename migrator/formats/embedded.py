@@ -10,12 +10,9 @@ import ast
 import json
 import re
 import tokenize
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from migrator.diagnostics import Range
-
-if TYPE_CHECKING:
-    from migrator.analysis.syntax.names import Names
 
 CELL = "__cell__"  # above a cell of a notebook, with its number
 COMMAND = "__command__"  # a line for a shell: `__command__("pip install torch")`
@@ -37,9 +34,9 @@ FILE = "__file__"  # a cell that writes a file, which is migrated separately
 OTHER = "__other__"  # only searched for GPU words: a cell of `%%bash`
 REQUIRED = (REQUIREMENT, DEPENDENCY, EXTRA, CONSTRAINT, COMPILED, CONDA, BUILD, PYTHON, TABLE,
             SOURCE, PIXI)  # fmt: skip
-_FUNCTIONS = (COMMAND, *REQUIRED, SETTING, TEXT, OTHER)
+FUNCTIONS = (COMMAND, *REQUIRED, SETTING, TEXT, OTHER)
 _CALL = re.compile(
-    rf"(?P<function>{'|'.join((*_FUNCTIONS, TIMED, FILE))})"
+    rf"(?P<function>{'|'.join((*FUNCTIONS, TIMED, FILE))})"
     r'\((?P<text>"(?:[^"\\]|\\.)*")\)(?P<goes_on>; (?=\S))?'
 )
 _TIMES_NOTHING = re.compile(rf'^{TIMED}\("%[^%"][^"\n]*"\)(?:\n|\Z)', re.MULTILINE)
@@ -69,27 +66,19 @@ class Document(Located, Protocol):
 def is_embedded(node: ast.AST | None) -> bool:
     """Whether it is a call that contains text."""
     return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in _FUNCTIONS
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
     )
 
 
 def holds_text(token: tokenize.TokenInfo) -> bool:
     """The same for a token: a string in a line that is such a call."""
-    call = token.line.lstrip().startswith(tuple(f"{function}(" for function in _FUNCTIONS))
+    call = token.line.lstrip().startswith(tuple(f"{function}(" for function in FUNCTIONS))
     return token.type == tokenize.STRING and call
 
 
 def text_of(node: ast.AST, parent: ast.AST | None) -> str | None:
     """The text that a string represents; None for a string of the program's own."""
     return str(node.value) if isinstance(node, ast.Constant) and is_embedded(parent) else None
-
-
-def spoken(names: Names) -> frozenset[str]:
-    """All words of the texts in a module: names in them count as used."""
-    calls = (names.parents[n] for function in _FUNCTIONS for n in names.by_id.get(function, ()))
-    return frozenset(word for call in calls for word in re.findall(r"\w+", ast.unparse(call)))
 
 
 def call(function: str, text: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """Decoded source text with the information needed to encode it again."""
 
     text: str
@@ -30,7 +30,7 @@ def encode(text: str) -> bytes:
         return content
 
 
-def decode(source: bytes) -> Source:
+def decode(source: bytes) -> SourceText:
     """Decode as Python would.
 
     Raises:
@@ -53,4 +53,4 @@ def decode(source: bytes) -> Source:
         raise SyntaxError(
             f"the text does not survive a round trip through its encoding, {encoding}"
         )
-    return Source(text, encoding, bom)
+    return SourceText(text, encoding, bom)

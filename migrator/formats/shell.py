@@ -16,7 +16,7 @@ _PART = re.compile(
 _SPECIAL = re.compile(r"""[\s"'\\]""")  # what a shell takes out of a word
 
 
-class Word(NamedTuple):
+class ShellWord(NamedTuple):
     """The start, end and value of a word; an empty one ends a command."""
 
     start: int
@@ -24,9 +24,9 @@ class Word(NamedTuple):
     text: str
 
 
-def words(text: str) -> Iterator[Word]:
+def words(text: str) -> Iterator[ShellWord]:
     for match in _PART.finditer(text):
-        yield Word(*match.span(), "" if match["end"] is not None else _unquoted(match[0]))
+        yield ShellWord(*match.span(), "" if match["end"] is not None else _unquoted(match[0]))
 
 
 def quoted(word: str, mark: str = "'") -> str:

@@ -90,7 +90,7 @@ _KEYS = {
 
 
 @dataclass(frozen=True)
-class _Value:
+class _TomlValue:
     """The value of a key, as tokens."""
 
     path: tuple[str, ...]
@@ -183,7 +183,7 @@ def _function(data: Mapping[str, Any], path: tuple[str, ...], function: str) -> 
 def _extra(
     text: str,
     data: Mapping[str, Any],
-    values: Iterable[_Value],
+    values: Iterable[_TomlValue],
     found: Mapping[tuple[object, ...], list[Entry]],
 ) -> list[Entry]:
     """The TPU extra of a project that depends on torch, or the place for it."""
@@ -215,7 +215,7 @@ def _extra(
     return [Entry(end or len(text), end or len(text), "", EXTRA, joint, frame=frame)]
 
 
-def _listed(text: str, value: _Value, known: object, function: str) -> list[Entry]:
+def _listed(text: str, value: _TomlValue, known: object, function: str) -> list[Entry]:
     entries = [_entry(text, t, function) for t, depth in value.tokens if depth == 1 and t["string"]]
     alike = isinstance(known, list) and [e.text for e in entries] == [
         each for each in known if isinstance(each, str)
@@ -236,7 +236,7 @@ def _entry(text: str, token: re.Match[str], function: str) -> Entry:
     return Entry(start, end, text[start:end], function, f"{quote}{between}{quote}")
 
 
-def _whole(text: str, value: _Value, function: str, below: bool) -> Entry:
+def _whole(text: str, value: _TomlValue, function: str, below: bool) -> Entry:
     """`key = value`; the name of a package's own table also counts for the values `below` it."""
     said = text[value.start : value.end]
     if below and len(value.path) - len(value.table) == 1:
@@ -253,7 +253,7 @@ def _at(data: Any, path: tuple[str, ...]) -> Any:
     return data
 
 
-def _values(text: str) -> Iterator[_Value]:
+def _values(text: str) -> Iterator[_TomlValue]:
     """All keys that have a value, below their tables."""
     table: tuple[str, ...] = ()
     for line in _lines(text):
@@ -268,15 +268,15 @@ def _values(text: str) -> Iterator[_Value]:
         yield _value(said, table)
 
 
-def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _Value:
+def _value(said: _Tokens, table: tuple[str, ...], inline: bool = False) -> _TomlValue:
     """`key = value`, as tokens. Raises ValueError if there is no value."""
     at = [t["mark"] for t, _ in said].index("=")
     key = "".join(t.group() for t, _ in said[:at])
     start = said[0][0].start() + len(key) - len(key.lstrip())
-    return _Value((*table, *_path(f"{key} = {{}}")), start, said[at + 1 :], table, inline)
+    return _TomlValue((*table, *_path(f"{key} = {{}}")), start, said[at + 1 :], table, inline)
 
 
-def _inside(value: _Value) -> Iterator[_Value]:
+def _inside(value: _TomlValue) -> Iterator[_TomlValue]:
     """The contents of inline tables: `{…}`, also as elements of a list."""
     parts: list[_Tokens] = []
     inner = 0  # brackets around the table's contents

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import taken_by
 from migrator.construct import Construct
 from migrator.frameworks.framework import ModuleView
-from migrator.vocabulary import Vocabulary
 
 
 def by_name(view: ModuleView) -> list[Construct]:

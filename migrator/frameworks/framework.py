@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
-from migrator.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts

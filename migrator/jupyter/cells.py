@@ -25,7 +25,7 @@ MAGIC = "%%tpu_migrate"
 
 
 @dataclass(frozen=True)
-class Migrated:
+class MigratedCell:
     """A cell to be run."""
 
     report: FileReport  # of the cell with its magic, as if it were a file
@@ -40,13 +40,13 @@ class Cells:
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
-    def accept(self, cell: Migrated) -> None:
+    def accept(self, cell: MigratedCell) -> None:
         """From now on, its set-up has run."""
         self._texts.update(cell.texts)
 
     def migrate(
         self, cell: str, earlier: Sequence[str], targets: Sequence[Target], config: Config
-    ) -> Migrated:
+    ) -> MigratedCell:
         """Migrate a cell, typed after `earlier` ones, numbered from 1.
 
         Raises UsageError where it cannot be migrated without one of them.
@@ -71,7 +71,7 @@ class Cells:
         ran = {text: sources[place] for place, text in known.items()}
         source = sources[number].removeprefix("\n")
         report = _report(number, cell, f"{set_up}\n{source}" if set_up else source, result)
-        return Migrated(report, set_up, source, {**ran, cell: source})
+        return MigratedCell(report, set_up, source, {**ran, cell: source})
 
 
 def _body(text: str) -> str:

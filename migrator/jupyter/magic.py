@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from migrator.config import load
 from migrator.errors import UsageError
-from migrator.jupyter.cells import MAGIC, Cells, Migrated
+from migrator.jupyter.cells import MAGIC, Cells, MigratedCell
 from migrator.report.console import show_cell
 from migrator.report.terminal import console
 from migrator.runs.run import check
@@ -88,7 +88,7 @@ class Magic:
         _raise_error_of(self._shell.run_cell(migrated.source))
         return None
 
-    def _migrated(self, asked: Namespace, cell: str) -> tuple[Migrated, Target]:
+    def _migrated(self, asked: Namespace, cell: str) -> tuple[MigratedCell, Target]:
         config = load(Path.cwd()).with_overrides(
             target=asked.target or self._given, unsafe=asked.unsafe
         )

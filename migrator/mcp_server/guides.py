@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from migrator.analysis.python_requirements import pinned
 from migrator.by_hand import cures
 from migrator.errors import UsageError
 from migrator.report.explain import every_code, markdown, pages
-from migrator.requirements import pinned
 from migrator.targets import find_target
 
 INSTRUCTIONS = """Brings GPU programs (PyTorch, Keras, TensorFlow) to TPUs. Rules rewrite what they

@@ -13,10 +13,10 @@ from migrator.assess.assessment import assess
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.doctor.diagnosis import diagnose
+from migrator.editor.single import single
 from migrator.errors import UsageError
 from migrator.files.places import resolved
 from migrator.pipeline.result import Result
-from migrator.pipeline.single import single
 from migrator.remaining.remaining import find_remaining
 from migrator.remaining.show import to_dict
 from migrator.report import View
@@ -33,7 +33,7 @@ from .running import Tick
 
 
 @dataclass(frozen=True)
-class Asked:
+class MigrationRequest:
     """What a migration is asked for; a line and a code mean one construct."""
 
     paths: list[str]
@@ -67,7 +67,7 @@ def remaining_in(
     return to_dict(replace(left, remaining=inside))
 
 
-def migrate_in(roots: Roots, asked: Asked, tick: Tick) -> dict[str, Any]:
+def migrate_in(roots: Roots, asked: MigrationRequest, tick: Tick) -> dict[str, Any]:
     """The report of a run with its diff; of one construct, the diff alone."""
     found = roots.find_all(asked.paths)
     config = replace(_config(roots, found), unsafe=asked.unsafe, targets=(asked.target,))
@@ -88,7 +88,7 @@ def migrate_in(roots: Roots, asked: Asked, tick: Tick) -> dict[str, Any]:
 
 
 def _of_construct(
-    found: Sequence[Path], asked: Asked, config: Config, report: Report, top: Path
+    found: Sequence[Path], asked: MigrationRequest, config: Config, report: Report, top: Path
 ) -> str:
     """What one construct changes, with what depends on it."""
     if len(found) != 1 or not found[0].is_file() or asked.line is None or asked.code is None:
@@ -104,7 +104,7 @@ def _of_construct(
     return _diff(path.relative_to(top).as_posix(), part)
 
 
-def _is_meant(d: Diagnostic, asked: Asked) -> bool:
+def _is_meant(d: Diagnostic, asked: MigrationRequest) -> bool:
     return (d.range.line, d.code, d.outcome) == (asked.line, asked.code, Outcome.REWRITTEN)
 
 

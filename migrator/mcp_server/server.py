@@ -11,7 +11,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from migrator import __version__
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.targets import names
 from migrator.verify.chips import SLICES
@@ -81,7 +81,7 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
         `unsafe` also makes edits that may change results. Files are only overwritten if git holds
         what they are now; `tpu-migrate PATH --undo` takes a run back.
         """
-        asked = migrating.Asked(paths, target, write, unsafe, line, code)
+        asked = migrating.MigrationRequest(paths, target, write, unsafe, line, code)
         return await in_thread(context, partial(migrating.migrate_in, roots, asked))
 
     @server.tool(annotations=_LOOKS)
@@ -129,7 +129,7 @@ def _add_recording(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         Do this before you change a program by hand: without it, `verify` compares the code that you
         have changed with itself. On a machine without a GPU it runs on the CPU.
         """
-        asked = verifying.Asked(script, "", arguments or [], timeout)
+        asked = verifying.VerificationRequest(script, "", arguments or [], timeout)
         return await verifying.record_in(context, roots, allow_run, asked, output, layers)
 
 
@@ -161,7 +161,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         original is the recorded program; without it, the script as it is now. The tolerances can't
         be changed here.
         """
-        asked = verifying.Asked(script, target, arguments or [], timeout)
+        asked = verifying.VerificationRequest(script, target, arguments or [], timeout)
         options = {
             "--quick": quick, "--bisect": bisect, "--layers": layers, "--unsafe": unsafe,
         }  # fmt: skip
@@ -184,7 +184,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
 
         It runs on the CPU for that; nothing runs on a TPU, and no numbers are compared.
         """
-        asked = verifying.Asked(script, target, arguments or [], timeout)
+        asked = verifying.VerificationRequest(script, target, arguments or [], timeout)
         if topology not in SLICES:
             raise UsageError(f"topology {topology}: it takes {', '.join(SLICES)}")
         options = ["--compile-for", topology]

@@ -19,7 +19,7 @@ _FAILED = 20  # values that differ, of which the result names as many
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerificationRequest:
     """A script, and how it is started."""
 
     script: str
@@ -32,7 +32,7 @@ async def verify_in(
     context: Context[Any, Any],
     roots: Roots,
     allow_run: bool,
-    asked: Asked,
+    asked: VerificationRequest,
     options: Sequence[str],
     golden: str | None = None,
 ) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def record_in(
     context: Context[Any, Any],
     roots: Roots,
     allow_run: bool,
-    asked: Asked,
+    asked: VerificationRequest,
     output: str,
     layers: bool,
 ) -> str:
@@ -57,7 +57,7 @@ async def record_in(
     return await _run(context, "record", given, asked, top)
 
 
-def _script(roots: Roots, allow_run: bool, asked: Asked) -> tuple[str, Path]:
+def _script(roots: Roots, allow_run: bool, asked: VerificationRequest) -> tuple[str, Path]:
     """The script, and the root that it begins at. Raises UsageError, also where none may run."""
     if not allow_run:
         raise UsageError(
@@ -70,7 +70,11 @@ def _script(roots: Roots, allow_run: bool, asked: Asked) -> tuple[str, Path]:
 
 
 async def _run(
-    context: Context[Any, Any], command: str, given: Sequence[str], asked: Asked, top: Path
+    context: Context[Any, Any],
+    command: str,
+    given: Sequence[str],
+    asked: VerificationRequest,
+    top: Path,
 ) -> str:
     words = [command, *given, "--timeout", str(asked.timeout), "--", *asked.arguments]
     return await in_child(context, words, top)

@@ -81,7 +81,7 @@ def _works_on_device(context: Context) -> bool:
     """Whether this file spends time on a device: a program, or a module of one, but not a test."""
     if context.project is not None and "tests" in context.project.path.parts:
         return False
-    return context.uses_device or (bool(context.constructs) and not context.is_entry)
+    return context.file.uses_device or (bool(context.constructs) and not context.file.is_entry)
 
 
 def _key(node: ast.AST) -> str:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.module_facts import module_facts
 from migrator.construct import Construct
-from migrator.context import Context
+from migrator.context import Context, write_for
 from migrator.diagnostics import SourceMap
 from migrator.frameworks import find_framework
 from migrator.frameworks.framework import Framework
@@ -28,12 +28,12 @@ def analyse(
     context = Context(
         facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
     )
-    context.own_ranks = facts.ranks
+    context.distributed.own_ranks = facts.ranks
     # Decided first, because they replace the moves that other rules make.
-    constructs[:0] = [Construct("model", "move", move) for move in context.shardings]
+    constructs[:0] = [Construct("model", "move", move) for move in context.training.shardings]
     if context.words.launches:
-        if context.ranks or (project is not None and project.serves_ranks()):
-            context.use(with_ranks(context.target))
+        if context.distributed.ranks or (project is not None and project.serves_ranks()):
+            write_for(context, with_ranks(context.target))
     return context, constructs
 
 

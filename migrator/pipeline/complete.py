@@ -11,13 +11,13 @@ from typing import TypeGuard
 
 from migrator.analysis import traces
 from migrator.analysis.setup_py import builds
+from migrator.analysis.syntax.exports import spoken
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, places
-from migrator.formats.embedded import spoken
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan
@@ -49,7 +49,7 @@ def complete(
     result.modules = plan.requires(emptied)
     for rule, handler in (
         ()
-        if plan.gate or context.is_native or builds(context.names)
+        if plan.gate or context.file.is_native or builds(context.names)
         else rules.exact.get(("file", "setup"), ())
     ):
         decision = handler(context, Construct("file", "setup", context.names.tree))
@@ -94,13 +94,13 @@ def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert |
     word = context.words.device_object
     if not context.words.device_names or word is None:
         return None
-    variable = context.device_variable
+    variable = context.code.device_variable
     written = (e for e in plan.edits if e.node not in gone and not isinstance(e, SetString))
     uses = [edit for edit in written if variable.is_named_in(code(edit))]
     if not uses:
         return None
     names, lines = context.names, [f"{variable.new} = {word.code}"]
-    anchor, before = above_first_use(names, context.is_own)
+    anchor, before = above_first_use(names, context.file.is_own)
     made = _import_below(context, 0 if anchor is None else anchor.lineno - before)
     if made is not None:
         first = min(edit.node.lineno for edit in uses if isinstance(edit.node, _LOCATED))
@@ -116,7 +116,7 @@ _LOCATED = (ast.stmt, ast.expr)
 
 def _import_below(context: Context, line: int) -> ast.stmt | None:
     """The import of the framework, if a file has it only further below."""
-    spelled = context.module(context.framework.module)[0].partition(".")[0]
+    spelled = context.code.module(context.framework.module)[0].partition(".")[0]
     bound = context.names.top.bindings.get(spelled, ())
     found = [b.node for b in bound if b.kind == "import" and isinstance(b.node, ast.stmt)]
     first = min(found, key=lambda statement: statement.lineno, default=None)
@@ -174,7 +174,7 @@ def _does_nothing(
     block: ast.AST | None, context: Context, gone: set[ast.AST]
 ) -> TypeGuard[ast.stmt]:
     """Whether a block without the statements that go would do nothing."""
-    names, none = context.names, context.effects.none
+    names, none = context.names, context.values.effects.none
     match block:
         case ast.If(test=test, body=body, orelse=orelse):
             return gone.issuperset([*body, *orelse]) and none(test)
@@ -237,7 +237,7 @@ def _loses_its_uses(
             local = isinstance(scope.node, ast.FunctionDef)
             once = len(scope.bindings.get(name, ())) == 1
             gone = bool(uses) and removed.issuperset(uses)
-            return local and once and gone and context.effects.none(statement.value)
+            return local and once and gone and context.values.effects.none(statement.value)
     return False
 
 

@@ -44,7 +44,7 @@ _SUPPRESSED = Keep(SUPPRESSED)
 def decide(
     context: Context, rules: Registry, constructs: Sequence[Construct], suppressions: Suppressions
 ) -> Plan:
-    gate = None if context.is_native else gate_of(context, rules)
+    gate = None if context.file.is_native else gate_of(context, rules)
     plan = Plan()
     if gate is not None and gate[1].unsafe and context.options.unsafe:
         plan.unsafe, gate = gate[1].unsafe, None
@@ -57,9 +57,9 @@ def decide(
             rulings = [_ruling(context, construct, *plan.left[node])]
         elif gate is not None and construct.kind not in ("own", "own import"):
             rulings = [_ruling(context, construct, gate[0], gate[1])]
-        elif context.is_native and not is_of_environment(construct):
+        elif context.file.is_native and not is_of_environment(construct):
             rulings = [_ruling(context, construct, registry().for_native_code.code, _NATIVE)]
-        elif context.is_unlaunched and context.own_ranks.launched.holds(node):
+        elif context.distributed.leaves_to_launcher(node):
             rulings = [_ruling(context, construct, _launched_code(), _LAUNCHED)]
         elif (why := unsupported_code.why(context, node)) is not None:
             rulings = [_ruling(context, construct, _launched_code(), why)]
@@ -231,14 +231,14 @@ def _rule_on_all(
         done.add(found.key)
         if construct.kind not in ("command", "setting") or not isinstance(found.node, ast.Constant):
             break
-        text = context.text(found)
+        text = found.content
         decision = rulings[-1].decision
         if not isinstance(decision, Report):
             kept.add(found.key)
         if isinstance(decision, Rewrite):
             match decision.edits:
                 case [SetString(value=value)]:
-                    held = embedded.is_embedded(context.parent(found.node))
+                    held = embedded.is_embedded(context.names.parent(found.node))
                     text = json.loads(f'"{value}"') if held else value
                 case _:
                     break
@@ -290,18 +290,18 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
     node = construct.node
     if (where := _replaced(context, construct)) is not None:
         return Report(f"is replaced in {where}, and calls what is put there")
-    if construct.kind == "string" and construct.key == "cuda" and not context.evidence.of_torch:
+    is_word = (construct.kind, construct.key) == ("string", "cuda")
+    if is_word and not context.values.evidence.of_torch:
         return _ELSEWHERE
     if construct.kind != "method" or not isinstance(node, ast.Attribute):
         return None
     if node.attr not in _OF_TORCH or context.flow.kind(node.value) & Kind.TENSOR:
         return None
-    if not context.evidence.of_torch:
+    if not context.values.evidence.of_torch:
         return _ELSEWHERE
-    module = context.evidence.module(node.value)
-    if module is not None:
+    if (module := context.values.evidence.module(node.value)) is not None:
         return Report(f"{module} is a module, so {node.attr} is not a tensor's")
-    found = context.defines(node.attr, context.flow.kind(node.value))
+    found = context.values.defines(node.attr, context.flow.kind(node.value))
     if not found:
         return None
     call = context.names.call_of(node)
@@ -312,10 +312,10 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
 def _replaced(context: Context, construct: Construct) -> str | None:
     """Where the program replaces the function of torch that a construct names or calls."""
     if construct.kind == "name":
-        return context.patched.get(construct.key)
+        return context.file.patched.get(construct.key)
     if construct.kind == "method" and construct.key == "cuda":
         methods = (f"torch.{owner}.cuda" for owner in ("Tensor", "nn.Module"))
-        return next((context.patched[m] for m in methods if m in context.patched), None)
+        return next((context.file.patched[m] for m in methods if m in context.file.patched), None)
     return None
 
 
@@ -362,7 +362,7 @@ def _lost(context: Context, construct: Construct, rewrite: Rewrite) -> ast.AST |
             dropped += (node for statement in edit.statements for node in ast.walk(statement))
     for node in dropped:
         own.update(ast.walk(node.body) if isinstance(node, ast.Lambda) else ())  # runs later
-    return context.effects.first(node for node in dropped if node not in own)
+    return context.values.effects.first(node for node in dropped if node not in own)
 
 
 def _place(context: Context, construct: Construct) -> Range:

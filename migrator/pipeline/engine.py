@@ -23,7 +23,7 @@ from migrator.pipeline import normalise
 from migrator.pipeline.analyse import analyse, may_hold_constructs
 from migrator.pipeline.module import not_python, read
 from migrator.pipeline.recursion_limit import room_for_depth
-from migrator.pipeline.result import Failure, Result
+from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry
 from migrator.targets import RUNTIME, Target, in_one_process, portable
 
@@ -91,10 +91,10 @@ def _migrate(
         module = read(source, project if accelerator is None else None, accelerator)
         context, constructs = analyse(module, target, options, project)
         return rewrite(module, context, registry().of(target.framework), constructs)
-    except Failure as failure:
+    except MigrationFailure as failure:
         return failure.result(source)
     except RecursionError:
-        return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)
+        return MigrationFailure(INTERNAL, "too deeply nested to be rewritten").result(source)
 
 
 def migrate_file(
@@ -131,15 +131,16 @@ def _migrate_file(
         framework = find_framework(target.framework)
         if project is None or not project.imports_gpu_code(framework):
             return Result(content, content)
-    from migrator.formats import documents, notebook  # most files are modules
+    from migrator.analysis.gpu_text_patterns import has_settings  # most files are modules
+    from migrator.formats import documents, notebook
 
     try:
         says = find_framework(target.framework).says
-        holder = documents.read(path, content, says, for_tpu=not options.portable)
+        holder = documents.read(path, content, says, has_settings, for_tpu=not options.portable)
     except notebook.NotANotebook as error:
-        return Failure(SYNTAX, str(error)).result(content)
+        return MigrationFailure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:
-        return Failure(ENCODING, f"cannot be decoded: {error}").result(content)
+        return MigrationFailure(ENCODING, f"cannot be decoded: {error}").result(content)
     if holder is None:
         return Result(content, content)
     if project is not None and holder.files:
@@ -153,7 +154,7 @@ def _migrate_file(
         text = holder.with_sources([result.source for result in results])
     except ValueError as error:
         message = f"the file cannot be reassembled: {error}"
-        return Failure(INTERNAL, message).result(content)
+        return MigrationFailure(INTERNAL, message).result(content)
     return Result(
         content,
         text,

@@ -27,7 +27,11 @@ def gate_of(context: Context, rules: Registry) -> tuple[str, Report] | None:
 
 def why_it_stays(context: Context) -> Report | None:
     """Why a file of a project stays unchanged; None if nothing prevents its migration."""
-    gate = None if context.is_native else gate_of(context, registry().of(context.target.framework))
+    gate = (
+        None
+        if context.file.is_native
+        else gate_of(context, registry().of(context.target.framework))
+    )
     return gate[1] if gate and not (gate[1].unsafe and context.options.unsafe) else None
 
 

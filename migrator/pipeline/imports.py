@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import pairwise
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices.accelerators import imported_heads
 from migrator.analysis.syntax.names import Names
 from migrator.edits import Edit, Insert
 from migrator.pipeline.unused_imports import unused_imports
-from migrator.vocabulary import Vocabulary
 
 
 def statement_for(module: str) -> str:

@@ -10,7 +10,7 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.codes import ENCODING, SYNTAX
 from migrator.diagnostics import START, Range
 from migrator.formats import python
-from migrator.pipeline.result import Failure
+from migrator.pipeline.result import MigrationFailure
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Module:
     """A Python module, decoded and parsed as GPU code."""
 
     content: bytes
-    source: python.Source
+    source: python.SourceText
     parsed: Parsed
 
     @property
@@ -51,17 +51,17 @@ def read(
     except (SyntaxError, ValueError) as error:
         raise not_python(error) from error
     except (RecursionError, MemoryError) as error:
-        raise Failure(SYNTAX, "too deeply nested to be rewritten") from error
+        raise MigrationFailure(SYNTAX, "too deeply nested to be rewritten") from error
 
 
-def not_python(error: SyntaxError | ValueError) -> Failure:
+def not_python(error: SyntaxError | ValueError) -> MigrationFailure:
     """Why a file can't be decoded or parsed."""
     if not isinstance(error, SyntaxError):
-        return Failure(ENCODING, f"cannot be decoded: {error}")
+        return MigrationFailure(ENCODING, f"cannot be decoded: {error}")
     where = START
     if error.lineno:
         column = max(error.offset or 1, 1)
         where = Range(error.lineno, column, error.lineno, column)
     known = "; async is a keyword since Python 3.7, and the argument is non_blocking"
     said = known if "async=" in (error.text or "").replace(" ", "") else ""
-    return Failure(SYNTAX, f"not valid Python: {error.msg}{said}", where)
+    return MigrationFailure(SYNTAX, f"not valid Python: {error.msg}{said}", where)

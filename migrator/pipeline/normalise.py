@@ -31,7 +31,7 @@ from migrator.frameworks import find_framework
 from migrator.frameworks.torch.find_constructs import find
 from migrator.options import Options
 from migrator.pipeline.module import read
-from migrator.pipeline.result import Failure, Result
+from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry, vocabulary
 from migrator.targets import RUNTIME, Target, portable, targets
 
@@ -173,11 +173,11 @@ def as_gpu_code(
             names, flow, text, target, options, constructs, project, for_others=for_others
         )
         # Which of its ranks the target supports is decided for the GPU program.
-        context.unserved, context.is_unlaunched = {}, False
+        context.distributed.unserved, context.distributed.is_unlaunched = {}, False
         return rewrite(module, context, rules, constructs)
     except RecursionError:
-        return Failure(INTERNAL, "too deeply nested to be rewritten").result(source)
-    except Failure as failure:
+        return MigrationFailure(INTERNAL, "too deeply nested to be rewritten").result(source)
+    except MigrationFailure as failure:
         return failure.result(source)
 
 

@@ -34,7 +34,7 @@ class Result:
         return any(d.severity is Severity.ERROR for d in self.diagnostics)
 
 
-class Failure(Exception):
+class MigrationFailure(Exception):
     """Why a file stays unchanged: the code, one line, and the place."""
 
     def __init__(self, code: str, message: str, where: Range = START) -> None:

@@ -18,7 +18,7 @@ from migrator.pipeline.decide import decide
 from migrator.pipeline.diagnose import account
 from migrator.pipeline.module import Module
 from migrator.pipeline.plan import restrict, withdraw
-from migrator.pipeline.result import Failure, Result
+from migrator.pipeline.result import MigrationFailure, Result
 from migrator.pipeline.suppress import Suppressions
 from migrator.pipeline.write import NotPlaced, write
 from migrator.registry import Registry, registry
@@ -47,8 +47,8 @@ def rewrite(
         except NotPlaced as lost:
             if not withdraw(plan, lost.edits):
                 message = "the set-up code cannot be placed; not changed"
-                return Failure(INTERNAL, message).result(module.content)
-        except Failure as failure:
+                return MigrationFailure(INTERNAL, message).result(module.content)
+        except MigrationFailure as failure:
             return failure.result(module.content)
     advice += _idle(context, rules, constructs, suppressions)
     after, tree = (module.content, module.tree) if written is None else written

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
+from migrator.files.discover import TODO
 from migrator.formats import kinds, python
 from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from migrator.formats import notebook
 
 _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
-_TEXT = re.compile(rb"# TPU-TODO\[[^\]\s]+\]: [^\r\n]*")
 
 
 def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
@@ -41,7 +41,7 @@ def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
 
 def strip(path: Path, content: bytes) -> bytes:
     """Remove these comments from a file."""
-    if _TEXT.search(content) is None:
+    if TODO.search(content) is None:
         return content
     file = _read(path, content)
     if file is None:
@@ -49,16 +49,11 @@ def strip(path: Path, content: bytes) -> bytes:
     return file.write({cell: part.without_comments() for cell, part in file.parts.items()})
 
 
-def silenced(content: bytes) -> bytes:
-    """The same lines with these comments blanked, so that no analysis reads them."""
-    return _TEXT.sub(b"#", content)
-
-
 # ---- one piece of text -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SourcePart:
     """The text of a file, or of a cell."""
 
     lines: list[str]  # with line ends
@@ -104,9 +99,9 @@ def _reason(message: str) -> str:
 class _File:
     """A file's texts by cell (0: not a notebook), and the file with other texts."""
 
-    parts: Mapping[int, _Part]
+    parts: Mapping[int, _SourcePart]
     encoding: str = "utf-8"
-    source: python.Source | None = None
+    source: python.SourceText | None = None
     book: notebook.Notebook | None = None
 
     def write(self, texts: Mapping[int, str]) -> bytes:
@@ -137,24 +132,24 @@ def _read(path: Path, content: bytes) -> _File | None:
     try:
         source = python.decode(content)
     except (SyntaxError, UnicodeDecodeError):
-        source = python.Source(content.decode("latin-1"), "latin-1", bom=False)
+        source = python.SourceText(content.decode("latin-1"), "latin-1", bom=False)
     text = SourceMap(source.text).lines
-    return _File({0: _Part(text, *_statements(source.text))}, source.encoding, source)
+    return _File({0: _SourcePart(text, *_statements(source.text))}, source.encoding, source)
 
 
-def _cell_part(cell: notebook.Cell) -> _Part:
+def _cell_part(cell: notebook.Cell) -> _SourcePart:
     text = re.findall(r"[^\n]*\n|[^\n]+", cell.source)
     if cell.code.startswith(f"{OTHER}("):
         ours = {n for n, line in enumerate(text, 1) if _OURS.match(line)}
-        return _Part(text, {}, set() if cell.source.lstrip().startswith("%%") else ours)
+        return _SourcePart(text, {}, set() if cell.source.lstrip().startswith("%%") else ours)
     if cell.code.startswith(f"{FILE}("):  # %%writefile x.py
         magic, _, body = cell.source.partition("\n")
         is_python = magic.rstrip().endswith(".py")
-        return _Part(text, *(_statements(f"\n{body}") if is_python else ({}, set())))
+        return _SourcePart(text, *(_statements(f"\n{body}") if is_python else ({}, set())))
     if cell.is_script:
-        return _Part(text, {}, set())
+        return _SourcePart(text, {}, set())
     above, ours = _statements(cell.code.replace("\r", ""))
-    return _Part(
+    return _SourcePart(
         text,
         {
             cell.lines[n - 1]: cell.lines[at - 1]
@@ -206,7 +201,7 @@ def _statements(code: str) -> tuple[dict[int, int], set[int]]:
 # ---- shell scripts, requirements, configurations -----------------------------------------------
 
 
-def _lines_part(entries: Sequence[str], function: str, suffix: str) -> _Part:
+def _lines_part(entries: Sequence[str], function: str, suffix: str) -> _SourcePart:
     text: list[str] = []
     above: dict[int, int] = {}
     ours: set[int] = set()
@@ -218,7 +213,7 @@ def _lines_part(entries: Sequence[str], function: str, suffix: str) -> _Part:
                 ours.add(here)
         text += [f"{line}\n" for line in entry.split("\n")]
     text[-1] = text[-1].removesuffix("\n")
-    return _Part(text, above, ours)
+    return _SourcePart(text, above, ours)
 
 
 def _free(entries: Sequence[str], function: str, suffix: str) -> Iterable[bool]:

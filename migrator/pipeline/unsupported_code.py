@@ -14,10 +14,10 @@ def why(context: Context, node: ast.AST) -> Report | None:
 
     Such a function must not be rewritten in part; the rest of the program is right without it.
     """
-    if not context.unserved:
+    if not context.distributed.unserved:
         return None
     parts = (node, *context.names.ancestors(node))
-    for cause, reason in context.unserved.items():
+    for cause, reason in context.distributed.unserved.items():
         text = f"{reason}; the program does not reach it by default"
         if cause is node:
             return Report(text)

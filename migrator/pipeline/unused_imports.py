@@ -6,11 +6,10 @@ import ast
 from collections.abc import Callable
 from functools import partial
 
-from migrator.analysis.syntax.exports import exported
+from migrator.analysis.construct_names import Vocabulary
+from migrator.analysis.syntax.exports import exported, spoken
 from migrator.analysis.syntax.names import Names
 from migrator.edits import Delete, Edit, EditImport
-from migrator.formats.embedded import spoken
-from migrator.vocabulary import Vocabulary
 
 
 def unused_imports(

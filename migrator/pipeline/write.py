@@ -18,7 +18,7 @@ from migrator.edits import Edit
 from migrator.pipeline import guard
 from migrator.pipeline.module import Module
 from migrator.pipeline.reparse import reparsed
-from migrator.pipeline.result import Failure
+from migrator.pipeline.result import MigrationFailure
 
 if TYPE_CHECKING:
     from migrator.tree import Tree
@@ -49,12 +49,14 @@ def write(
     try:
         places = _places(module, context, edits)
         if not places.round_trips:
-            raise Failure(INTERNAL, "this file does not survive a round trip; not changed")
+            raise MigrationFailure(INTERNAL, "this file does not survive a round trip; not changed")
         text = apply(places, context.source, edits)
     except UnplacedEdit as unplaced:
         raise NotPlaced(unplaced.edits) from None
     except ParserSyntaxError as error:
-        raise Failure(INTERNAL, f"LibCST cannot parse this file: {error.message}") from error
+        raise MigrationFailure(
+            INTERNAL, f"LibCST cannot parse this file: {error.message}"
+        ) from error
     lines = context.source.lines, lines_of(text)
     with suppress(SyntaxError, guard.Differs):
         return module.source.encode(text), _checked_quickly(module, context, edits, lines)
@@ -65,7 +67,7 @@ def write(
         if at_fault:
             raise NotPlaced(at_fault) from None
         message = f"the rewrite would not parse ({error.msg}, line {error.lineno}); not changed"
-        raise Failure(INTERNAL, message) from error
+        raise MigrationFailure(INTERNAL, message) from error
     _compare(module, tree, lines, context, edits)
     return module.source.encode(text), tree
 
@@ -123,4 +125,4 @@ def _compare(
             f"{where.line} on; not changed; please send the maintainers this file and the "
             "command"
         )
-        raise Failure(INTERNAL, message) from where
+        raise MigrationFailure(INTERNAL, message) from where

@@ -14,7 +14,7 @@ from migrator.diagnostics import Diagnostic, Effort, Range, lines_of, shortened
 from migrator.files.places import resolved
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.registry import registry
-from migrator.report.staying import Obstacle, staying
+from migrator.report.staying import SharedObstacle, staying
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport, Report
 from migrator.runs.run_targets import chosen
@@ -22,7 +22,7 @@ from migrator.runs.started_programs import started_programs
 from migrator.runs.worker import Worker
 from migrator.targets import DEFAULT, Target
 
-from .kernels.kernel import Part
+from .kernels.kernel import KernelPart
 from .kernels.parts import parts
 from .kernels.search import Search
 
@@ -46,7 +46,9 @@ class Remaining:
     keeps: Sequence[str]  # the places of what stays because of it
     cure: Cure | None  # what to write instead, with an example
     target: str
-    parts: Sequence[Part] = ()  # what its file's kernels become: at the first that speaks of them
+    parts: Sequence[
+        KernelPart
+    ] = ()  # what its file's kernels become: at the first that speaks of them
 
     @property
     def place(self) -> str:
@@ -94,7 +96,7 @@ def find_remaining(
     for started, reached in started_programs(files, worker).items():
         for file in reached if started.name != _INSTALLER else ():
             programs.setdefault(file, []).append(files[started].path)
-    find = _Finder(wanted, programs, files)
+    find = _RemainingFinder(wanted, programs, files)
     kept, others = staying(report)
     found = [find.construct(path, diagnostic) for path, diagnostic in others]
     found += [find.obstacle(each) for program in kept for each in program.obstacles]
@@ -118,7 +120,7 @@ def _with_parts(found: Sequence[Remaining], worker: Worker) -> Iterator[Remainin
             yield replace(each, parts=parts(project, search))
 
 
-class _Finder:
+class _RemainingFinder:
     """Makes a `Remaining` of what a run reports."""
 
     def __init__(
@@ -137,7 +139,7 @@ class _Finder:
             self._programs(path), (), cure_for(d.code, d.name, target), target.name,
         )  # fmt: skip
 
-    def obstacle(self, found: Obstacle) -> Remaining:
+    def obstacle(self, found: SharedObstacle) -> Remaining:
         """A line that keeps a program as it is, with the constructs that stay for it."""
         code = registry().for_launched_code.code
         there = (d for path, d in found.kept if path == found.path and d.range.line == found.line)
@@ -160,7 +162,7 @@ class _Finder:
         of_framework = (t for t in self.targets if rule and t.framework == rule.framework)
         return next(of_framework, self.targets[0])
 
-    def _line(self, found: Obstacle) -> str:
+    def _line(self, found: SharedObstacle) -> str:
         """The source text of an obstacle, if its file is one of the run."""
         file = self.files.get(resolved(found.path))
         lines = lines_of(file.result.original.decode("utf-8", "replace")) if file else []

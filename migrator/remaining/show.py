@@ -6,15 +6,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from migrator import __version__
 from migrator.by_hand import Cure
 from migrator.diagnostics import first_of
+from migrator.distribution import __version__
 from migrator.report.json import span
 from migrator.report.statistics import counted
 from migrator.report.terminal import line, print_code, say, shown
 from migrator.targets import find_target
 
-from .kernels.kernel import Part
+from .kernels.kernel import KernelPart
 from .kernels.show import lines_of_part, part_to_dict
 from .kernels.skeletons import pytorch_skeleton
 from .remaining import Left, Remaining
@@ -110,7 +110,7 @@ def _show(each: Remaining, printed: dict[str, str], shows_code: bool, out: Conso
     out.print()
 
 
-def _show_part(part: Part, each: Remaining, shows_code: bool, out: Console) -> None:
+def _show_part(part: KernelPart, each: Remaining, shows_code: bool, out: Console) -> None:
     """A function that takes the place of kernels: what is known of it, and its skeleton."""
     for text in lines_of_part(part):
         _say(out, text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from migrator.diagnostics import Range, Safety
 from migrator.files.discover import project_root
 from migrator.files.places import resolved
-from migrator.report.findings import Text
+from migrator.report.findings import FileText
 from migrator.report.hunks import Hunk
 from migrator.runs.run_report import WHEEL, Report
 
@@ -29,7 +29,7 @@ def unified(report: Report, root: Path | None = None, *, codes: bool = False) ->
     """
     base = root or _base(report)
     for file in report.changed:
-        text = Text(file)
+        text = FileText(file)
         lines = _file(_name(file.path, base), text.content, text.told)
         yield from _with_codes(lines, text) if codes else lines
     for path, content in report.companions.items():
@@ -95,7 +95,7 @@ def _blob(content: bytes | None) -> bytes:
     return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest().encode()
 
 
-def _with_codes(lines: Iterable[bytes], text: Text) -> Iterator[bytes]:
+def _with_codes(lines: Iterable[bytes], text: FileText) -> Iterator[bytes]:
     found = [
         (text.place(Range(h.start + 1, 1, max(h.end, h.start + 1), 1, h.cell)), h)
         for h in text.hunks

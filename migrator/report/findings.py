@@ -26,7 +26,7 @@ _LINE = re.compile(r"\b((?:cell (\d+), )?(?<!\.py, )line )(\d+)\b")  # not of an
 
 
 @dataclass(frozen=True)
-class Place:
+class LineRange:
     """Lines of a file, from 1; a notebook's are those of its JSON, and have no columns."""
 
     line: int
@@ -36,11 +36,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReportFinding:
     """One thing that a person, or this tool, should do or may want to do."""
 
     path: str  # from the top of the project, with slashes
-    place: Place
+    place: LineRange
     diagnostic: Diagnostic
     fingerprint: str  # stays the same if lines above are inserted or removed
     suppressed: bool = False
@@ -92,7 +92,7 @@ def relative(path: Path, folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Text:
+class FileText:
     """A file as on the disk: the positions of diagnostics in it, and its pending edits."""
 
     file: FileReport
@@ -141,16 +141,16 @@ class Text:
         except notebook.NotANotebook:
             return None
 
-    def place(self, where: Range) -> Place:
+    def place(self, where: Range) -> LineRange:
         first, same = self._line(where.cell, where.line)
         last, same_end = self._line(where.cell, where.end_line)
         last = max(first, last)
         if self._notebook is not None:
             rows = [self._notebook.row(where.cell, n) if where.cell else 1 for n in (first, last)]
-            return Place(rows[0], rows[1])
+            return LineRange(rows[0], rows[1])
         if not (same and same_end):
-            return Place(first, last)
-        return Place(first, last, where.column, where.end_column)
+            return LineRange(first, last)
+        return LineRange(first, last, where.column, where.end_column)
 
     def now(self, diagnostic: Diagnostic) -> Diagnostic:
         """The diagnostic with the file's current positions, also in its message."""
@@ -216,7 +216,7 @@ def as_written(report: Report, *, edits: bool = True) -> Report:
     """
     files = []
     for file in report.files:
-        text = Text(file, written=True)
+        text = FileText(file, written=True)
         now = tuple(d if d.is_edit and not edits else text.now(d) for d in file.result.diagnostics)
         path = report.written_to(file.path)
         files.append(replace(file, path=path, result=replace(file.result, diagnostics=now)))
@@ -231,17 +231,17 @@ def as_written(report: Report, *, edits: bool = True) -> Report:
     return replace(report, files=files, companions=companions, deliveries=deliveries)
 
 
-def findings(report: Report, *, written: bool = False) -> list[Finding]:
+def findings(report: Report, *, written: bool = False) -> list[ReportFinding]:
     """All findings: left, pending (unless it is `written`), advice or suppressed."""
     folder = top(report)
-    found: list[Finding] = []
+    found: list[ReportFinding] = []
     for file in report.files:
         found += _file_findings(file, relative(file.path, folder), written)
     return found
 
 
-def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Finding]:
-    text = Text(file, written)
+def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[ReportFinding]:
+    text = FileText(file, written)
     seen: Counter[tuple[str, ...]] = Counter()
     for diagnostic in file.result.diagnostics:
         suppressed = diagnostic.is_suppressed
@@ -260,13 +260,13 @@ def _file_findings(file: FileReport, path: str, written: bool) -> Iterator[Findi
         fingerprint = hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         own = tuple(h for h in text.hunks if diagnostic in h.diagnostics)
         diagnostic = text.now(diagnostic) if written else diagnostic
-        yield Finding(path, place, diagnostic, fingerprint, suppressed, own)
+        yield ReportFinding(path, place, diagnostic, fingerprint, suppressed, own)
 
 
 _EFFORTS = list(Effort)
 
 
-def by_importance(found: Sequence[Finding]) -> list[Finding]:
+def by_importance(found: Sequence[ReportFinding]) -> list[ReportFinding]:
     """Most important first, and one of each kind before a kind is repeated."""
     seen: Counter[tuple[str, str]] = Counter()
     ranks: dict[int, tuple[int, int, int]] = {}
@@ -277,7 +277,7 @@ def by_importance(found: Sequence[Finding]) -> list[Finding]:
     return sorted(found, key=lambda finding: ranks[id(finding)])
 
 
-def _weight(finding: Finding) -> int:
+def _weight(finding: ReportFinding) -> int:
     d = finding.diagnostic
     if d.severity is Severity.ERROR:
         return 20

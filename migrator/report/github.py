@@ -11,7 +11,7 @@ from pathlib import Path
 from migrator.diagnostics import Outcome, Range, Severity
 from migrator.registry import registry
 from migrator.report import View
-from migrator.report.findings import Finding, by_importance, findings, relative, top
+from migrator.report.findings import ReportFinding, by_importance, findings, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.statistics import counted
 from migrator.report.terminal import shown, spelled_out
@@ -78,15 +78,15 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _by_line(found: Iterable[Finding]) -> list[list[Finding]]:
+def _by_line(found: Iterable[ReportFinding]) -> list[list[ReportFinding]]:
     """All edits of a line form one annotation, at the first position; others are separate."""
-    groups: dict[object, list[Finding]] = {}
+    groups: dict[object, list[ReportFinding]] = {}
     for f in found:
         groups.setdefault((f.path, f.place.line) if f.pending else id(f), []).append(f)
     return list(groups.values())
 
 
-def _becomes(group: Sequence[Finding]) -> list[str]:
+def _becomes(group: Sequence[ReportFinding]) -> list[str]:
     """The new text of the first lines of an edit."""
     first = group[0]
     hunks = first.hunks[:1] if first.pending else ()
@@ -104,19 +104,19 @@ def _own_lines(hunk: Hunk, where: Range) -> Sequence[str]:
     return get_close_matches(hunk.before[at], hunk.after, 1) or hunk.after
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: ReportFinding) -> str:
     if finding.diagnostic.severity is Severity.ERROR:
         return "error"
     return "warning" if finding.diagnostic.outcome is Outcome.REPORTED else "notice"
 
 
-def _title(group: Sequence[Finding]) -> str:
+def _title(group: Sequence[ReportFinding]) -> str:
     codes = list(dict.fromkeys(f.code for f in group))
     rule = registry().rules.get(codes[0])
     return codes[0] + (f" {rule.name}" if rule else "") if len(codes) == 1 else ", ".join(codes)
 
 
-def _where(finding: Finding, folder: str) -> dict[str, object]:
+def _where(finding: ReportFinding, folder: str) -> dict[str, object]:
     place = finding.place
     where: dict[str, object] = {"file": folder + finding.path, "line": place.line}
     if place.end_line > place.line:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Diagnostic, Range, Safety
-from migrator.files.revisions import Lines
+from migrator.files.revisions import NewLines
 from migrator.formats import kinds, python
 from migrator.registry import registry
 from migrator.report import View, as_json
-from migrator.report.findings import Text, relative, top
+from migrator.report.findings import FileText, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
 from migrator.report.statistics import counted
@@ -57,7 +57,7 @@ def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[d
         return  # lines of JSON; text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
-    text = Text(file)
+    text = FileText(file)
     path = relative(file.path, folder)
     for group in _groups(text, file.result.diagnostics):
         spans = list(_spans(group, text.lines, new))
@@ -77,7 +77,7 @@ def _can_be_said(file: FileReport) -> bool:
         return False
 
 
-def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
+def _groups(text: FileText, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
     """Hunks that belong together; groups that share a hunk are merged."""
     groups: list[list[Hunk]] = []
     for diagnostic in diagnostics:
@@ -93,7 +93,7 @@ def _groups(text: Text, diagnostics: Sequence[Diagnostic]) -> list[list[Hunk]]:
 _Span = tuple[int, int, list[Hunk]]  # lines from 1, both inclusive
 
 
-def _spans(group: Sequence[Hunk], lines: Sequence[str], new: Lines) -> Iterator[_Span]:
+def _spans(group: Sequence[Hunk], lines: Sequence[str], new: NewLines) -> Iterator[_Span]:
     """The lines of each suggestion; empty if the pull request lacks one of them."""
     spans: list[_Span] = []
     for hunk in group:
@@ -111,7 +111,7 @@ def _spans(group: Sequence[Hunk], lines: Sequence[str], new: Lines) -> Iterator[
     yield from spans
 
 
-def _has(new: Lines, first: int, last: int, lines: Sequence[str]) -> bool:
+def _has(new: NewLines, first: int, last: int, lines: Sequence[str]) -> bool:
     inside = 0 < first <= last <= len(lines)
     return inside and all(new.meets(Range(n, 1, n, 1)) for n in range(first, last + 1))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
 from migrator.report import View, as_json
-from migrator.report.findings import Finding, findings
+from migrator.report.findings import ReportFinding, findings
 from migrator.runs.run_report import Report
 
 _LEFT = {Effort.MINUTES: "minor", Effort.HOURS: "major", Effort.REWRITE: "critical"}
@@ -18,7 +18,7 @@ def render(report: Report, view: View) -> str:
     return as_json([_issue(f) for f in found if not f.suppressed])
 
 
-def _issue(finding: Finding) -> dict[str, Any]:
+def _issue(finding: ReportFinding) -> dict[str, Any]:
     return {
         "description": f"{finding.code}: {finding.message}",
         "check_name": finding.code,
@@ -31,7 +31,7 @@ def _issue(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _severity(finding: Finding) -> str:
+def _severity(finding: ReportFinding) -> str:
     diagnostic = finding.diagnostic
     if diagnostic.severity is Severity.ERROR:
         return "blocker"

@@ -18,7 +18,7 @@ _TODO = re.compile(r"\s*# TPU-TODO\[")
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """A part of a file as reports show it: the whole file, or one cell of a notebook.
 
     ``cell`` counts from 1; 0: the file itself, or a notebook's metadata.
@@ -69,20 +69,20 @@ class Hunk(Explained):
     label: str = ""  # "imports", "comments" or "metadata"
 
 
-def parts(path_suffix: str, result: Result) -> list[Part]:
+def parts(path_suffix: str, result: Result) -> list[FilePart]:
     """The parts of a file, in file order."""
     if path_suffix != kinds.NOTEBOOK:
-        return [Part(0, _lines(result.original), _lines(result.source))]
+        return [FilePart(0, _lines(result.original), _lines(result.source))]
     try:
         before, after = notebook.read(result.original), notebook.read(result.source)
     except notebook.NotANotebook:
-        return [Part(0, _lines(result.original), _lines(result.source))]
+        return [FilePart(0, _lines(result.original), _lines(result.source))]
     about = [_about(before), _about(after)]
     sources = {cell.number: cell.source for cell in after.cells}
-    found = [Part(0, about[0], about[1], True)] if about[0] != about[1] else []
+    found = [FilePart(0, about[0], about[1], True)] if about[0] != about[1] else []
     for cell in before.cells:
         new = sources.get(cell.number, cell.source)
-        found.append(Part(cell.number, _split(cell.source), _split(new), True))
+        found.append(FilePart(cell.number, _split(cell.source), _split(new), True))
     return found
 
 
@@ -170,7 +170,7 @@ def _imported(lines: Sequence[str]) -> set[str]:
     }
 
 
-def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
+def _hunks(part: FilePart, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
     found = [o[1:] for o in _opcodes(part) if o[0] != "equal"]
     in_part = [(d, r) for d in made for r in d.touched or (d.range,) if r.cell == part.cell]
     for start, end, first, last in found:
@@ -185,7 +185,7 @@ def _hunks(part: Part, made: Sequence[Diagnostic]) -> Iterator[Hunk]:
         yield Hunk(part.cell, start, end, first, last, before, after, diagnostics, label)
 
 
-def _opcodes(part: Part) -> Iterable[tuple[str, int, int, int, int]]:
+def _opcodes(part: FilePart) -> Iterable[tuple[str, int, int, int, int]]:
     return SequenceMatcher(None, part.before, part.after, autojunk=False).get_opcodes()
 
 

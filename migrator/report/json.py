@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
-from migrator.analysis.import_verdicts import Imported
+from migrator.analysis.import_verdicts import ImportedModule
 from migrator.diagnostics import Diagnostic, Outcome, Range
+from migrator.distribution import __version__
 from migrator.report import View, as_json
 from migrator.report.findings import as_written
 from migrator.report.statistics import Work, by_code, of_file, of_project
@@ -55,7 +55,7 @@ def render(report: Report, view: View) -> str:
     return as_json(document)
 
 
-def _import(imported: Imported, files: Sequence[Path]) -> dict[str, Any]:
+def _import(imported: ImportedModule, files: Sequence[Path]) -> dict[str, Any]:
     """A module that is imported, but for the standard library's and the project's own."""
     about = {"about": imported.about} if imported.about else {}
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.registry import registry
 from migrator.report import View
-from migrator.report.findings import Text, as_written, relative, top
+from migrator.report.findings import FileText, as_written, relative, top
 from migrator.report.hunks import Hunk, parts
 from migrator.report.markup import Page, code, difference, fitting, prose
 from migrator.report.statistics import NO_PROGRAM, REPORTED, counted, of_file, of_project, untried
@@ -149,7 +149,7 @@ def _edits(report: Report) -> list[_Edit]:
     found = []
     for file in report.changed:
         before = {p.cell: p.before for p in parts(file.path.suffix, file.result)}
-        for hunk in Text(file).hunks:
+        for hunk in FileText(file).hunks:
             above = before[hunk.cell][max(hunk.start - _CONTEXT, 0) : hunk.start]
             found.append(_Edit(relative(file.path, folder), hunk, hunk.start + 1, above))
     return found

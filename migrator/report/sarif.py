@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from migrator import __version__
 from migrator.diagnostics import Safety, Severity
+from migrator.distribution import __version__
 from migrator.formats import kinds
 from migrator.report import View, as_json
 from migrator.report.explain import every_code, explain, markdown
-from migrator.report.findings import Finding, Place, Text, findings, relative, top
+from migrator.report.findings import FileText, LineRange, ReportFinding, findings, relative, top
 from migrator.report.hunks import Hunk
 from migrator.rule import Rule
 from migrator.runs.run_report import FileReport, Report
@@ -91,7 +91,7 @@ def _help(code: str) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _result(finding: Finding, rule: int, fixes: list[dict[str, Any]]) -> dict[str, Any]:
+def _result(finding: ReportFinding, rule: int, fixes: list[dict[str, Any]]) -> dict[str, Any]:
     diagnostic = finding.diagnostic
     result: dict[str, Any] = {
         "ruleId": finding.code,
@@ -133,7 +133,7 @@ def _artifact(path: str) -> dict[str, str]:
     return {"uri": quote(path.encode("utf-8", "surrogateescape")), "uriBaseId": _ROOT}
 
 
-def _region(place: Place) -> dict[str, int]:
+def _region(place: LineRange) -> dict[str, int]:
     region = {"startLine": place.line}
     if place.column:
         region["startColumn"] = place.column
@@ -147,7 +147,7 @@ def _region(place: Place) -> dict[str, int]:
 # ---- fixes ---------------------------------------------------------------------------------------
 
 
-def _key(finding: Finding) -> tuple[str, object]:
+def _key(finding: ReportFinding) -> tuple[str, object]:
     return finding.path, finding.diagnostic
 
 
@@ -163,7 +163,7 @@ def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
         ending = _ending(file)
         if ending is None:
             continue
-        text = Text(file)
+        text = FileText(file)
         path = relative(file.path, folder)
         for diagnostic in file.result.diagnostics:
             needed = text.needed(diagnostic)

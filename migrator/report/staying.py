@@ -17,7 +17,7 @@ Found = tuple[Path, Diagnostic]
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class SharedObstacle:
     """A line in the way, and the constructs that depend on it."""
 
     path: Path
@@ -39,7 +39,7 @@ class Staying:
     """A program that is left with all its files; the obstacle of most constructs is first."""
 
     files: Sequence[Path]
-    obstacles: Sequence[Obstacle]
+    obstacles: Sequence[SharedObstacle]
     unsafe: bool  # --unsafe rewrites it
 
     @property
@@ -113,6 +113,6 @@ def _program(
                 where = there, obstacle.line, obstacle.reason
             hang.setdefault(where, []).append((file.path, d))
     most = sorted(hang.items(), key=lambda item: -len(item[1]))
-    obstacles = [Obstacle(*where, found) for where, found in most]
+    obstacles = [SharedObstacle(*where, found) for where, found in most]
     unsafe = all(_gate(file).unsafe for file in files)
     return Staying(sorted(file.path for file in files), obstacles, unsafe)

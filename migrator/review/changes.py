@@ -20,7 +20,7 @@ from migrator.formats import kinds
 from migrator.formats.embedded import REQUIREMENT, SETTING
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
-from migrator.review.compare import Change, Kind, compare
+from migrator.review.compare import ChangeKind, LineChange, compare
 from migrator.runs.delivery import named_as_in
 from migrator.runs.run_targets import chosen, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
@@ -37,18 +37,18 @@ class FileReview:
     """One file of the change."""
 
     path: str  # from the top of the repository
-    changes: list[Change] = field(default_factory=list)
+    changes: list[LineChange] = field(default_factory=list)
     status: str = "modified"  # or "added", "deleted", "renamed"
     old_path: str = ""
     flags: tuple[str, ...] = ()  # with which the tool makes what is there
     note: str = ""  # of a file that is no source, or no text
 
-    def of(self, *kinds: Kind) -> list[Change]:
+    def of(self, *kinds: ChangeKind) -> list[LineChange]:
         return [change for change in self.changes if change.kind in kinds]
 
     @property
     def explained(self) -> bool:
-        return len(self.of(Kind.MADE)) == len(self.changes)
+        return len(self.of(ChangeKind.MADE)) == len(self.changes)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Review:
     others: list[str] = field(default_factory=list)  # that the tool does not look at
     errors: list[str] = field(default_factory=list)
 
-    def count(self, kind: Kind) -> int:
+    def count(self, kind: ChangeKind) -> int:
         return sum(len(file.of(kind)) for file in self.files)
 
     @property
@@ -283,11 +283,11 @@ class _Reviewer:
         name, status = entry.new or entry.old, entry.status
         if status == "added":
             text = tuple(self._text(self.after.content(self.root / entry.new)))
-            change = Change(Kind.BY_HAND, 0, 1, (), (), text)
+            change = LineChange(ChangeKind.BY_HAND, 0, 1, (), (), text)
             return FileReview(name, [change], status)
         before = self.before.content(self.root / entry.old)
         if status == "deleted":
-            change = Change(Kind.BY_HAND, 0, 1, tuple(self._text(before)), (), ())
+            change = LineChange(ChangeKind.BY_HAND, 0, 1, tuple(self._text(before)), (), ())
             return FileReview(name, [change], status)
         after = self.after.content(self.root / entry.new)
         old_name = entry.old if status == "renamed" else ""
@@ -300,9 +300,9 @@ class _Reviewer:
 
     def _explained(
         self, path: Path, before: bytes, after: bytes
-    ) -> tuple[list[Change], tuple[str, ...]]:
+    ) -> tuple[list[LineChange], tuple[str, ...]]:
         """The changes, by the options that explain the most of them."""
-        best: tuple[list[Change], tuple[str, ...]] | None = None
+        best: tuple[list[LineChange], tuple[str, ...]] | None = None
         for unsafe, todo in product((False, True), repeat=2):
             options = replace(
                 self.config.options,
@@ -346,23 +346,23 @@ class _Reviewer:
             for inside, content in files.items():
                 there = self._or_nothing(folder / inside)
                 if there != content:
-                    kind = Kind.MISSING if there is None else Kind.DIFFERENT
-                    changes.append(Change(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
+                    kind = ChangeKind.MISSING if there is None else ChangeKind.DIFFERENT
+                    changes.append(LineChange(kind, 0, 1, (), (), (), label=f"runtime: {inside}"))
             if not changes:
-                changes = [Change(Kind.MADE, 0, 1, (), (), (), label="runtime")]
+                changes = [LineChange(ChangeKind.MADE, 0, 1, (), (), (), label="runtime")]
             yield FileReview(self._name(folder), changes, note="the runtime of the migrated code")
         wheel = runtime_wheel(self.with_runtime)
         for path in self.wheels:
             name = path.relative_to(self.root).as_posix()
             if name in named:
                 is_made = (path.name, self._or_nothing(path)) == (wheel.file_name, wheel.content)
-                kind = Kind.MADE if is_made else Kind.DIFFERENT
-                change = Change(kind, 0, 1, (), (), (), label="runtime")
+                kind = ChangeKind.MADE if is_made else ChangeKind.DIFFERENT
+                change = LineChange(kind, 0, 1, (), (), (), label="runtime")
                 yield FileReview(name, [change], note="the runtime of the migrated code")
         is_there = self.config.runtime == "package" or bool(self.wheels)
         for folder in () if is_there else self.missing:
             if folder not in self.runtimes:
-                change = Change(Kind.MISSING, 0, 1, (), (), (), label="runtime")
+                change = LineChange(ChangeKind.MISSING, 0, 1, (), (), (), label="runtime")
                 yield FileReview(self._name(folder), [change], note="the runtime is not there")
 
     def _or_nothing(self, path: Path) -> bytes | None:
@@ -390,8 +390,8 @@ def _is_no_code(path: Path) -> bool:
     return kinds.kind(path) in (REQUIREMENT, SETTING)
 
 
-def _open(changes: Sequence[Change]) -> int:
-    return sum(change.kind is not Kind.MADE for change in changes)
+def _open(changes: Sequence[LineChange]) -> int:
+    return sum(change.kind is not ChangeKind.MADE for change in changes)
 
 
 def _attention(file: FileReview) -> tuple[int, int, str]:

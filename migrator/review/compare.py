@@ -14,7 +14,7 @@ from migrator.registry import registry
 from migrator.report.hunks import Explained, Hunk, hunks, parts
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What lines of a change are; the first ask for the most attention."""
 
     DIFFERENT = "different"  # the tool makes something else of them
@@ -24,10 +24,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change(Explained):
+class LineChange(Explained):
     """Lines side by side. `line` is that of what is there now, from 1."""
 
-    kind: Kind
+    kind: ChangeKind
     cell: int
     line: int
     before: tuple[str, ...]
@@ -38,7 +38,7 @@ class Change(Explained):
 
     @property
     def safety(self) -> Safety | None:
-        return None if self.kind is Kind.BY_HAND else super().safety
+        return None if self.kind is ChangeKind.BY_HAND else super().safety
 
     @property
     def why(self) -> str:
@@ -48,7 +48,7 @@ class Change(Explained):
     @property
     def risk(self) -> int:
         """What to look at first: the least."""
-        return 2 * list(Kind).index(self.kind) + (self.safety is not Safety.UNSAFE)
+        return 2 * list(ChangeKind).index(self.kind) + (self.safety is not Safety.UNSAFE)
 
 
 def _why(diagnostic: Diagnostic) -> str:
@@ -58,7 +58,7 @@ def _why(diagnostic: Diagnostic) -> str:
     return diagnostic.message or (rule.summary if rule else "")
 
 
-def compare(suffix: str, result: Result, now: bytes) -> list[Change]:
+def compare(suffix: str, result: Result, now: bytes) -> list[LineChange]:
     """Everything that differs between a file's old text and what it is `now`, or should differ.
 
     `result` is what the tool makes of the old text.
@@ -90,7 +90,7 @@ def _same_cells(first: bytes, second: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class _Rest:
+class _RestOfFile:
     """Lines of the tool's text that are not what is there now."""
 
     start: int
@@ -101,9 +101,9 @@ class _Rest:
 
 def _line_changes(
     made: Sequence[Hunk], old: Sequence[str], tool: Sequence[str], now: Sequence[str], cell: int
-) -> Iterator[Change]:
+) -> Iterator[LineChange]:
     codes = SequenceMatcher(None, tool, now, autojunk=False).get_opcodes()
-    rest = [_Rest(*code[1:]) for code in codes if code[0] != "equal"]
+    rest = [_RestOfFile(*code[1:]) for code in codes if code[0] != "equal"]
     for group, others in _groups(made, rest):
         bounds = [(h.new_start, h.new_end) for h in group] + [(r.start, r.end) for r in others]
         start, end = min(b[0] for b in bounds), max(b[1] for b in bounds)
@@ -113,28 +113,30 @@ def _line_changes(
         last = first + end - start + sum(map(_more, others))
         before, after = tuple(old[from_old:to_old]), tuple(now[first:last])
         if not others:
-            kind = Kind.MADE
+            kind = ChangeKind.MADE
         elif not group:
-            kind = Kind.BY_HAND
+            kind = ChangeKind.BY_HAND
         else:
-            kind = Kind.MISSING if before == after else Kind.DIFFERENT
+            kind = ChangeKind.MISSING if before == after else ChangeKind.DIFFERENT
         diagnostics = tuple(dict.fromkeys(d for h in group for d in h.diagnostics))
         label = next((h.label for h in group if h.label), "")
-        yield Change(
+        yield LineChange(
             kind, cell, first + 1, before, tuple(tool[start:end]), after, diagnostics, label
         )
 
 
-def _more(lines: Hunk | _Rest) -> int:
+def _more(lines: Hunk | _RestOfFile) -> int:
     """How many lines more there are behind it."""
     if isinstance(lines, Hunk):
         return (lines.new_end - lines.new_start) - (lines.end - lines.start)
     return (lines.last - lines.first) - (lines.end - lines.start)
 
 
-def _groups(made: Sequence[Hunk], rest: Sequence[_Rest]) -> list[tuple[list[Hunk], list[_Rest]]]:
+def _groups(
+    made: Sequence[Hunk], rest: Sequence[_RestOfFile]
+) -> list[tuple[list[Hunk], list[_RestOfFile]]]:
     """Edits of the tool with the differences that meet them, in the order of the lines."""
-    groups: list[tuple[list[Hunk], list[_Rest]]] = [([hunk], []) for hunk in made]
+    groups: list[tuple[list[Hunk], list[_RestOfFile]]] = [([hunk], []) for hunk in made]
     for other in rest:
         meeting = [g for g in groups if any(_meet(hunk, other) for hunk in g[0])]
         groups = [g for g in groups if g not in meeting]
@@ -144,7 +146,7 @@ def _groups(made: Sequence[Hunk], rest: Sequence[_Rest]) -> list[tuple[list[Hunk
     return sorted(groups, key=lambda g: min([h.new_start for h in g[0]] + [r.start for r in g[1]]))
 
 
-def _meet(hunk: Hunk, rest: _Rest) -> bool:
+def _meet(hunk: Hunk, rest: _RestOfFile) -> bool:
     start, end = hunk.new_start, hunk.new_end
     if start == end and rest.start == rest.end:
         return start == rest.start

@@ -12,7 +12,7 @@ from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover
-from migrator.files.in_place import Change
+from migrator.files.in_place import FileChange
 from migrator.files.lock import only_writer
 from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
@@ -107,9 +107,9 @@ def write_delivered(report: Report, root: Path) -> None:
     """Write the runtime into a project, as a run does. Raises UsageError."""
     with only_writer([root]):
         in_place.recover([root])
-        changes = [Change(p, read_or_none(p), new) for p, new in report.companions.items()]
-        changes += [Change(p, old, None) for p, old in report.obsolete.items()]
-        changes += [Change(f.path, f.result.original, f.result.source) for f in report.changed]
+        changes = [FileChange(p, read_or_none(p), new) for p, new in report.companions.items()]
+        changes += [FileChange(p, old, None) for p, old in report.obsolete.items()]
+        changes += [FileChange(f.path, f.result.original, f.result.source) for f in report.changed]
         in_place.write({root: changes})
 
 

@@ -19,7 +19,7 @@ from migrator.targets import find_target
 
 
 @dataclass(frozen=True)
-class Migrated:
+class MigratedFile:
     """The results of a group."""
 
     files: Sequence[FileReport]
@@ -34,7 +34,7 @@ def own_version() -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WorkerPlan:
     """The data from which a worker on another machine is made."""
 
     roots: Sequence[Path]
@@ -49,14 +49,14 @@ class Plan:
         return Worker(self.roots, list(map(find_target, self.targets)), self.config)
 
 
-def migrate_elsewhere(files: Sequence[Path], plan: Plan) -> Migrated:
+def migrate_elsewhere(files: Sequence[Path], plan: WorkerPlan) -> MigratedFile:
     """Migrate groups in a process that only has this plan."""
     return migrate_group(files, plan.worker())
 
 
 def migrate_group(
     files: Sequence[Path], worker: Worker, tick: Callable[[], object] | None = None
-) -> Migrated:
+) -> MigratedFile:
     """Migrate all files of one or more groups; `tick` is called after each."""
     results = []
     for path in files:
@@ -66,7 +66,7 @@ def migrate_group(
     return finish_group(results, worker)
 
 
-def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
+def finish_group(results: Sequence[FileReport], worker: Worker) -> MigratedFile:
     """Combine the results of the group's files.
 
     A program is never migrated in part: if one of its files stays, all do.
@@ -76,12 +76,12 @@ def finish_group(results: Sequence[FileReport], worker: Worker) -> Migrated:
     for number, file in enumerate(files):
         if file.result.migrated and resolved(file.path) in worker.held:
             files[number] = worker(file.path)
-    return Migrated(files, runtime_uses(files, worker))
+    return MigratedFile(files, runtime_uses(files, worker))
 
 
 def migrate_groups(
     groups: Sequence[Sequence[Path]], worker: Worker, tick: Callable[[], object] | None = None
-) -> Iterator[Migrated]:
+) -> Iterator[MigratedFile]:
     """Migrate groups; one by one, each with what it depends on, if that is recorded."""
     if witness.current() is None:
         yield migrate_group([path for files in groups for path in files], worker, tick)
@@ -91,7 +91,7 @@ def migrate_groups(
         yield recorded(partial(migrate_group, files, worker, tick))
 
 
-def recorded(migrate: Callable[[], Migrated]) -> Migrated:
+def recorded(migrate: Callable[[], MigratedFile]) -> MigratedFile:
     """A result with everything it depends on, if that is recorded."""
     if witness.current() is None:
         return migrate()

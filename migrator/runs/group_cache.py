@@ -15,14 +15,14 @@ from migrator.decision import Obstacle, Report
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.reading import read
 from migrator.pipeline.result import Result
-from migrator.runs.group import Migrated
+from migrator.runs.group import MigratedFile
 from migrator.runs.run_report import FileReport
 from migrator.runs.worker import Worker
 
 _CLASSES = {
     (each.__module__, each.__qualname__): each
     for each in (
-        Counter, Diagnostic, Effort, FileReport, Migrated, Obstacle, Outcome, Range, Report,
+        Counter, Diagnostic, Effort, FileReport, MigratedFile, Obstacle, Outcome, Range, Report,
         Result, Safety, Severity, type(Path()),
     )
 }  # fmt: skip
@@ -36,7 +36,7 @@ class KnownResults:
         options = replace(worker.config, jobs=0)  # it doesn't affect results
         self._groups = KnownGroups(repr((worker.roots, names, options)))
 
-    def find(self, files: Sequence[Path]) -> Migrated | None:
+    def find(self, files: Sequence[Path]) -> MigratedFile | None:
         """The result for a group, if everything it depends on is unchanged."""
         content = self._groups.find(list(map(str, files)))
         try:
@@ -44,7 +44,7 @@ class KnownResults:
         except (OSError, pickle.UnpicklingError):  # a file was just removed; a spoilt entry
             return None
 
-    def keep(self, migrated: Migrated) -> None:
+    def keep(self, migrated: MigratedFile) -> None:
         """Store a group's result, unless a file could not be processed."""
         if migrated.seen is not None and not any(f.result.failed for f in migrated.files):
             files = [str(file.path) for file in migrated.files]
@@ -55,7 +55,7 @@ class KnownResults:
         self._groups.save()
 
 
-def _packed(migrated: Migrated) -> bytes:
+def _packed(migrated: MigratedFile) -> bytes:
     """The results, without what the files themselves hold, and without syntax trees."""
     results = [file.result for file in migrated.files]
     contents = [(bool(r.original), r.source if r.changed else None) for r in results]
@@ -63,14 +63,14 @@ def _packed(migrated: Migrated) -> bytes:
     return pickle.dumps((replace(migrated, files=files, seen=None), contents))
 
 
-def _unpacked(content: bytes) -> Migrated:
+def _unpacked(content: bytes) -> MigratedFile:
     """The results again. Raises OSError, or UnpicklingError for other content."""
-    migrated, contents = _Unpickler(io.BytesIO(content)).load()
+    migrated, contents = _GroupUnpickler(io.BytesIO(content)).load()
     files = [
         replace(file, result=_whole(file, *of_file))
         for file, of_file in zip(migrated.files, contents, strict=True)
     ]
-    return Migrated(files, migrated.uses)
+    return MigratedFile(files, migrated.uses)
 
 
 def _lean(result: Result) -> Result:
@@ -83,7 +83,7 @@ def _whole(file: FileReport, has_content: bool, source: bytes | None) -> Result:
     return replace(file.result, original=original, source=original if source is None else source)
 
 
-class _Unpickler(pickle.Unpickler):
+class _GroupUnpickler(pickle.Unpickler):
     """Knows only the classes of results: nothing else is imported or called."""
 
     def find_class(self, module: str, name: str) -> Any:

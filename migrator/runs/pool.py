@@ -17,8 +17,8 @@ from migrator.files.witness import Witness
 from migrator.formats import kinds
 from migrator.registry import registry
 from migrator.runs.group import (
-    Migrated,
-    Plan,
+    MigratedFile,
+    WorkerPlan,
     finish_group,
     migrate_elsewhere,
     migrate_group,
@@ -48,7 +48,7 @@ def migrate_all(
     worker: Worker,
     progress: Tick | None = None,
     executor: Executor | None = None,
-) -> Migrated:
+) -> MigratedFile:
     """Migrate the files of a run: in this process, in child processes, or by an executor."""
     count = _Count(len(files), progress)
     if executor is not None:
@@ -62,7 +62,7 @@ def migrate_all(
     return _ordered(files, _unless_known(groups, worker, count))
 
 
-def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[Migrated]:
+def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[MigratedFile]:
     """The results of groups: those of an earlier run as far as nothing has changed."""
     from migrator.runs.group_cache import KnownResults  # slow to import
 
@@ -80,7 +80,7 @@ def _unless_known(groups: Sequence[Group], worker: Worker, count: _Count) -> Ite
     known.save()
 
 
-def _here(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[Migrated]:
+def _here(groups: Sequence[Group], worker: Worker, count: _Count) -> Iterator[MigratedFile]:
     """Migrate groups on this machine, in as many processes as are worth it."""
     processors = os.cpu_count() or 1
     jobs = min(worker.config.jobs or processors, 4 * processors)
@@ -127,7 +127,7 @@ def _batches(groups: Iterable[Group], most: int) -> list[list[Sequence[Path]]]:
     return batches
 
 
-def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
+def _ordered(files: Sequence[Path], parts: Iterable[MigratedFile]) -> MigratedFile:
     place = {path: number for number, path in enumerate(files)}
     found = sorted(parts, key=lambda part: place[part.files[0].path])  # in order
     by_path = {file.path: file for part in found for file in part.files}
@@ -135,7 +135,7 @@ def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
     every = (item for part in found for item in part.uses.items())
     for root, file in sorted(every, key=lambda item: place[item[1]]):
         uses.setdefault(root, file)
-    return Migrated([by_path[path] for path in files], uses)
+    return MigratedFile([by_path[path] for path in files], uses)
 
 
 # ---- processes of our own ------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _ordered(files: Sequence[Path], parts: Iterable[Migrated]) -> Migrated:
 
 def _in_processes(
     batches: Sequence[Sequence[Sequence[Path]]], worker: Worker, jobs: int, count: _Count
-) -> Iterator[Migrated]:
+) -> Iterator[MigratedFile]:
     """Groups, each in one process, which forgets it before the next one."""
     with _processes(jobs, worker) as pool:
         for future in as_completed(pool.submit(_migrate_batch, batch) for batch in batches):
@@ -152,7 +152,9 @@ def _in_processes(
                 yield migrated
 
 
-def _one_in_processes(files: Sequence[Path], worker: Worker, jobs: int, count: _Count) -> Migrated:
+def _one_in_processes(
+    files: Sequence[Path], worker: Worker, jobs: int, count: _Count
+) -> MigratedFile:
     """One group that is most of a run: its files are divided, but common facts are computed
     once."""
     worker.find_programs(files)
@@ -192,7 +194,7 @@ def _migrate(path: Path) -> tuple[FileReport, Witness | None]:
     return result, noted.drain() if noted is not None else None
 
 
-def _migrate_batch(groups: Sequence[Sequence[Path]]) -> list[Migrated]:
+def _migrate_batch(groups: Sequence[Sequence[Path]]) -> list[MigratedFile]:
     assert _worker is not None
     return list(migrate_groups(groups, _worker.fresh()))
 
@@ -217,11 +219,11 @@ def _end_with_parent() -> None:
 
 def _elsewhere(
     groups: Iterable[Sequence[Sequence[Path]]], worker: Worker, executor: Executor, count: _Count
-) -> Iterator[Migrated]:
+) -> Iterator[MigratedFile]:
     """Groups on an executor's machines; paths are those of a shared file system."""
     witness.asked_others()
     names = [target.name for target in worker.targets]
-    plan = Plan(worker.roots, names, worker.config, own_version())
+    plan = WorkerPlan(worker.roots, names, worker.config, own_version())
     batches = [[path for files in batch for path in files] for batch in groups]
     given = {path.absolute(): path for batch in batches for path in batch}
     futures = [
@@ -233,7 +235,7 @@ def _elsewhere(
         files = [replace(file, path=given[file.path]) for file in found.files]
         uses = {root: given[file] for root, file in found.uses.items()}
         count(len(files))
-        yield Migrated(files, uses)
+        yield MigratedFile(files, uses)
 
 
 def _work(files: Iterable[Path], worker: Worker) -> int:

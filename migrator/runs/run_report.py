@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ from migrator.pipeline.result import Result
 WHEEL = ".whl"
 
 if TYPE_CHECKING:
-    from migrator.analysis.import_verdicts import Imported
-    from migrator.files.revisions import Changes
+    from migrator.analysis.import_verdicts import ImportedModule
+    from migrator.files.revisions import Changes, NewLines
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Report:
     lacks_program: bool = False  # folders without a file that turns the target on
     seconds: float = 0.0
     # What its files import, with the files; looked up for reports that say it.
-    find_imports: Callable[[], Mapping[Imported, Sequence[Path]]] = dict
+    find_imports: Callable[[], Mapping[ImportedModule, Sequence[Path]]] = dict
 
     def written_to(self, path: Path) -> Path:
         """Where a written file is."""
@@ -128,14 +128,32 @@ class Report:
 
 def limited(file: FileReport, changes: Changes) -> FileReport:
     """The diagnostics and edits of a file for lines that a change has added."""
-    from migrator.files.revisions import brought
-
     if not file.result.diagnostics and not file.result.changed:
         return file
-    result = brought(file.result, changes.lines(file.path, file.result.original))
+    result = _brought(file.result, changes.lines(file.path, file.result.original))
     left = [d for d in result.diagnostics if d.outcome not in (None, Outcome.REWRITTEN)]
     unsafe = Counter(d.code for d in left)
     return FileReport(file.path, result, file.unsafe & unsafe, file.result)
+
+
+def _brought(result: Result, lines: NewLines) -> Result:
+    """The results that concern new lines. Edits belong together: all are kept, or none."""
+    if lines.all:
+        return result
+    found = tuple(d for d in result.diagnostics if _is_about(d, lines))
+    pending = result.changed and any(d.is_edit for d in found)
+    source = result.source if pending else result.original
+    # A migrated file needs its runtime; an unchanged file doesn't.
+    companions = result.companions if pending or not result.changed else frozenset()
+    return replace(result, source=source, diagnostics=found, companions=companions)
+
+
+def _is_about(diagnostic: Diagnostic, lines: NewLines) -> bool:
+    if diagnostic.severity is Severity.ERROR:
+        return True  # of the whole file
+    added = diagnostic.outcome is None and diagnostic.severity is Severity.INFO
+    own = () if added else (diagnostic.range,)  # an insertion only has its position
+    return any(map(lines.meets, (*own, *diagnostic.touched)))
 
 
 def _relative(path: Path, top: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from migrator.files import copying, in_place
 from migrator.files.discover import project_root
-from migrator.files.in_place import Change
+from migrator.files.in_place import FileChange
 from migrator.files.lock import only_writer
 from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
@@ -33,13 +33,13 @@ def save(
     # The runtime comes first: a program without it does not start.
     outputs |= {f.path: (f.result.original, f.result.source) for f in report.changed}
     outputs |= {path: (content, None) for path, content in report.obsolete.items()}
-    changes = [Change(path, before, after) for path, (before, after) in outputs.items()]
+    changes = [FileChange(path, before, after) for path, (before, after) in outputs.items()]
     if output is not None:
         report.output, report.copied = Path(output), _folder(roots[0])
         report.errors += copying.copy(roots[0], report.output, changes, beside)
     elif changes:
         tops = projects_of(roots)
-        by_root: dict[Path, list[Change]] = {}
+        by_root: dict[Path, list[FileChange]] = {}
         for change in changes:
             real = resolved(change.path)
             top = next(top for top in reversed(tops) if real.is_relative_to(top))

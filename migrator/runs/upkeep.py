@@ -27,7 +27,7 @@ from migrator.targets.wheel import hash_of, is_wheel, runtime_wheel
 
 
 @dataclass(frozen=True)
-class Found:
+class InstalledRuntime:
     """A runtime in a project: a copy, or a wheel."""
 
     path: Path
@@ -41,7 +41,7 @@ class Found:
         return self.version == self.current and not self.changed
 
 
-def find_runtimes(paths: Sequence[Path]) -> list[Found]:
+def find_runtimes(paths: Sequence[Path]) -> list[InstalledRuntime]:
     """The runtimes below some folders.
 
     Raises:
@@ -70,7 +70,7 @@ def renew(paths: Sequence[Path], config: Config, allow_dirty: bool = False) -> R
     return report
 
 
-def _renew(found: Found, report: Report, paths: Sequence[Path], config: Config) -> None:
+def _renew(found: InstalledRuntime, report: Report, paths: Sequence[Path], config: Config) -> None:
     target = _target(found.label)
     how = "wheel" if is_wheel(found.path.name) else "copy"
     config = replace(config, runtime=how, portable=target.portable, targets=(target.name,))
@@ -109,7 +109,7 @@ def _target(label: str) -> Target:
     return portable(find_target(name)) if is_portable else find_target(name)
 
 
-def _copy(at: Path, target: Target) -> Found:
+def _copy(at: Path, target: Target) -> InstalledRuntime:
     said = sums_in(read_or_none(at / SUMS) or b"")
     there = {path: read_or_none(at / path) for path in said}
     changed = [
@@ -123,16 +123,18 @@ def _copy(at: Path, target: Target) -> Found:
     if version == current and not changed:  # who changes a file may change its hash
         right = runtime_copy(target)
         changed = [path for path in right if read_or_none(at / path) != right[path]]
-    return Found(at, target.label, version, current, changed)
+    return InstalledRuntime(at, target.label, version, current, changed)
 
 
-def _wheel(path: Path, target: Target) -> Found:
+def _wheel(path: Path, target: Target) -> InstalledRuntime:
     current = runtime_wheel(target)
     content = read_or_none(path) or b""
     is_current = path.name == current.file_name
     is_right = content == current.content if is_current else _is_as_its_list_says(content)
     version = path.name.split("-")[1]
-    return Found(path, target.label, version, current.version, [] if is_right else [path.name])
+    return InstalledRuntime(
+        path, target.label, version, current.version, [] if is_right else [path.name]
+    )
 
 
 def _is_as_its_list_says(wheel: bytes) -> bool:

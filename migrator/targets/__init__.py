@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from migrator.distribution import RUNTIME
 from migrator.errors import UsageError
 from migrator.plugins import installed, load
 
@@ -16,7 +17,7 @@ from .environment import Damage, Environment
 from .host import Host, Slow, StandIn
 from .target import Delivered, Target, in_one_process, own_runtime, portable, with_ranks
 from .traces import Traces
-from .words import MIRRORED, RUNTIME, Devices, Word, Words, filled
+from .words import MIRRORED, Devices, Word, Words, filled
 
 __all__ = [
     "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Delivered", "Devices", "Environment", "Host",

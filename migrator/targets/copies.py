@@ -15,6 +15,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from migrator.distribution import RUNTIME
 from migrator.errors import UsageError
 from migrator.files.places import cache_folder
 from migrator.files.reading import read_or_none
@@ -22,7 +23,6 @@ from migrator.files.reading import read_or_none
 from . import find_target
 from .target import Target
 from .wheel import NAME, RuntimeWheel, runtime_wheel
-from .words import RUNTIME
 
 SUMS = "SHA256SUMS"
 _MARK = """\

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from migrator.distribution import RUNTIME
+
 from .environment import Environment
 from .host import Host
 from .signatures import Signature, signatures
 from .traces import Traces
-from .words import MIRRORED, RUNTIME, Word, Words
+from .words import MIRRORED, Word, Words
 
 SHARED = "shared.txt"  # in a runtime: the modules that it has from `shared`
 _RUNTIMES = Path(__file__).resolve().parents[1] / "runtime"

@@ -17,8 +17,9 @@ from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from migrator.distribution import RUNTIME
+
 from .target import SHARED, Target, module_of, own_runtime
-from .words import RUNTIME
 
 VERSION = "0.1.0"
 NAME = "tpu-runtime"  # of the distribution

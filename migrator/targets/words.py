@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-RUNTIME = "tpu_runtime"  # the package that migrated code imports
-
 # Names of torch.cuda that a runtime may also offer.
 MIRRORED = frozenset({
     "Event", "autocast", "current_device", "device_count", "get_device_name",

@@ -39,7 +39,7 @@ from migrator.tree.blocks import (
     wrapped,
 )
 from migrator.tree.expressions import bracketed, comma_in, edit_call, edit_import, fill, parse
-from migrator.tree.places import Places, Tree, UnplacedEdit
+from migrator.tree.places import NodePlaces, Tree, UnplacedEdit
 
 
 def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
@@ -48,7 +48,7 @@ def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
     Raises:
         UnplacedEdit: for edits whose nodes have no counterpart; nothing is applied then.
     """
-    places = Places(tree, source)
+    places = NodePlaces(tree, source)
     unplaced = [edit for edit in edits if not places.add(edit)]
     if unplaced:
         raise UnplacedEdit(unplaced)
@@ -64,7 +64,7 @@ def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:
 class _Editor(cst.CSTTransformer):
     """Applies the edits on the way out, so that nested edits compose."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: NodePlaces) -> None:
         super().__init__()
         self.places = places
         self.kept: dict[int, cst.CSTNode] = {}  # id of an ast hole -> its edited LibCST node

@@ -101,7 +101,7 @@ _STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _PRUNED = (cst.BaseExpression, cst.BaseStatement, cst.BaseSmallStatement)  # spans hold all of them
 
 
-class Places:
+class NodePlaces:
     """Which LibCST nodes the edits and their holes are, and which branches lead there."""
 
     def __init__(self, tree: Tree, source: SourceMap) -> None:

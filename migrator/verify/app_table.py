@@ -10,7 +10,7 @@ from rich.text import Text
 from .cells import number, share
 from .chips import chip_of
 from .result import VerifyResult
-from .tpu import Compiled, TpuReport, mib, precision_of
+from .tpu import CompiledForTpu, TpuReport, mib, precision_of
 
 
 def body(result: VerifyResult, console: Console) -> None:
@@ -52,7 +52,7 @@ def _show_tpu(report: TpuReport, console: Console) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _tpu_steps(steps: list[Compiled], hbm: int) -> Table:
+def _tpu_steps(steps: list[CompiledForTpu], hbm: int) -> Table:
     caption = (
         "HBM in MiB: arguments + outputs - outputs in place of arguments + temporary + code; "
         f"a chip has {hbm // 2**20:,}"

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from migrator.frameworks.framework import Framework
 
-    from .recordings import Settings
+    from .recordings import RecordSettings
     from .tolerances import Tolerances
-    from .verification import Options
+    from .verification import RunOptions
 
 
 @dataclass(frozen=True)
-class Arguments:
+class VerifyArguments:
     """The options and arguments of the command line."""
 
     app: str | None  # or a script
@@ -162,21 +162,21 @@ class Arguments:
         except VerifyError as error:
             raise click.UsageError(str(error)) from error
 
-    def settings(self) -> Settings:
+    def settings(self) -> RecordSettings:
         """Settings for the recordings."""
-        from .recordings import Settings
+        from .recordings import RecordSettings
 
-        return Settings(
+        return RecordSettings(
             steps=self.steps, roundings=self.roundings, dropout=self.dropout,
             timeout=self.timeout or 600.0, memory=options.in_bytes(self.memory), quick=self.quick,
             layers=self.layers,
         )  # fmt: skip
 
-    def how(self, out: Console) -> Options:
+    def how(self, out: Console) -> RunOptions:
         """Options for the verification."""
-        from .verification import Options
+        from .verification import RunOptions
 
-        return Options(
+        return RunOptions(
             diff=self.diff, portable=self.portable, unsafe=self.unsafe, python=self.python,
             install=self.install, timeout=self.timeout, keep=self.keep, console=out,
             compile_for=self.compile_for, devices=self.devices, shard=self.shard,

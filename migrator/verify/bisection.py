@@ -41,7 +41,7 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class TracePlace:
     """A place in one of the two programs. ``operation``: "" if this program lacks it."""
 
     operation: str
@@ -52,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Edit:
+class BisectedEdit:
     """An edit of the migration, or a diagnostic, that touches the statement."""
 
     codes: list[str]
@@ -71,15 +71,15 @@ class Bisection:
     what: str = ""  # "output", "input", "buffer" or "gradient"
     name: str = ""  # of the parameter, the buffer or the part of the output
     reason: str = ""
-    original: Place | None = None
-    migrated: Place | None = None
+    original: TracePlace | None = None
+    migrated: TracePlace | None = None
     want: float | None = None
     got: float | None = None
     allowed: float | None = None
     at: Sequence[int] = ()
     agreed: int = 0  # tensors compared before it
     differences: list[str] = field(default_factory=list)  # among the operation's inputs
-    edits: list[Edit] = field(default_factory=list)
+    edits: list[BisectedEdit] = field(default_factory=list)
 
     @property
     def found(self) -> bool:
@@ -339,14 +339,14 @@ def _unravel(index: int, shape: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def _place(trace: _Trace, event: Event | None, line: str) -> Place:
+def _place(trace: _Trace, event: Event | None, line: str) -> TracePlace:
     """The place of an event; `line`: where the operation would be, if this program lacks it."""
     if event is None:
-        return Place("", line, "")
+        return TracePlace("", line, "")
     key = (event["module"] if event["kind"] == "op" else event["name"]), event["call"]
     module = trace.modules.get(key)
     made = module["made"] if module is not None else ""
-    return Place("" if event["kind"] == "module" else event["name"], event["line"], "", made)
+    return TracePlace("" if event["kind"] == "module" else event["name"], event["line"], "", made)
 
 
 def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> str:

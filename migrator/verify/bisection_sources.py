@@ -12,7 +12,7 @@ from migrator.diagnostics import Diagnostic
 from migrator.pipeline.result import Result
 from migrator.report.hunks import hunks
 
-from .bisection import Bisection, Edit, Place
+from .bisection import BisectedEdit, Bisection, TracePlace
 
 # ---- sources -------------------------------------------------------------------------------------
 
@@ -30,8 +30,8 @@ def with_sources(
     ``source``: the migrated code, if ``original`` is an older version of it.
     """
     first, second = _read(found.original, original), _read(found.migrated, migrated)
-    edits: list[Edit] = []
-    above: list[Edit] = []  # edited by hand
+    edits: list[BisectedEdit] = []
+    above: list[BisectedEdit] = []  # edited by hand
     lines: dict[str, tuple[set[int], set[int]]] = defaultdict(lambda: (set(), set()))
     for number, place, folder in ((0, first, original), (1, second, migrated)):
         for line in (place.line, place.made) if place is not None else ():
@@ -52,7 +52,7 @@ def with_sources(
     return replace(found, original=first, migrated=second, edits=edits or above[-1:])
 
 
-def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[Edit]:
+def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> list[BisectedEdit]:
     """The migration's edits and diagnostics for these lines of the original and of the result.
 
     Lines are counted from 1.
@@ -65,12 +65,14 @@ def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> 
         if old or new:
             shown.update(hunk.diagnostics)
             messages = [d.message or d.construct for d in hunk.diagnostics] or [hunk.label]
-            found.append(Edit(hunk.codes, messages, list(hunk.before), list(hunk.after)))
+            found.append(BisectedEdit(hunk.codes, messages, list(hunk.before), list(hunk.after)))
     for diagnostic in result.diagnostics:
         where = diagnostic.range
         if diagnostic not in shown and before & set(range(where.line, where.end_line + 1)):
             found.append(
-                Edit([diagnostic.code], [diagnostic.message or diagnostic.construct], [], [])
+                BisectedEdit(
+                    [diagnostic.code], [diagnostic.message or diagnostic.construct], [], []
+                )
             )
     return found
 
@@ -78,11 +80,11 @@ def edits_of(suffix: str, result: Result, before: set[int], after: set[int]) -> 
 Span = tuple[int, int, int, int]  # lines, and their replacements, as in a Hunk
 
 
-def _changes(before: Path, after: Path) -> list[tuple[Span, Edit]]:
+def _changes(before: Path, after: Path) -> list[tuple[Span, BisectedEdit]]:
     """Manual changes to a file."""
     old, new, message = _lines(before), _lines(after), "changed since the golden was recorded: line"
     return [
-        ((i, j, k, n), Edit([], [f"{message} {k + 1}"], old[i:j], new[k:n]))
+        ((i, j, k, n), BisectedEdit([], [f"{message} {k + 1}"], old[i:j], new[k:n]))
         for kind, i, j, k, n in SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
         if kind != "equal"
     ]
@@ -111,7 +113,7 @@ def _across(lines: set[int], spans: list[Span]) -> set[int]:
     return found
 
 
-def _read(place: Place | None, folder: Path) -> Place | None:
+def _read(place: TracePlace | None, folder: Path) -> TracePlace | None:
     if place is None:
         return None
     return replace(place, text=_text(folder, place.line), made_text=_text(folder, place.made))

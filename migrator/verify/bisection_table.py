@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from .bisection import Bisection, Edit, Place
+from .bisection import BisectedEdit, Bisection, TracePlace
 
 _WORDS = {
     "output": "its result differs",
@@ -53,7 +53,7 @@ def _row(text: Text, label: str, content: str, style: str = "") -> None:
     text.append(f"\n  {label:<11}", style="dim").append(content, style=style)
 
 
-def _place(text: Text, label: str, place: Place) -> None:
+def _place(text: Text, label: str, place: TracePlace) -> None:
     said = f"{place.line}  {place.text}" if place.line else "not in the program's own files"
     if not place.operation:
         said += "  (has no such operation)" if place.line else ""
@@ -62,7 +62,7 @@ def _place(text: Text, label: str, place: Place) -> None:
         _row(text, "", f"made at {place.made}  {place.made_text}")
 
 
-def _edit(text: Text, edit: Edit) -> None:
+def _edit(text: Text, edit: BisectedEdit) -> None:
     label = ", ".join(edit.codes)
     for number, message in enumerate(edit.messages):
         _row(text, "" if number else "edit" if edit.before or edit.after else "said",

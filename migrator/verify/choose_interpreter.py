@@ -18,11 +18,11 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .verification import Options
+    from .verification import RunOptions
 
 
 def choose_interpreter(
-    target: Target, options: Options, by_import: bool = True, requires: Sequence[str] = ()
+    target: Target, options: RunOptions, by_import: bool = True, requires: Sequence[str] = ()
 ) -> Interpreter:
     """The interpreter to use; one is installed only by --install or a yes on a terminal.
 

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.values import apps, paths
+from migrator.cli.values import offer, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
 from migrator.targets.choice import TargetName
 
 from . import options
-from .arguments import Arguments
+from .arguments import VerifyArguments
 from .chips import SLICES
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from .result import VerifyResult
     from .script_result import ScriptResult
     from .tolerances import Tolerances
-    from .verification import Options
+    from .verification import RunOptions
 
 
 class _Verify(click.Command):
@@ -31,8 +33,23 @@ class _Verify(click.Command):
         return super().parse_args(ctx, args)
 
 
+def _complete_apps(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Apps of the checkout, and scripts."""
+    from .apps import app_names
+    from .errors import VerifyError
+
+    try:
+        names = app_names()
+    except VerifyError:
+        names = []
+    found = [offer(name) for name in names if name.startswith(incomplete)]
+    return [*found, *paths(_context, _parameter, incomplete)]
+
+
 @click.command("verify", cls=_Verify, short_help="Migrate, run, and compare the numbers.")
-@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=apps)
+@click.argument("app", required=False, metavar="[APP|SCRIPT.py]", shell_complete=_complete_apps)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS...]", shell_complete=paths)
 @click.option("--all", "all_apps", is_flag=True, help="Verify every app of the checkout.")
 @click.option(
@@ -140,7 +157,7 @@ def verify_command(**values: Any) -> None:
     from .result import VerifyResult
     from .table import show
 
-    asked = Arguments(**values)
+    asked = VerifyArguments(**values)
     asked.check()
     out = console(stderr=asked.as_json)
     names, factors, how = asked.apps(), asked.factors(), asked.how(out)
@@ -163,7 +180,7 @@ def verify_command(**values: Any) -> None:
 
 
 def _of_script(
-    asked: Arguments, target: str, how: "Options", factors: "Tolerances"
+    asked: VerifyArguments, target: str, how: "RunOptions", factors: "Tolerances"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     from migrator.report import html
 
@@ -185,7 +202,7 @@ def _of_script(
 
 
 def _of_app(
-    name: str, target: str, asked: Arguments, how: "Options"
+    name: str, target: str, asked: VerifyArguments, how: "RunOptions"
 ) -> "Iterator[VerifyResult | ScriptResult]":
     """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app

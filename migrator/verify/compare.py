@@ -41,7 +41,7 @@ _TINY = 2.0**-126  # smaller numbers may be flushed to 0
 _INSTEAD = {("F64", "F32"), ("F16", "BF16")}
 
 
-class Tensors:
+class TensorFile:
     """A safetensors file; tensors are read one by one."""
 
     def __init__(self, path: str) -> None:
@@ -64,12 +64,12 @@ class Tensors:
         return values.reshape(entry["shape"])
 
 
-class Comparison:
+class FileComparison:
     """Two files, and the settings for all their pairs of tensors."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self.golden, self.run = Tensors(spec["golden"]), Tensors(spec["run"])
-        self.roundings = [Tensors(path) for path in spec.get("roundings", [])]
+        self.golden, self.run = TensorFile(spec["golden"]), TensorFile(spec["run"])
+        self.roundings = [TensorFile(path) for path in spec.get("roundings", [])]
         self.units = spec.get("units", {})
         self.pairs = spec["pairs"]
         self.among: dict[str, float] = {}
@@ -377,4 +377,8 @@ def _distance(a: Any, b: Any) -> Any:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"rows": Comparison(json.loads(Path(sys.argv[1]).read_text("utf-8"))).rows()}))
+    print(
+        json.dumps(
+            {"rows": FileComparison(json.loads(Path(sys.argv[1]).read_text("utf-8"))).rows()}
+        )
+    )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree, which
 
+from migrator.analysis.python_requirements import pinned
 from migrator.files.places import cache_folder
-from migrator.requirements import pinned
 from migrator.targets import Target, targets
 
 from .errors import VerifyError

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from migrator import __version__
+from migrator.distribution import __version__
 
 from .errors import VerifyError
-from .recordings import EVENTS, OUTPUT, TENSORS, Recording, Settings, recording_of
+from .recordings import EVENTS, OUTPUT, TENSORS, Recording, RecordSettings, recording_of
 from .tensors import Damaged, read_header
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
@@ -32,7 +32,7 @@ class ScriptGolden:
 
     first: Recording
     rounded: list[Recording]
-    settings: Settings
+    settings: RecordSettings
     script: str
     args: list[str]
     device: str
@@ -50,7 +50,7 @@ def keep(
     output: Path,
     first: Path,
     rounded: Sequence[Path],
-    settings: Settings,
+    settings: RecordSettings,
     script: str,
     args: Sequence[str],
     source: str,
@@ -133,7 +133,7 @@ def read(folder: Path) -> ScriptGolden:
         tables = [whole["run"], *whole["roundings"]]
         first, *rounded = [_checked(folder, table, *_names(n)) for n, table in enumerate(tables)]
         kept = {**whole["settings"], "layers": whole["settings"].get("layers") == LAYERS}
-        settings = Settings(**kept, roundings=len(rounded))
+        settings = RecordSettings(**kept, roundings=len(rounded))
         return ScriptGolden(
             first, rounded, settings, whole["script"], whole["args"], whole["device"],
             whole["source_sha256"], whole.get("commit"),

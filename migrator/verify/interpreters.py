@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from migrator.requirements import Requirement, on_tpu, pinned
+from migrator.analysis.python_requirements import Requirement, on_tpu, pinned
 from migrator.targets import Target, targets
 
 from .errors import VerifyError

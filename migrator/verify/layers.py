@@ -159,18 +159,18 @@ def tree(layers: Layers) -> Iterator[Tree]:
         yield shown
 
 
-def for_page(layers: Layers) -> list[html.Layer]:
+def for_page(layers: Layers) -> list[html.LayerNumbers]:
     """The same for the HTML report."""
     return [_for_page(model, model.name, layers) for model in layers.models]
 
 
-def _for_page(layer: Layer, path: str, layers: Layers) -> html.Layer:
+def _for_page(layer: Layer, path: str, layers: Layers) -> html.LayerNumbers:
     below = [_for_page(each, f"{path}.{each.name}", layers) for each in layer.children.values()]
     parts = [
         (what, share(f.ratio for f in found), all(f.passed for f in found))
         for what, found in layer.findings.items()
     ]
-    return html.Layer(layer.name, parts, layers.mark if path == layers.path else "", below)
+    return html.LayerNumbers(layer.name, parts, layers.mark if path == layers.path else "", below)
 
 
 def _grow(shown: Tree, layer: Layer, path: str, layers: Layers) -> None:

@@ -26,12 +26,12 @@ from .layers import layers_of
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
 from .own_draws import with_own_draws
 from .progress import Runs, progress
-from .recordings import Recording, Settings, record_run
+from .recordings import Recording, RecordSettings, record_run
 from .run import Run
 from .script import Script, translated
 from .script_notes import note_on_free, note_on_growth
 from .script_result import ScriptResult
-from .verification import Options
+from .verification import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,8 +57,8 @@ class MigratedRuns:
     target: Target
     interpreter: Interpreter
     python: Path  # starts that interpreter
-    settings: Settings
-    options: Options
+    settings: RecordSettings
+    options: RunOptions
     work: Path
     first: Recording  # of the original
     known: list[Recording] | None  # roundings of a golden

@@ -21,8 +21,8 @@ from .goldens import digest, keep
 from .in_target_python import command_line
 from .interpreters import pip
 from .progress import Runs, progress
-from .recordings import Recording, Settings, importing_once, record_run
-from .verification import Options
+from .recordings import Recording, RecordSettings, importing_once, record_run
+from .verification import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ def record_script(
     args: Sequence[str],
     output: Path,
     python: Path,
-    settings: Settings,
+    settings: RecordSettings,
     *,
     module: bool = False,
     devices: int | None = None,
@@ -87,7 +87,7 @@ def record_original(
     script: Script,
     work: Path,
     python: Path,
-    settings: Settings,
+    settings: RecordSettings,
     runs: Runs,
     without: Path | None,
     rounding: int = 0,
@@ -129,7 +129,7 @@ def record_original(
     return recording
 
 
-def refuse_migrated(script: Script, target: Target, options: Options) -> None:
+def refuse_migrated(script: Script, target: Target, options: RunOptions) -> None:
     """Raises VerifyError for a script that is migrated already: it would be compared with itself.
 
     Portable programs are none: where there is no TPU, they run as the original does.
@@ -150,7 +150,12 @@ def run_name(rounding: int) -> str:
 
 
 def trace_original(
-    script: Script, python: Path, settings: Settings, step: int, work: Path, options: Options
+    script: Script,
+    python: Path,
+    settings: RecordSettings,
+    step: int,
+    work: Path,
+    options: RunOptions,
 ) -> tuple[Recording, list[Recording]]:
     """Record all operations of one step of the original, and again for each different rounding.
 
@@ -203,7 +208,7 @@ def _dotted(entry: str) -> str:
     return entry.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
 
 
-def notes_on(recording: Recording, settings: Settings) -> list[str]:
+def notes_on(recording: Recording, settings: RecordSettings) -> list[str]:
     """Notes on a recording for the user."""
     found = []
     if recording.was_stopped:

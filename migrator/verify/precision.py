@@ -22,7 +22,7 @@ _HLO_FLOAT32 = {"f32", "c64"}  # a complex product consists of float32 ones
 
 
 @dataclass(frozen=True)
-class Product:
+class CompiledProduct:
     """One dot or convolution of a compiled program."""
 
     program: str
@@ -100,14 +100,14 @@ def check(dump_dir: Path) -> PrecisionReport:
     )
 
 
-def products_of(program: Path) -> list[Product]:
+def products_of(program: Path) -> list[CompiledProduct]:
     """The dots and convolutions of one dumped program."""
     text = program.read_text(encoding="utf-8", errors="replace")
     found = _in_stablehlo if program.suffix == ".mlir" else _in_hlo
     return list(found(text, program.name))
 
 
-def _in_stablehlo(text: str, name: str) -> Iterator[Product]:
+def _in_stablehlo(text: str, name: str) -> Iterator[CompiledProduct]:
     for line in text.splitlines():
         match = _STABLEHLO.search(line)
         types = _STABLEHLO_TYPES.search(line)
@@ -116,10 +116,10 @@ def _in_stablehlo(text: str, name: str) -> Iterator[Product]:
         highest = len(re.findall(r"\bHIGHEST\b", line[match.end() :])) == 2
         *operands, result = types.groups() if types else ("f32", "types that cannot be read")
         float32 = any(map(_STABLEHLO_FLOAT32.search, operands))
-        yield Product(name, match[1].removesuffix("_general"), result, float32, highest)
+        yield CompiledProduct(name, match[1].removesuffix("_general"), result, float32, highest)
 
 
-def _in_hlo(text: str, name: str) -> Iterator[Product]:
+def _in_hlo(text: str, name: str) -> Iterator[CompiledProduct]:
     kinds = {found[1]: found[2] for found in _HLO_TYPE.finditer(text)}
     for match in _HLO.finditer(text):
         result, operation, operands, rest = match.groups()[1:]
@@ -130,4 +130,4 @@ def _in_hlo(text: str, name: str) -> Iterator[Product]:
         ]
         float32 = any(dtype in _HLO_FLOAT32 for dtype in dtypes)
         highest = "operand_precision={highest,highest}" in rest
-        yield Product(name, operation, result.partition("{")[0], float32, highest)
+        yield CompiledProduct(name, operation, result.partition("{")[0], float32, highest)

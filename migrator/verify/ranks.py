@@ -33,7 +33,7 @@ _DATA = 2**22  # number of bytes copied at a time
 
 
 @dataclass(frozen=True)
-class Ranks:
+class StartedRanks:
     """How many ranks there are, and who starts them: torchrun (``launched``), or the script
     itself."""
 
@@ -49,7 +49,7 @@ class Ranks:
         return ["-m", "torch.distributed.run", "--standalone", nproc, "--", *program]
 
 
-def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
+def find_ranks(script: Path, folder: Path, count: int | None) -> StartedRanks | None:
     """The ranks of a script on so many devices; None without a process group.
 
     ``folder``: the one it runs in, whose modules it may import.
@@ -67,9 +67,9 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> Ranks | None:
         return None
     started = {name for name in called if name.startswith(_STARTS)}
     if any(name.endswith(_RANKS) for name in started):
-        return Ranks(count, launched=False)
+        return StartedRanks(count, launched=False)
     told = any(facts is not None and _is_told(facts.names) for facts in files)
-    return Ranks(count, launched=told or not any(name.endswith(_ANY) for name in started))
+    return StartedRanks(count, launched=told or not any(name.endswith(_ANY) for name in started))
 
 
 def _joins_by_library(path: Path, project: ProjectFacts) -> bool:
@@ -102,7 +102,7 @@ def _is_told(names: Names) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankRecording:
     """What one process recorded: its table, and the folder of its tensors."""
 
     folder: Path
@@ -118,7 +118,9 @@ class Part:
         return "" if self.rank is None else f"rank {self.rank}: "
 
 
-def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str) -> dict[str, Any]:
+def merged(
+    whole: RankRecording | None, parts: Sequence[RankRecording], output: Path, tensors: str
+) -> dict[str, Any]:
     """One table, and one file of tensors in ``output``, from all processes of a program.
 
     ``whole`` is the process that started the others, None for torchrun. ``parts`` that never joined
@@ -157,7 +159,7 @@ def merged(whole: Part | None, parts: Sequence[Part], output: Path, tensors: str
     return table
 
 
-def _ended(whole: Part | None, ranks: Sequence[Part]) -> str:
+def _ended(whole: RankRecording | None, ranks: Sequence[RankRecording]) -> str:
     """Why it ended too early: the failed rank's reason, not that of ranks ended because of it."""
     failed = [part for part in ranks if part.table["ended"]]
     if failed:
@@ -166,24 +168,24 @@ def _ended(whole: Part | None, ranks: Sequence[Part]) -> str:
     return str(whole.table["ended"]) if whole is not None else ""
 
 
-def _titled(event: Mapping[str, Any], part: Part) -> dict[str, Any]:
+def _titled(event: Mapping[str, Any], part: RankRecording) -> dict[str, Any]:
     found = {**event, "name": f"{part.title}{event['name']}"}
     if "tensors" in event:
         found["tensors"] = {path: _key(name, part) for path, name in event["tensors"].items()}
     return found
 
 
-def _files(part: Part) -> Iterator[dict[str, Any]]:
+def _files(part: RankRecording) -> Iterator[dict[str, Any]]:
     for file in part.table["files"]:
         tensors = {place: _key(name, part) for place, name in file["tensors"].items()}
         yield {**file, "tensors": tensors}
 
 
-def _key(name: str, part: Part) -> str:
+def _key(name: str, part: RankRecording) -> str:
     return name if part.rank is None else f"{part.rank}.{name}"
 
 
-def _join_tensors(parts: Sequence[Part], output: Path, name: str) -> None:
+def _join_tensors(parts: Sequence[RankRecording], output: Path, name: str) -> None:
     """Join several safetensors files into one."""
     entries: dict[str, dict[str, Any]] = {}
     size = 0

@@ -67,10 +67,10 @@ def record_command(
     from .errors import VerifyError
     from .goldens import device_of
     from .originals import record_script
-    from .recordings import Settings
+    from .recordings import RecordSettings
 
     out = console(stderr=True)
-    settings = Settings(
+    settings = RecordSettings(
         seed,
         steps,
         roundings,

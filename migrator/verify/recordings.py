@@ -22,7 +22,7 @@ from migrator.targets.wheel import is_wheel
 
 from .errors import NothingRecorded, VerifyError
 from .in_target_python import child_environment
-from .ranks import Part, Ranks, merged
+from .ranks import RankRecording, StartedRanks, merged
 from .run import Run, run
 from .tensors import header
 from .warm import warm
@@ -44,7 +44,7 @@ _GRACE = 30.0  # seconds for writing down the recording
 
 
 @dataclass(frozen=True)
-class Settings:
+class RecordSettings:
     """How to record.
 
     ``steps``: the number of calls and steps whose tensors are kept; losses and gradient norms are
@@ -125,7 +125,7 @@ def record_run(
     args: Sequence[str],
     folder: Path,
     output: Path,
-    settings: Settings,
+    settings: RecordSettings,
     *,
     framework: Framework,
     stand_in: bool,
@@ -137,7 +137,7 @@ def record_run(
     own_draws: tuple[int, int] | None = None,
     focus: int | None = None,
     stop: int | None = None,
-    ranks: Ranks | None = None,
+    ranks: StartedRanks | None = None,
     replicas: Path | None = None,
     env: Mapping[str, str] | None = None,
     modules: Path | None = None,
@@ -181,7 +181,7 @@ def record_run(
     return done, recording_of(output, table, printed)
 
 
-def _several(ranks: Ranks | None, replicas: Path | None) -> dict[str, Any]:
+def _several(ranks: StartedRanks | None, replicas: Path | None) -> dict[str, Any]:
     """The recorder's settings for a program on several devices."""
     return {
         "devices": ranks.count if ranks is not None else None,
@@ -197,20 +197,22 @@ def _nothing_recorded(entry: str, done: Run) -> NothingRecorded:
 
 
 def _seen(
-    output: Path, done: Run, settings: Settings, several: bool
+    output: Path, done: Run, settings: RecordSettings, several: bool
 ) -> tuple[dict[str, Any] | None, str]:
     """The recording in a folder, of all ranks together, and the printed output."""
     table, printed = _table(output, done, settings), _printed(output)
     if not several:
         return table, printed
     folders = sorted((output / RANKS).glob("*"), key=lambda path: int(path.name))
-    parts = [Part(path, found) for path in folders if (found := _table(path, done, settings))]
-    whole = Part(output, table) if table is not None else None
+    parts = [
+        RankRecording(path, found) for path in folders if (found := _table(path, done, settings))
+    ]
+    whole = RankRecording(output, table) if table is not None else None
     found = merged(whole, parts, output, TENSORS) if whole or parts else None
     return found, printed + "".join(map(_printed, folders))
 
 
-def _table(folder: Path, done: Run, settings: Settings) -> dict[str, Any] | None:
+def _table(folder: Path, done: Run, settings: RecordSettings) -> dict[str, Any] | None:
     """The recording of one process, also of a killed one; None for nothing."""
     try:
         table: dict[str, Any] = json.loads((folder / EVENTS).read_text("utf-8"))
@@ -259,7 +261,7 @@ def _led(path: Path, original: Path, folder: Path) -> Path:
     return path
 
 
-def _why_killed(done: Run, settings: Settings) -> str:
+def _why_killed(done: Run, settings: RecordSettings) -> str:
     if done.returncode is None:
         return STOPPED
     failure = done.failure() or "ended"

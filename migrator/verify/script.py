@@ -20,7 +20,7 @@ from migrator.targets import Target
 
 from .errors import VerifyError
 from .folders import check_size, copy_folder
-from .ranks import Ranks, find_ranks
+from .ranks import StartedRanks, find_ranks
 
 _GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # in an argument of a program
 
@@ -33,7 +33,7 @@ class Script:
     entry: str  # in the folder it starts in
     args: Sequence[str]
     module: str | None = None  # run like `python -m`
-    ranks: Ranks | None = None  # if it has several
+    ranks: StartedRanks | None = None  # if it has several
     start: str = ""  # the folder it starts in, relative to the copied one
     framework: Framework = field(default_factory=lambda: find_framework("torch"))
     environment: Mapping[str, str] = field(default_factory=dict)  # of the original

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .errors import VerifyError
 from .findings import Comparison
 from .goldens import ScriptGolden, digest
-from .recordings import Recording, Settings
+from .recordings import Recording, RecordSettings
 from .tolerances import GROWN
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MUCH = 100.0  # growth from which it is mentioned
 
 
-def notes_on_quick(first: Recording, settings: Settings) -> list[str]:
+def notes_on_quick(first: Recording, settings: RecordSettings) -> list[str]:
     """The parts that --quick left out."""
     if not settings.quick or not (first.shortened or first.steps > settings.steps):
         return []

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.diagnostics import first_of
-from migrator.report.html.numbers import Numbers, Row
+from migrator.report.html.numbers import PageNumbers, Row
 
 from .bisection_table import bisected
 from .cells import largest, share
@@ -102,12 +102,12 @@ def _table(result: ScriptResult) -> Table:
     return table
 
 
-def numbers(result: ScriptResult) -> Numbers:
+def numbers(result: ScriptResult) -> PageNumbers:
     """The same for the HTML report."""
     lines = [
         line for comparison in (result.stepwise, result.compiled) for line in _parting(comparison)
     ]
-    return Numbers(
+    return PageNumbers(
         verdict(result), result.passed, list(rows(result)), result.losses, lines,
         result.notes, _allowed(result), for_page(result.layers) if result.layers else [],
     )  # fmt: skip

@@ -27,13 +27,13 @@ from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .originals import notes_on, record_original, refuse_migrated
 from .progress import Runs
-from .recordings import Recording, Settings, importing_once
+from .recordings import Recording, RecordSettings, importing_once
 from .script import Script
 from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .upgraded_original import upgraded
-from .verification import Options
+from .verification import RunOptions
 
 _BISECTED = "--bisect follows the code that the golden was recorded from"
 _NOT_BISECTED = (
@@ -47,8 +47,8 @@ def verify_against(
     args: Sequence[str],
     target: Target,
     golden: Path | None,
-    settings: Settings,
-    options: Options,
+    settings: RecordSettings,
+    options: RunOptions,
     tolerances: Tolerances | None = None,
     module: bool = False,
 ) -> ScriptResult:
@@ -100,8 +100,8 @@ def _begun(
     interpreter: Interpreter,
     running: Path,
     golden: Path | None,
-    settings: Settings,
-    options: Options,
+    settings: RecordSettings,
+    options: RunOptions,
     work: Path,
 ) -> tuple[ScriptResult, MigratedRuns]:
     """The result and the verification once the original is known: run here, or from its golden."""
@@ -156,8 +156,8 @@ def _first_run(
     target: Target,
     interpreter: Interpreter,
     running: Path,
-    settings: Settings,
-    options: Options,
+    settings: RecordSettings,
+    options: RunOptions,
     work: Path,
     runs: Runs,
 ) -> tuple[Script, Recording, list[str]]:
@@ -183,7 +183,7 @@ def _first_run(
     return newer, record(newer, place), [note]
 
 
-def _check_layers(known: ScriptGolden, settings: Settings) -> None:
+def _check_layers(known: ScriptGolden, settings: RecordSettings) -> None:
     if settings.layers and not known.settings.layers:
         raise VerifyError(
             "the golden was recorded without --layers, or by an earlier version: record it again, "

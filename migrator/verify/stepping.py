@@ -13,7 +13,7 @@ from .findings import Finding
 _OFTEN = {0: "not at all", 1: "once", 2: "twice"}
 
 
-class _Event(NamedTuple):
+class _StepEvent(NamedTuple):
     """A loss, or an optimizer step, with its position among all events."""
 
     order: int
@@ -38,15 +38,15 @@ def counted_otherwise(
             yield _finding(theirs, ours[rank], place)
 
 
-def _by_rank(events: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[_Event]]:
+def _by_rank(events: Sequence[Mapping[str, Any]]) -> defaultdict[str, list[_StepEvent]]:
     found = defaultdict(list)
     for order, event in enumerate(events):
         if event["kind"] in ("loss", "gradients"):
-            found[event["name"].rpartition(": ")[0]].append(_Event(order, event))
+            found[event["name"].rpartition(": ")[0]].append(_StepEvent(order, event))
     return found
 
 
-def _parting(golden: list[_Event], run: list[_Event], cut: bool) -> int | None:
+def _parting(golden: list[_StepEvent], run: list[_StepEvent], cut: bool) -> int | None:
     """The first place where only one run steps; None if losses differ, as with a line search."""
     (steps, losses), (own_steps, own_losses) = _numbers(golden), _numbers(run)
     if not cut and steps == own_steps and losses != own_losses:
@@ -59,13 +59,13 @@ def _parting(golden: list[_Event], run: list[_Event], cut: bool) -> int | None:
     return None
 
 
-def _numbers(events: list[_Event]) -> tuple[int, int]:
+def _numbers(events: list[_StepEvent]) -> tuple[int, int]:
     """The number of steps and losses."""
     steps = sum(event.is_step for event in events)
     return steps, len(events) - steps
 
 
-def _finding(golden: list[_Event], run: list[_Event], place: int) -> Finding:
+def _finding(golden: list[_StepEvent], run: list[_StepEvent], place: int) -> Finding:
     more = place < len(run) and run[place].is_step
     at = golden[max(place - 1, 0) if more else place]
     want, got = _steps_around(golden, place), _steps_around(run, place)
@@ -80,7 +80,7 @@ def _finding(golden: list[_Event], run: list[_Event], place: int) -> Finding:
     )  # fmt: skip
 
 
-def _steps_around(events: list[_Event], place: int) -> int:
+def _steps_around(events: list[_StepEvent], place: int) -> int:
     """The number of steps between the losses on both sides of a place."""
     before = takewhile(lambda event: event.is_step, reversed(events[:place]))
     behind = takewhile(lambda event: event.is_step, events[place:])

@@ -17,7 +17,7 @@ from typing import Any
 
 from .chips import chip_of
 from .errors import VerifyError
-from .precision import PrecisionReport, Product, dumped, products_of
+from .precision import CompiledProduct, PrecisionReport, dumped, products_of
 
 DEFAULT = "v6e-8"
 
@@ -32,17 +32,17 @@ _PLACES = re.compile(r"loc\(.*?\)|#loc.*")
 
 
 @dataclass(frozen=True)
-class Program:
+class DumpedProgram:
     """A dumped program: StableHLO, or HLO."""
 
     path: Path
     name: str
     is_step: bool
-    products: list[Product]
+    products: list[CompiledProduct]
     error: str | None = None  # why there is none for a TPU
 
     @property
-    def exact(self) -> list[Product]:
+    def exact(self) -> list[CompiledProduct]:
         """Its float32 products."""
         return [product for product in self.products if product.is_float32]
 
@@ -54,7 +54,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledForTpu:
     """One program as compiled for a TPU; sizes are in bytes."""
 
     name: str
@@ -91,7 +91,7 @@ class TpuReport:
     wanted: int  # programs
     exact: int  # programs with float32 products
     steps: int  # programs that are steps
-    compiled: list[Compiled] = field(default_factory=list)  # with refused ones
+    compiled: list[CompiledForTpu] = field(default_factory=list)  # with refused ones
     note: str | None = None  # why not all were tried
 
     @property
@@ -99,7 +99,7 @@ class TpuReport:
         return chip_of(self.compile_for).label
 
     @property
-    def compiled_steps(self) -> list[Compiled]:
+    def compiled_steps(self) -> list[CompiledForTpu]:
         """The largest first."""
         return sorted((c for c in self.compiled if c.is_step), key=lambda c: -c.hbm)
 
@@ -128,7 +128,7 @@ class TpuReport:
         return refused
 
     @property
-    def _refused(self) -> list[Compiled]:
+    def _refused(self) -> list[CompiledForTpu]:
         return [c for c in self.compiled if c.error]
 
     @property
@@ -165,7 +165,7 @@ class TpuReport:
         return lines
 
 
-def _exchanged(step: Compiled) -> Iterator[str]:
+def _exchanged(step: CompiledForTpu) -> Iterator[str]:
     """The modules of a program that make devices exchange data."""
     for kind, modules in sorted(step.collectives.items()):
         counts = ", ".join(f"{module or '(others)'} {n}" for module, n in sorted(modules.items()))
@@ -176,7 +176,7 @@ def mib(size: float) -> str:
     return f"{size / 2**20:,.1f}"
 
 
-def precision_of(programs: Sequence[Compiled]) -> str:
+def precision_of(programs: Sequence[CompiledForTpu]) -> str:
     """The precision of the float32 products of ``programs``, in words."""
     products = sum(c.products for c in programs)
     below = sum(len(c.below) + len(c.lowered) for c in programs)
@@ -185,7 +185,7 @@ def precision_of(programs: Sequence[Compiled]) -> str:
     return f"{below} of {products} below HIGHEST" if below else f"{products}, all HIGHEST"
 
 
-def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
+def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[DumpedProgram]:
     """Programs that are steps or have products, one of each text, the smallest first.
 
     ``for_tpu``: where the runtime has written steps and modules, in the place of their dumps.
@@ -193,7 +193,7 @@ def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
     whole = [_read(path, of_runtime=True) for path in dumped(for_tpu)] if for_tpu else []
     names = {program.name for program in whole}
     own = [_read(path) for path in dumped(dump_dir)]
-    unique: dict[str, Program] = {}
+    unique: dict[str, DumpedProgram] = {}
     for program in [*whole, *(p for p in own if p.name not in names)]:
         if program.is_step or program.products:
             text = program.path.read_text(encoding="utf-8", errors="replace")
@@ -201,7 +201,7 @@ def programs_of(dump_dir: Path, for_tpu: Path | None = None) -> list[Program]:
     return sorted(_numbered(unique.values()), key=lambda p: p.path.stat().st_size)
 
 
-def _read(path: Path, of_runtime: bool = False) -> Program:
+def _read(path: Path, of_runtime: bool = False) -> DumpedProgram:
     text = path.read_text(encoding="utf-8", errors="replace")
     module = _MODULE.search(text) or _FILE.search(path.name)
     error = _REFUSED.match(text)
@@ -209,10 +209,10 @@ def _read(path: Path, of_runtime: bool = False) -> Program:
     whole = of_runtime or (path.suffix == ".txt" and bool(products))
     name = module[1] if module else path.name
     is_step = whole or _DONATED.search(text) is not None
-    return Program(path, name, is_step, products, error[1] if error else None)
+    return DumpedProgram(path, name, is_step, products, error[1] if error else None)
 
 
-def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
+def _numbered(programs: Iterable[DumpedProgram]) -> Iterator[DumpedProgram]:
     """More programs of one step (of other shapes, say) get a number: step, step (2)."""
     seen: Counter[str] = Counter()
     for program in programs:
@@ -221,7 +221,9 @@ def _numbered(programs: Iterable[Program]) -> Iterator[Program]:
         yield replace(program, name=program.name + number)
 
 
-def compile_programs(programs: list[Program], compile_for: str, compiler: Compiler) -> TpuReport:
+def compile_programs(
+    programs: list[DumpedProgram], compile_for: str, compiler: Compiler
+) -> TpuReport:
     """Compile ``programs`` with the TPU compiler. If it is missing, that is a note."""
     exact, steps = sum(bool(p.exact) for p in programs), sum(p.is_step for p in programs)
     report = TpuReport(compile_for, len(programs), exact, steps)
@@ -239,19 +241,19 @@ def compile_programs(programs: list[Program], compile_for: str, compiler: Compil
     return replace(report, compiled=[*refused, *compiled], note=answer["error"])
 
 
-def _refused(program: Program) -> Compiled:
+def _refused(program: DumpedProgram) -> CompiledForTpu:
     file = program.path.name
-    return Compiled(program.name, file, program.is_step, 0, [], [], 0.0, program.error)
+    return CompiledForTpu(program.name, file, program.is_step, 0, [], [], 0.0, program.error)
 
 
-def _compiled(program: Program, facts: dict[str, Any], chip: str) -> Compiled:
+def _compiled(program: DumpedProgram, facts: dict[str, Any], chip: str) -> CompiledForTpu:
     below = [str(product) for product in program.exact if not product.is_highest]
     lowered = [
         f"{product} in {program.path.name} compiled for a {chip}"
         for product in facts.pop("below", [])
         if program.is_float32 and not below
     ]
-    return Compiled(
+    return CompiledForTpu(
         name=program.name,
         is_step=program.is_step,
         products=len(program.exact),

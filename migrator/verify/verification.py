@@ -48,7 +48,7 @@ _SCRIPT_SECONDS = 600.0  # for any script, which may train for days
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How to verify.
 
     ``python``: the interpreter; by default one is searched for, and created if ``install`` is set
@@ -93,7 +93,7 @@ def verify_app(name: str, target: str, **how: Any) -> VerifyResult:
 
     ``how``: see Options.
     """
-    options = Options(**how)
+    options = RunOptions(**how)
     try:
         app = find_app(name, target)
         golden = load_golden(app) if app.outputs is not None else None  # otherwise it is recorded
@@ -108,7 +108,7 @@ def verify_script(script: Path, args: Sequence[str], target: str, **how: Any) ->
     It runs in a migrated copy of the current folder, or of its own folder if that is elsewhere. It
     is stopped after some minutes: its steps are compiled by then. Never raises VerifyError.
     """
-    options = Options(**how)
+    options = RunOptions(**how)
     try:
         app = _as_app(script, args, options.keep)
         return _verify(app, None, find_target(target), options)
@@ -143,10 +143,10 @@ def _as_app(script: Path, args: Sequence[str], keep: Path | None) -> App:
     )
 
 
-def _verify(app: App, golden: Golden | None, target: Target, options: Options) -> VerifyResult:
+def _verify(app: App, golden: Golden | None, target: Target, options: RunOptions) -> VerifyResult:
     interpreter = choose_interpreter(target, options, requires=app.requires)
     with workplace(options.keep, f"{app.name}-{target.name}") as folder:
-        work = _Work(app, golden, interpreter, folder, options)
+        work = _VerifyWork(app, golden, interpreter, folder, options)
         result = work.verify(options.timeout or app.timeout)
         return replace(result, kept=folder if options.keep else None)
 
@@ -161,7 +161,7 @@ def compared(
     return [OutputResult(name, stated.get(name), **row) for name, row in rows.items()]
 
 
-class _Work:
+class _VerifyWork:
     """One verification in one folder."""
 
     def __init__(
@@ -170,7 +170,7 @@ class _Work:
         golden: Golden | None,
         interpreter: Interpreter,
         folder: Path,
-        options: Options,
+        options: RunOptions,
     ) -> None:
         self.app = app
         self.golden = golden
@@ -366,7 +366,7 @@ class _Work:
         return tpu.judge(report, self._compile(programs, tpu.DEFAULT, _COMPILE_SECONDS)), None
 
     def _compile(
-        self, programs: list[tpu.Program], compile_for: str, seconds: float
+        self, programs: list[tpu.DumpedProgram], compile_for: str, seconds: float
     ) -> tpu.TpuReport:
         def compiler(paths: list[Path]) -> dict[str, Any]:
             text = f"compiling {len(paths)} programs for a TPU that is not here"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from migrator.analysis.project.file_facts import File
-from migrator.analysis.project.places import Places
+from migrator.analysis.project.places import LookedUpPlaces
 from migrator.analysis.project.reachability import Reach
 
 
@@ -16,7 +16,7 @@ def reaches(**files: str) -> bool:
     """Whether `here` is reached, in one of some files by their names."""
     paths = {Path(f"/project/{name}.py"): File(text.encode()) for name, text in files.items()}
     program = Reach(
-        list(paths), Places(paths.__getitem__), lambda path: False,
+        list(paths), LookedUpPlaces(paths.__getitem__), lambda path: False,
         lambda path, name: name.partition(".")[0] in files,
     )  # fmt: skip
     ((path, node),) = (

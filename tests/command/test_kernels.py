@@ -9,7 +9,7 @@ from typing import Any
 from helpers import cli, write_tree
 
 from migrator import find_remaining
-from migrator.remaining.kernels.kernel import Part
+from migrator.remaining.kernels.kernel import KernelPart
 
 SOFTPLUS = """import torch
 import triton
@@ -57,7 +57,7 @@ def test_gated(rows, n):
 TRITON = {"lib/__init__.py": "", "lib/gate.py": SOFTPLUS, "tests/test_gate.py": TEST, ".git/x": ""}
 
 
-def parts_in(root: Path, path: str = ".", target: str = "torchax") -> list[Part]:
+def parts_in(root: Path, path: str = ".", target: str = "torchax") -> list[KernelPart]:
     left = find_remaining([root / path], target)
     return [part for each in left.remaining for part in each.parts]
 

@@ -25,18 +25,18 @@ from migrator import migrate_paths
 from migrator.config import Config, load
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
-from migrator.editor.documents import Document, Text
+from migrator.editor.documents import OpenDocument, Text
+from migrator.editor.single import single
 from migrator.errors import UsageError
 from migrator.examples import failures, rules_of
 from migrator.frameworks import find_framework, frameworks
 from migrator.options import Options
 from migrator.pipeline.engine import migrate
-from migrator.pipeline.single import single
 from migrator.registry import registry, vocabulary
 from migrator.review.changes import review
 from migrator.runs.worker import migrate_for_all
 from migrator.targets import find_target, names, targets
-from migrator.verify.arguments import Arguments
+from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
 
 PAGE = REPOSITORY / "docs" / "adding-a-framework.md"
@@ -167,7 +167,7 @@ def test_one_rewrite_of_a_file_with_both(loom: None) -> None:
 
 def test_an_editor_serves_both(loom: None, tmp_path: Path) -> None:
     uri = (tmp_path / "c.py").as_uri()
-    document = Document(uri, tmp_path / "c.py", (Text(uri, 1, BOTH),))
+    document = OpenDocument(uri, tmp_path / "c.py", (Text(uri, 1, BOTH),))
     moment = Moment(document, {}, Config(targets=("torchax", "loom_tpu")), [tmp_path], 0)
     analyst = Analyst()
     assert {d.code for d in analyst.analysis(moment).findings} >= {"MOV001", "LOM002"}
@@ -188,7 +188,7 @@ def test_verify_runs_on_the_target_of_the_script(loom: None, tmp_path: Path) -> 
 
 def _verified_on(script: Path, *options: str) -> tuple[str, ...]:
     context = verify_command.make_context("verify", [str(script), *options])
-    return Arguments(**context.params).targets()
+    return VerifyArguments(**context.params).targets()
 
 
 def test_two_targets_for_one_framework_are_an_error(tmp_path: Path) -> None:

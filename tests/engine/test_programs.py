@@ -13,7 +13,7 @@ from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
-from migrator.editor.documents import Document, Text
+from migrator.editor.documents import OpenDocument, Text
 from migrator.pipeline.result import Result
 from migrator.runs.run import migrate_content
 from migrator.runs.run_report import Report
@@ -116,7 +116,7 @@ def test_single_files_pipes_and_editors_say_the_same(tmp_path: Path, name: str) 
         migrate_content(path, content),
     ):
         assert by_name(report)[name] == expected
-    document = Document(path.as_uri(), path, (Text(path.as_uri(), 1, SHARED[name]),))
+    document = OpenDocument(path.as_uri(), path, (Text(path.as_uri(), 1, SHARED[name]),))
     moment = Moment(document, {}, Config(targets=("torchax",)), [tmp_path], 1)
     assert Analyst().analysis(moment).result == expected
 

@@ -12,10 +12,10 @@ from tiers import thorough_but
 
 from migrator.analysis.syntax.names import Names
 from migrator.config import Config
+from migrator.editor.single import single
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
-from migrator.pipeline.single import single
 from migrator.registry import registry
 from migrator.rule import Example
 from migrator.runs.worker import Worker

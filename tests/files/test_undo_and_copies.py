@@ -20,7 +20,7 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import places
 from migrator.files.copying import check_output, copy
-from migrator.files.in_place import Change
+from migrator.files.in_place import FileChange
 from migrator.runs.run import undo
 from tests.files.trees import FILES, GPU, TPU
 
@@ -296,7 +296,7 @@ def test_links_that_can_not_be_made_are_named(
         raise OSError(1314, "A required privilege is not held by the client")  # as on Windows
 
     monkeypatch.setattr(os, "symlink", refuse)
-    change = Change(tmp_path / "p" / "a.py", GPU.encode(), TPU.encode())
+    change = FileChange(tmp_path / "p" / "a.py", GPU.encode(), TPU.encode())
     (problem,) = copy(tmp_path / "p", tmp_path / "q", [change])
     assert "link.py: not copied: " in problem and "privilege" in problem
     assert (tmp_path / "q/a.py").read_text() == TPU

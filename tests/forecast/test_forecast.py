@@ -20,7 +20,7 @@ from migrator.forecast.operations import operations
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
 from migrator.verify import choose_interpreter
 from migrator.verify.chips import chip_of, chips
-from migrator.verify.tpu import Compiled
+from migrator.verify.tpu import CompiledForTpu
 
 # As libtpu 0.0.52 writes it, shortened: a product in a loop of three, and a copy into the chip.
 TEXT = """\
@@ -178,7 +178,7 @@ def test_an_attention_kernel_has_the_products_of_its_shapes() -> None:
 
 def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:
     error = "JaxRuntimeError: Ran out of memory in memory space hbm. Used 40.00G of 31.25G hbm."
-    compiled = Compiled("step", "step.mlir", True, 0, [], [], 1.0, error)
+    compiled = CompiledForTpu("step", "step.mlir", True, 0, [], [], 1.0, error)
     step = step_of(compiled, [], chips()["v6e"])
     assert step.hbm == 40 * 2**30 and not step.fits
     advice = memory_advice(step, chips()["v6e"])
@@ -294,7 +294,7 @@ def test_the_page_about_forecasts_names_every_field_of_the_json() -> None:
     _, _, rest = page.partition("## JSON")
     first_cells = re.findall(r"^\| (`.*?) \|", rest.partition("\n## ")[0], re.MULTILINE)
     fields = set(re.findall(r"`(\w+)`", " ".join(first_cells)))
-    compiled = Compiled("step", "f", True, 0, [], [], 1.0)
+    compiled = CompiledForTpu("step", "f", True, 0, [], [], 1.0)
     step = step_of(compiled, [], chip_of("v6e-1"))
     found = Forecast("train.py", chip_of("v6e-1"), steps=[step]).to_dict()
     assert fields == {*found, *found["steps"][0]}

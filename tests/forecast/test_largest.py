@@ -11,13 +11,13 @@ from migrator.forecast.forecast import Forecast
 from migrator.forecast.largest import MOST, find_largest
 from migrator.forecast.roofline import step_of
 from migrator.verify.chips import chip_of
-from migrator.verify.tpu import Compiled
+from migrator.verify.tpu import CompiledForTpu
 
 V6E = chip_of("v6e-1")
 
 
 def forecast_of(hbm: int, flops: float = 1e12, name: str = "step") -> Forecast:
-    compiled = Compiled(name, "f", True, 0, [], [], 1.0, hbm=hbm, arguments=hbm, flops=flops)
+    compiled = CompiledForTpu(name, "f", True, 0, [], [], 1.0, hbm=hbm, arguments=hbm, flops=flops)
     return Forecast("train.py", V6E, steps=[step_of(compiled, [], V6E)])
 
 

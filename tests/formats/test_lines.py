@@ -9,6 +9,7 @@ import pytest
 from helpers import constructs, run
 
 from migrator import migrate_paths
+from migrator.analysis.gpu_text_patterns import has_settings
 from migrator.diagnostics import Outcome
 from migrator.files.discover import discover
 from migrator.formats import documents
@@ -353,7 +354,7 @@ def test_lines_that_say_nothing_are_comments() -> None:
     """Most lines of most configurations: nobody asks what such a line means."""
     text = b"name: gpu tests  # cuda\ndevice: cuda\nsteps:\n  - x"
     path, says = Path("a.yaml"), find_framework("torch").says
-    holder = documents.read(path, text, says)
+    holder = documents.read(path, text, says, has_settings)
     assert holder is not None
     *_, calls = [part.source.decode() for part in holder.parts]
     assert [line.partition("(")[0] for line in calls.splitlines()][1:] == [
@@ -362,4 +363,4 @@ def test_lines_that_say_nothing_are_comments() -> None:
     assert holder.with_sources([calls.replace(": cuda", ": tpu").encode()]) == text.replace(
         b"device: cuda", b"device: tpu"
     )
-    assert documents.read(path, b"name: torch\nlr: 0.1\n", says) is None
+    assert documents.read(path, b"name: torch\nlr: 0.1\n", says, has_settings) is None

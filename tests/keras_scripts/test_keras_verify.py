@@ -17,10 +17,10 @@ from target import TARGET
 from migrator.frameworks import find_framework
 from migrator.targets import find_target
 from migrator.verify.command import verify_command
-from migrator.verify.recordings import Recording, Settings, record_run
+from migrator.verify.recordings import Recording, RecordSettings, record_run
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Migration, Options
+from migrator.verify.verification import Migration, RunOptions
 
 SCRIPT = """import numpy as np
 import tensorflow as tf
@@ -63,8 +63,8 @@ np.save("p.npy", model.predict(x[:8], verbose=0))
 def verified(folder: Path, source: str, migrate: Migration | None = None) -> ScriptResult:
     script = write_tree(folder, {"train.py": source}) / "train.py"
     return verify_against(
-        script, [], find_target(TARGET), None, Settings(roundings=1),
-        Options(python=Path(sys.executable), migrate=migrate),
+        script, [], find_target(TARGET), None, RecordSettings(roundings=1),
+        RunOptions(python=Path(sys.executable), migrate=migrate),
     )  # fmt: skip
 
 
@@ -125,13 +125,15 @@ def test_the_reference_app_agrees_with_its_golden() -> None:
 
 def test_bisect_says_what_it_is_for(tmp_path: Path) -> None:
     script = write_tree(tmp_path, {"train.py": SCRIPT}) / "train.py"
-    result = verify_against(script, [], find_target(TARGET), None, Settings(), Options(bisect=True))
+    result = verify_against(
+        script, [], find_target(TARGET), None, RecordSettings(), RunOptions(bisect=True)
+    )
     assert result.error is not None and "--bisect" in result.error
 
 
 def recorded(folder: Path, source: str, **settings: object) -> Recording:
     write_tree(folder, {"train.py": source})
-    how = Settings(**settings)  # type: ignore[arg-type]
+    how = RecordSettings(**settings)  # type: ignore[arg-type]
     _, found = record_run(
         Path(sys.executable), "train.py", [], folder, folder.parent / f"{folder.name}-out", how,
         framework=find_framework("tensorflow"), stand_in=True, original=folder,

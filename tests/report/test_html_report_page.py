@@ -17,7 +17,7 @@ from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.pipeline.result import Result
 from migrator.report import html
-from migrator.report.html.numbers import Layer, Numbers, Row
+from migrator.report.html.numbers import LayerNumbers, PageNumbers, Row
 from migrator.runs.run_report import FileReport, Report
 from tests.report.pages import EVIL, SCRIPT, TO, count, sections
 
@@ -142,7 +142,7 @@ def test_numbers_of_a_script_stand_above_its_changes(tmp_path: Path, opened: Any
     row = Row("losses", "step by step", "4", "1.2e-07", "0.5 %", "pass", "pass", True)
     losses = [(2.0, 2.0), (1.5, math.nan), (1.0, 1.25)]
     parting, notes = ["first difference: x"], ["one note"]
-    numbers = Numbers(f"FAIL: {EVIL}", False, [row], losses, parting, notes, "allowed: a bit")
+    numbers = PageNumbers(f"FAIL: {EVIL}", False, [row], losses, parting, notes, "allowed: a bit")
     html.write(report, tmp_path / "r.html", written=False, numbers=numbers)
     page = opened(tmp_path / "r.html")
     section = page.locator(".measured")
@@ -161,10 +161,12 @@ def test_layers_are_a_tree_that_is_open_where_one_fails(tmp_path: Path, opened: 
     write_tree(tmp_path, {"train.py": SCRIPT})
     fine = [("output", "1%", True), ("gradient", "2%", True)]
     fails = [("output", "1%", True), ("gradient", "300 x", False)]
-    block = Layer(EVIL, fails, "the first beyond its bound: gradient", [Layer("up", fine, "", [])])
-    other = Layer("other", fine, "", [Layer("hidden", fine, "", [])])
-    model = Layer("Net", [], "", [block, other])
-    numbers = Numbers("FAIL", False, [], [], [], [], "", [model])
+    block = LayerNumbers(
+        EVIL, fails, "the first beyond its bound: gradient", [LayerNumbers("up", fine, "", [])]
+    )
+    other = LayerNumbers("other", fine, "", [LayerNumbers("hidden", fine, "", [])])
+    model = LayerNumbers("Net", [], "", [block, other])
+    numbers = PageNumbers("FAIL", False, [], [], [], [], "", [model])
     report = migrate_paths([tmp_path], target="torchax", config=Config())
     html.write(report, tmp_path / "r.html", written=False, numbers=numbers)
     tree = opened(tmp_path / "r.html").locator(".layers")

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers import REPOSITORY, git
+from rule_imports import mended, past_the_api, rule_files
+from structure import (
+    circles,
+    context_members,
+    imports,
+    layers,
+    modules,
+    packages,
+    parsed,
+    shared_classes,
+    upward,
+)
 
+from migrator.rule import Rule
 from migrator.targets import find_target, portable
 from migrator.targets.wheel import runtime_wheel
 
@@ -35,11 +48,6 @@ def sources(*folders: str) -> Iterator[Path]:
         yield from sorted((REPOSITORY / folder).rglob("*.py"))
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
-
-
 def name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
@@ -53,41 +61,6 @@ def test_nothing_lies_beside_the_rooms() -> None:
 # ---- imports -------------------------------------------------------------------------------------
 
 
-@cache
-def modules() -> dict[str, Path]:
-    """The modules of the tool by their names; programs that run elsewhere are none of it."""
-    found: dict[str, Path] = {}
-    for path in sources("migrator", "rules"):
-        parts = path.relative_to(REPOSITORY).with_suffix("").parts
-        if "tpu_runtime" in parts or "recorder" in parts:
-            continue
-        parts = ("migrator", *parts) if parts[0] == "rules" else parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports(module: str, path: Path) -> Iterator[str]:
-    """The modules that one imports, also late, in a function; not those for types alone."""
-    package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    queue: list[ast.AST] = [parsed(path)]
-    while queue:
-        node = queue.pop()
-        match node:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                queue += node.orelse
-                continue
-            case ast.Import():
-                yield from (alias.name for alias in node.names)
-            case ast.ImportFrom():
-                base = package.split(".")[: len(package.split(".")) + 1 - node.level]
-                origin = [*(base if node.level else ()), *((node.module or "").split("."))]
-                source = ".".join(filter(None, origin))
-                for alias in node.names:
-                    inner = f"{source}.{alias.name}"
-                    yield inner if inner in modules() else source
-        queue += ast.iter_child_nodes(node)
-
-
 def test_what_one_file_means_is_known_without_its_project() -> None:
     """`analysis/project` builds on these rooms; they say what they ask of it, as protocols."""
     asking = ("syntax", "values", "ranks", "devices")
@@ -97,34 +70,75 @@ def test_what_one_file_means_is_known_without_its_project() -> None:
             assert "analysis.project" not in path.read_text("utf-8"), name(path)
 
 
-def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """What is left where modules go, again and again, that import none of the others."""
-    left = {module: set(imported) for module, imported in graph.items()}
-    for forwards in (True, False):
-        while True:
-            imported = set().union(*left.values())
-            ends = {m for m in left if (not left[m] if forwards else m not in imported)}
-            if not ends:
-                break
-            left = {m: others - ends for m, others in left.items() if m not in ends}
-    return [{module, *others} for module, others in sorted(left.items())]
-
-
 def test_no_modules_import_each_other() -> None:
-    known = modules()
-    graph = {
-        module: {other for other in imports(module, path) if other in known} - {module}
-        for module, path in known.items()
-    }
-    assert sum(map(len, graph.values())) > 300  # what is looked at
+    graph = {module: imports(module, types=False) for module in modules()}
+    assert sum(map(len, graph.values())) > 1000  # what is looked at
     assert circles(graph) == []
 
 
+def test_the_structure_gets_no_worse() -> None:
+    """`python tests/repository/structure.py --list` names what counts."""
+    against = upward(packages()[0])
+    assert against == {("migrator.frameworks", "migrator.analysis")} or not against
+    assert len(context_members()) <= 15
+    assert len(shared_classes()) <= 33, "and most of these by role: one for each runtime"
+    assert len(circles({module: imports(module) for module in modules()})) <= 5
+
+
+@pytest.mark.parametrize(
+    ("graph", "against", "height"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, 0, 3),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}}, 1, 3),
+        ({"a": {"b", "c"}, "b": {"c"}, "c": {"b", "d"}, "d": {"b"}}, 1, 4),
+    ],
+)
+def test_an_upward_dependency_is_seen(
+    graph: dict[str, set[str]], against: int, height: int
+) -> None:
+    assert len(upward(graph)) == against
+    assert layers(graph) == height
+
+
 def test_a_circle_is_seen() -> None:
-    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}, {"b", "c"}]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}]
 
 
 # ---- rules ---------------------------------------------------------------------------------------
+
+
+def test_rules_import_from_their_api_alone() -> None:
+    """`python tests/repository/rule_imports.py` mends this."""
+    files = rule_files()
+    assert len(files) > 80
+    assert {name(path) for path in files if any(past_the_api(path))} == set()
+
+
+def test_rules_import_rules_alone_from_each_other() -> None:
+    """A rule may have handlers in several files; what several rules use is in their API."""
+    found = set()
+    for path in (REPOSITORY / "rules").glob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                module = importlib.import_module(f"migrator.rules.{node.module}")
+                found |= {getattr(module, alias.name) for alias in node.names}
+    assert found and all(isinstance(each, Rule) for each in found), found
+
+
+def test_an_import_past_the_api_is_seen_and_mended(tmp_path: Path) -> None:
+    rule = tmp_path / "a.py"
+    rule.write_text(
+        "import ast\n"
+        "import migrator.rule\n"
+        "from migrator.targets.wheel import NAME as WHEEL\n"
+        "from migrator.rule_api import Rule\n"
+        "from migrator.rule_api.python import values\n"
+    )
+    assert [node.lineno for node in past_the_api(rule)] == [2, 3]
+    rule.write_text("def f():\n    from migrator.targets.wheel import NAME as WHEEL\n")
+    assert mended(rule) == (
+        "def f():\n    from migrator.rule_api import RUNTIME_PACKAGE as WHEEL\n"
+    )
 
 
 def test_only_rules_have_the_codes_of_rules() -> None:

@@ -95,9 +95,7 @@ def test_codes_of_a_new_family_get_a_page(tmp_path: Path, monkeypatch: pytest.Mo
     made = pages()
     assert "## NEW\n" in made["README.md"] and "NEW001.md" in made
     titled = module.replace("GPUTIL =", 'FAMILY = Family("NEW", "Monitors", 95)\nGPUTIL =')
-    titled = titled.replace(
-        "from migrator.construct", "from migrator.codes import Family\nfrom migrator.construct"
-    )
+    titled = titled.replace("    Example,\n", "    Example,\n    Family,\n", 1)
     write_tree(tmp_path / "rules", {"new_family.py": titled})
     del sys.modules["migrator.rules.new_family"]
     _forget()

@@ -8,8 +8,7 @@ import pytest
 from helpers import TARGETS, Install, cli, one_line
 
 RULES = '''
-from migrator.edits import Replace
-from migrator.rule import Example, Rewrite, Rule
+from migrator.rule_api import Example, Replace, Report, Rewrite, Rule
 
 OPERATORS = Rule(
     code="OWN001", name="own-operators", summary="operators of ours", why="They are CUDA's.",
@@ -85,6 +84,40 @@ def test_other_failures(install: Install, tmp_path: Path, rules: str, reason: st
     found = cli("rules", "--test", "own-rules", cwd=tmp_path)
     assert found.returncode == 1
     assert reason in found.stdout.decode()
+
+
+REPORTED = """
+from migrator.rule_api import Example, Report, Rule
+
+OPERATORS = Rule(
+    code="OWN001", name="own-operators", summary="operators of ours", why="They are CUDA's.",
+    examples=(
+        Example("from mylib.cuda_ops import gelu\\ny = gelu(x)\\n", says={{{line}: {words!r}}}),
+    ),
+)
+
+
+@OPERATORS.on("name", "mylib.cuda_ops.gelu")
+def operator(ctx, found):
+    return Report(f"write {{ctx.words.device}} code")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "reason"),
+    [
+        (2, "write {device} code", ""),
+        (2, "remove it", "does not say 'remove it' in line 2"),
+        (1, "write", "does not say 'write' in line 1: it says nothing there"),
+    ],
+)
+def test_what_an_example_says(
+    install: Install, tmp_path: Path, line: int, words: str, reason: str
+) -> None:
+    install({"own_rules.py": REPORTED.format(line=line, words=words)}, "own_rules")
+    found = cli("rules", "--test", "own-rules", cwd=tmp_path)
+    assert found.returncode == (1 if reason else 0), found.stdout
+    assert reason in " ".join(found.stdout.decode().split())
 
 
 def test_rules_of_the_tool_by_their_code(tmp_path: Path) -> None:

@@ -318,8 +318,10 @@ def test_the_runtime_has_what_rewrites_use(target: str) -> None:
     offered, bound = _exported(target)
     assert offered <= bound
     assert offered >= MIRRORED
-    text = "".join(path.read_text() for path in (REPOSITORY / "rules").glob("*.py"))
-    asked = set(re.findall(r"ctx\.runtime\(\"(\w+)\"\)", text))
+    folders = ("rules", "migrator/rule_api", "migrator/context")
+    files = (path for folder in folders for path in (REPOSITORY / folder).glob("*.py"))
+    text = "".join(path.read_text() for path in files)
+    asked = set(re.findall(r"ctx\.code\.runtime\(\"(\w+)\"\)", text))
     used = asked | set(re.findall(r"\{RUNTIME\}\.(\w+)", text))
     assert len(asked) > 10, "the rules ask for what the runtime has"
     assert asked <= offered

@@ -11,7 +11,7 @@ from support import RUNTIME, run
 from target import TARGET
 
 from migrator import find_remaining
-from migrator.remaining.kernels.kernel import Part
+from migrator.remaining.kernels.kernel import KernelPart
 from migrator.remaining.kernels.skeletons import pallas_skeleton, pytorch_skeleton
 from migrator.targets import find_target
 
@@ -69,7 +69,7 @@ def one_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 """
 
 
-def part_of(tmp_path: Path, name: str) -> Part:
+def part_of(tmp_path: Path, name: str) -> KernelPart:
     root = write_tree(tmp_path, {"kernels.py": SOURCE})
     left = find_remaining([root / "kernels.py"], TARGET)
     return next(p for each in left.remaining for p in each.parts if p.name == name)

@@ -15,10 +15,10 @@ from helpers import COPY
 
 from migrator import migrate_paths
 from migrator.targets import find_target
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 TARGET = find_target("torch_tpu")
 SCRIPT = """\
@@ -66,8 +66,8 @@ def verified(
 ) -> ScriptResult:
     (folder / "train.py").write_text(script)
     monkeypatch.chdir(folder)
-    how = Options(python=Path(sys.executable), **options)  # type: ignore[arg-type]
-    settings = Settings(roundings=1)
+    how = RunOptions(python=Path(sys.executable), **options)  # type: ignore[arg-type]
+    settings = RecordSettings(roundings=1)
     return verify_against(Path("train.py"), [], TARGET, None, settings, how)
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from target import TARGET
 
 from migrator.targets import find_target
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 ON_TARGET = find_target(TARGET)
 
@@ -17,6 +17,6 @@ ON_TARGET = find_target(TARGET)
 def held(folder: Path, text: str, *args: str, roundings: int, quick: bool = False) -> ScriptResult:
     """A small script against itself, in the current folder."""
     (folder / "t.py").write_text(text, encoding="utf-8")
-    options = Options(python=Path(sys.executable))
-    settings = Settings(roundings=roundings, quick=quick)
+    options = RunOptions(python=Path(sys.executable))
+    settings = RecordSettings(roundings=roundings, quick=quick)
     return verify_against(Path("t.py"), [*args], ON_TARGET, None, settings, options)

@@ -16,7 +16,7 @@ from migrator.verify.divergence import compare
 from migrator.verify.findings import Comparison
 from migrator.verify.goldens import read
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Recording, Settings
+from migrator.verify.recordings import Recording, RecordSettings
 from migrator.verify.tensors import read_header
 
 FORMATS = {"F64": "d", "F32": "f", "I32": "i", "I64": "q", "U8": "B", "BOOL": "?", "BF16": "H"}
@@ -201,7 +201,11 @@ def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]
     Path("t.py").write_text(text, encoding="utf-8")
     golden = Path("..", "golden")
     found = record_script(
-        Path("t.py"), args, golden, Path(sys.executable), Settings(**{"roundings": 0, **settings})
+        Path("t.py"),
+        args,
+        golden,
+        Path(sys.executable),
+        RecordSettings(**{"roundings": 0, **settings}),
     )
     read(golden)
     read_header(golden / "tensors.safetensors")

@@ -14,7 +14,7 @@ from migrator.verify.apps import (
     recorded,
     source_digest,
 )
-from migrator.verify.arguments import Arguments
+from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
 from migrator.verify.errors import VerifyError
 from migrator.verify.result import Tolerance
@@ -67,7 +67,7 @@ def test_an_app_runs_on_the_targets_of_its_framework(
     given: list[str], name: str, wanted: tuple[str, ...]
 ) -> None:
     with verify_command.make_context("verify", given) as context:
-        assert Arguments(**context.params).targets(name) == wanted
+        assert VerifyArguments(**context.params).targets(name) == wanted
 
 
 def test_a_stand_in_is_not_called_a_gpu(checkout: Checkout) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from migrator import migrate_source
-from migrator.verify.bisection import Bisection, Place
+from migrator.verify.bisection import Bisection, TracePlace
 from migrator.verify.bisection_sources import edits_of, with_sources
 from migrator.verify.bisection_table import bisected
 
@@ -43,7 +43,7 @@ def test_lines_get_their_text_and_a_statement_counts_as_a_whole(tmp_path: Path) 
         (tmp_path / name).mkdir()
         (tmp_path / name / "s.py").write_text(text, encoding="utf-8")
     start = next(i for i, line in enumerate(_migrated()[0].splitlines(), 1) if "x = " in line)
-    places = [Place("torch.ones", f"s.py:{line}", "") for line in (4, start)]
+    places = [TracePlace("torch.ones", f"s.py:{line}", "") for line in (4, start)]
     found = Bisection(
         0, None, "", "output", "", "2 of 4 elements beyond it", *places, want=1.0, got=2.0,
         allowed=1e-5, at=[0, 1], agreed=3, differences=["argument 1: 2, 3 here"],
@@ -81,9 +81,9 @@ def test_what_was_changed_by_hand_since_a_golden_is_shown_so(
         (tmp_path / name).mkdir()
         (tmp_path / name / "s.py").write_text(text, encoding="utf-8")
 
-    def place(text: str) -> Place | None:
+    def place(text: str) -> TracePlace | None:
         at = next((i for i, t in enumerate(text.splitlines(), 1) if t.startswith(line)), 0)
-        return Place("op", f"s.py:{at}", "") if at else None
+        return TracePlace("op", f"s.py:{at}", "") if at else None
 
     found = Bisection(0, None, "", "output", original=place(golden),
                       migrated=place(texts["migrated"]))  # fmt: skip

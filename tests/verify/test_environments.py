@@ -25,7 +25,7 @@ from migrator.verify.environments import (
     install,
 )
 from migrator.verify.errors import VerifyError
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 from .support import executable, fake_interpreter
 
@@ -182,15 +182,15 @@ def test_what_an_app_requires_comes_with_it(
     other = fake_interpreter(tmp_path / "other")
     wanted = {"requires": ["peft"], "by_import": False}
     with pytest.raises(VerifyError, match=r"has no peft\. Fix: .* install .*peft==0\.21\.\*"):
-        choose_interpreter(JAX_TARGET, Options(python=other, install=True), **wanted)
+        choose_interpreter(JAX_TARGET, RunOptions(python=other, install=True), **wanted)
     ours = fake_interpreter(environment_folder(JAX_TARGET))
     (environment_folder(JAX_TARGET) / ".tpu-migrate-ready").touch()
     with pytest.raises(VerifyError, match="has no peft"):
-        choose_interpreter(JAX_TARGET, Options(python=ours), **wanted)
+        choose_interpreter(JAX_TARGET, RunOptions(python=ours), **wanted)
     site = ours.parents[1] / "site"
     metadata = "Metadata-Version: 2.1\\nName: peft\\nVersion: 0.21.2\\n"
     installs = f'd="{site}/peft-0.21.2.dist-info"; mkdir "$d"; printf "{metadata}" > "$d/METADATA"'
     fake_uv(tmp_path, monkeypatch, f'{installs}; touch "{site}/peft.py"')
-    found = choose_interpreter(JAX_TARGET, Options(python=ours, install=True), **wanted)
+    found = choose_interpreter(JAX_TARGET, RunOptions(python=ours, install=True), **wanted)
     assert found.versions["peft"] == "0.21.2"
     assert "peft==0.21.*" in (tmp_path / "calls").read_text()

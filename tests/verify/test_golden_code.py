@@ -10,7 +10,7 @@ import pytest
 
 from migrator.verify.golden_code import commit_of, restored
 from migrator.verify.goldens import ScriptGolden, digest
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script import Script
 from tests.verify.support import recording
 
@@ -41,7 +41,14 @@ def commit(folder: Path) -> None:
 
 def golden(folder: Path) -> ScriptGolden:
     return ScriptGolden(
-        recording(), [], Settings(), "train.py", [], "GPU", digest(folder), commit_of(folder)
+        recording(),
+        [],
+        RecordSettings(),
+        "train.py",
+        [],
+        "GPU",
+        digest(folder),
+        commit_of(folder),
     )
 
 

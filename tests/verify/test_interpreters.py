@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from migrator.requirements import pinned
+from migrator.analysis.python_requirements import pinned
 from migrator.targets import Target, find_target
 from migrator.verify import environments, interpreters
 from migrator.verify.errors import VerifyError

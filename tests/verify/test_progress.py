@@ -12,9 +12,9 @@ from migrator.targets import find_target
 from migrator.verify.interpreters import Interpreter
 from migrator.verify.migrated_runs import MigratedRuns
 from migrator.verify.progress import Runs, about
-from migrator.verify.recordings import Recording, Settings
+from migrator.verify.recordings import Recording, RecordSettings
 from migrator.verify.script import Script
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 
 def test_a_log_has_a_line_as_each_run_begins_and_ends(
@@ -97,8 +97,9 @@ def test_a_compiled_run_is_expected_to_take_twice_the_time_of_the_original(
     target = find_target("torchax")
     original = Recording(work, [], [], "", "", steps=3, seconds=40.0, randomness={}, machine={})
     verification = MigratedRuns(
-        Script.find(Path("t.py"), []), target, Interpreter(python, target), python, Settings(),
-        Options(), work, original, None, runs, beginning=1.0,
+        Script.find(Path("t.py"), []), target, Interpreter(python, target), python,
+        RecordSettings(),
+        RunOptions(), work, original, None, runs, beginning=1.0,
     )  # fmt: skip
     verification.migrate(work / "migrated")
     verification.expect()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.distributed.run import parse_args
 
-from migrator.verify.ranks import Part, Ranks, find_ranks, merged
+from migrator.verify.ranks import RankRecording, StartedRanks, find_ranks, merged
 from migrator.verify.tensors import read_header
 
 JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
@@ -19,31 +19,34 @@ JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
     [
         ("import torch\nprint(torch.ones(3).cuda())\n", None),
         ("import torch\nmodel = torch.nn.DataParallel(model)\n", None),
-        (JOIN, Ranks(2, launched=True)),
-        (JOIN + "import torch.multiprocessing as mp\nmp.spawn(f)\n", Ranks(2, launched=False)),
+        (JOIN, StartedRanks(2, launched=True)),
+        (
+            JOIN + "import torch.multiprocessing as mp\nmp.spawn(f)\n",
+            StartedRanks(2, launched=False),
+        ),
         (JOIN + "from torch.multiprocessing import Process as P\nP(target=f)\n",
-         Ranks(2, launched=False)),
+         StartedRanks(2, launched=False)),
         (JOIN + "import multiprocessing as mp\nmp.Process(target=backup)\n"
-         "if 'WORLD_SIZE' in os.environ:\n    pass\n", Ranks(2, launched=True)),
+         "if 'WORLD_SIZE' in os.environ:\n    pass\n", StartedRanks(2, launched=True)),
         (JOIN + "import os\nimport multiprocessing as mp\nmp.Process(target=train)\n"
-         "def train(rank):\n    os.environ['RANK'] = str(rank)\n", Ranks(2, launched=False)),
-        ("import engine\n", Ranks(2, launched=True)),
+         "def train(rank):\n    os.environ['RANK'] = str(rank)\n", StartedRanks(2, launched=False)),
+        ("import engine\n", StartedRanks(2, launched=True)),
         ("from timm.utils import init_distributed_device\ninit_distributed_device(args)\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
         ("from accelerate import Accelerator\naccelerator = Accelerator()\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
         ("import transformers\nclass Own(transformers.Trainer):\n    pass\nOwn().train()\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
         ("import lightning as L\ntrainer = L.Trainer(accelerator='gpu', devices=2)\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
         ("from lightning.pytorch.cli import LightningCLI\nLightningCLI(Net)\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
         ("from transformers import AutoModel\nmodel = AutoModel.from_pretrained('x')\n", None),
         ("from torch.nn.parallel import DistributedDataParallel as DDP\nmodel = DDP(model)\n",
-         Ranks(2, launched=True)),
+         StartedRanks(2, launched=True)),
     ],
 )  # fmt: skip
-def test_who_starts_the_ranks(script: str, expected: Ranks | None, tmp_path: Path) -> None:
+def test_who_starts_the_ranks(script: str, expected: StartedRanks | None, tmp_path: Path) -> None:
     """What the script imports counts, other scripts beside it do not."""
     (tmp_path / "engine.py").write_text(JOIN)
     (tmp_path / "other.py").write_text(
@@ -59,17 +62,17 @@ def test_modules_lie_in_the_folder_that_it_is_run_in(tmp_path: Path) -> None:
     for name, text in {"scripts/train.py": "import lib.engine\n", "lib/engine.py": JOIN}.items():
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
-    assert find_ranks(tmp_path / "scripts/train.py", tmp_path, 2) == Ranks(2, launched=True)
+    assert find_ranks(tmp_path / "scripts/train.py", tmp_path, 2) == StartedRanks(2, launched=True)
 
 
 def test_options_of_the_program_are_not_torchruns() -> None:
     program = ["train.py", "--logs", "out"]
-    _, _, *given = Ranks(2, launched=True).command(program)
+    _, _, *given = StartedRanks(2, launched=True).command(program)
     found = parse_args(given)
     assert [found.training_script, *found.training_script_args] == program
 
 
-def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> Part:
+def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> RankRecording:
     folder.mkdir()
     name = "0.end.Net.w"
     header = {name: {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}
@@ -81,7 +84,7 @@ def part(folder: Path, rank: int | None, data: bytes, **more: Any) -> Part:
         "in_parts": [], "not_copied": [],
         "events": [{"kind": "end", "name": "Net", "step": 2, "tensors": {"w": name}}],
     }  # fmt: skip
-    return Part(folder, {**table, **more})
+    return RankRecording(folder, {**table, **more})
 
 
 def test_ranks_become_one_recording(tmp_path: Path) -> None:

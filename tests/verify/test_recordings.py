@@ -20,7 +20,13 @@ from migrator.verify.folders import check_size, copy_folder
 from migrator.verify.goldens import keep, read
 from migrator.verify.originals import notes_on, record_script
 from migrator.verify.recorder import process
-from migrator.verify.recordings import STOPPED, Recording, Settings, record_run, search_path
+from migrator.verify.recordings import (
+    STOPPED,
+    Recording,
+    RecordSettings,
+    record_run,
+    search_path,
+)
 from migrator.verify.script import Script
 
 from .support import safetensors
@@ -93,7 +99,7 @@ def golden(tmp_path: Path) -> Path:
     (run / "tensors.safetensors").write_bytes(tensors)
     (run / "output.txt").write_text("loss 0.5\n", encoding="utf-8")
     (run / "events.json").write_text(json.dumps(table(tensors)), encoding="utf-8")
-    keep(tmp_path / "golden", run, [run], Settings(seed=3), "t.py", ["--n", "1"], "0" * 64)
+    keep(tmp_path / "golden", run, [run], RecordSettings(seed=3), "t.py", ["--n", "1"], "0" * 64)
     return tmp_path / "golden"
 
 
@@ -133,7 +139,7 @@ class TestReading:
         run = golden.parent / "run"
         del whole["run"]["events"]
         (run / "events.json").write_text(json.dumps(whole["run"]), "utf-8")
-        keep(golden, run, [], Settings(), "t.py", [], "")
+        keep(golden, run, [], RecordSettings(), "t.py", [], "")
         with pytest.raises(VerifyError, match="is missing or malformed"):
             read(golden)
 
@@ -161,7 +167,9 @@ class TestReading:
         (tmp_path / "out" / "mine.txt").write_text("x", "utf-8")
         monkeypatch.chdir(tmp_path)
         with pytest.raises(VerifyError, match="is not empty"):
-            record_script(Path("t.py"), [], tmp_path / "out", Path(sys.executable), Settings())
+            record_script(
+                Path("t.py"), [], tmp_path / "out", Path(sys.executable), RecordSettings()
+            )
 
 
 def changed(golden: Path, **fields: Any) -> None:
@@ -206,7 +214,8 @@ text = "".join(json.dumps({"entries": {}, **line}) + "\\n" for line in lines)
         (tmp_path / "copy").mkdir()
         return record_run(
             Path(sys.executable), "t.py", [], tmp_path / "copy", tmp_path / "out",
-            Settings(**how), framework=find_framework("torch"), stand_in=True, original=tmp_path,
+            RecordSettings(**how), framework=find_framework("torch"), stand_in=True,
+            original=tmp_path,
         )[1]  # fmt: skip
 
     @posix
@@ -342,5 +351,5 @@ def test_a_script_that_did_not_use_the_gpu_is_no_golden_of_it(
 ) -> None:
     random, machine = {"dropped": 0}, {"device": device}
     found = Recording(Path(), [EVENT], [], "", "", 1, 1.0, random, machine, devices=[tensors_on])
-    notes = notes_on(found, Settings())
+    notes = notes_on(found, RecordSettings())
     assert any("no tensor was on the GPU" in note for note in notes) is said

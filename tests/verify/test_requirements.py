@@ -2,9 +2,9 @@
 
 import pytest
 
-from migrator import requirements
+from migrator.analysis import python_requirements as requirements
+from migrator.analysis.python_requirements import Requirement, pinned, without_extra
 from migrator.errors import UsageError
-from migrator.requirements import Requirement, pinned, without_extra
 from migrator.targets import find_target, targets
 
 XLA_TARGET = find_target("torch_xla")

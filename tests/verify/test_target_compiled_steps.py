@@ -13,7 +13,7 @@ from target import TARGET
 
 from migrator import migrate_paths
 from migrator.frameworks import find_framework
-from migrator.verify.recordings import Recording, Settings, record_run
+from migrator.verify.recordings import Recording, RecordSettings, record_run
 
 from .small_scripts import held
 
@@ -139,7 +139,7 @@ def test_the_recorder_sees_the_programs_that_run_without_it(tmp_path: Path) -> N
 
     def recorded(name: str, **env: str) -> Recording:
         return record_run(
-            Path(sys.executable), "t.py", [], migrated, tmp_path / name, Settings(),
+            Path(sys.executable), "t.py", [], migrated, tmp_path / name, RecordSettings(),
             framework=find_framework("torch"), stand_in=False, original=migrated, closely=False,
             env={"TPU_RUNTIME_REPORT": str(report), **env},
         )[1]  # fmt: skip

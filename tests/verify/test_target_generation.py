@@ -12,10 +12,10 @@ from tiers import thorough_on
 
 from migrator.targets import find_target
 from migrator.verify import verify_app
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 SCRIPT = """\
 import torch
@@ -62,8 +62,8 @@ print(model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tok
 
 def verify(folder: Path, mask: str, script: str = SCRIPT) -> ScriptResult:
     (folder / "t.py").write_text(script.replace("MASK", mask), encoding="utf-8")
-    options = Options(python=Path(sys.executable), unsafe=True)
-    settings = Settings(roundings=1)
+    options = RunOptions(python=Path(sys.executable), unsafe=True)
+    settings = RecordSettings(roundings=1)
     return verify_against(Path("t.py"), [], find_target(TARGET), None, settings, options)
 
 
@@ -217,10 +217,10 @@ def divided(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Scrip
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
     Path("t.py").write_text(script, encoding="utf-8")
-    options = Options(
+    options = RunOptions(
         python=Path(sys.executable), unsafe=True, devices=2, shard="tp", keep=folder / "kept"
     )
-    settings = Settings(roundings=1)
+    settings = RecordSettings(roundings=1)
     return verify_against(Path("t.py"), [], find_target(TARGET), None, settings, options)
 
 

@@ -19,11 +19,11 @@ from migrator import migrate_paths
 from migrator.verify import goldens
 from migrator.verify.layers import Layer
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import body, numbers
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 
@@ -66,7 +66,7 @@ for step in range(2):
     loss.backward()
     optimizer.step()
 """
-SETTINGS = Settings(roundings=1, layers=True)
+SETTINGS = RecordSettings(roundings=1, layers=True)
 Verify = Callable[..., ScriptResult]
 
 
@@ -87,7 +87,7 @@ def verify(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     monkeypatch.chdir(folder)
 
     def run(old: str = "", new: str = "") -> ScriptResult:
-        options = Options(python=Path(sys.executable), migrate=partial(_with, old, new))
+        options = RunOptions(python=Path(sys.executable), migrate=partial(_with, old, new))
         golden = folder.parent / f"{folder.name}-golden"
         return verify_against(Path("train.py"), [], ON_TARGET, golden, SETTINGS, options)
 
@@ -190,7 +190,7 @@ def test_a_golden_of_layers_without_gradients_is_refused(
     whole["settings"]["layers"] = True
     whole["sha256"] = goldens._digest(whole, older)
     (older / "golden.json").write_text(json.dumps(whole))
-    options = Options(python=Path(sys.executable))
+    options = RunOptions(python=Path(sys.executable))
     result = verify_against(Path("train.py"), [], ON_TARGET, older, SETTINGS, options)
     assert result.error is not None and "\n" not in result.error
     assert "by an earlier version: record it again, with --layers" in result.error
@@ -199,7 +199,7 @@ def test_a_golden_of_layers_without_gradients_is_refused(
 def test_a_golden_without_layers_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     output = folder.parent / f"{folder.name}-bare"
-    record_script(Path("train.py"), [], output, Path(sys.executable), Settings(roundings=0))
-    options = Options(python=Path(sys.executable))
+    record_script(Path("train.py"), [], output, Path(sys.executable), RecordSettings(roundings=0))
+    options = RunOptions(python=Path(sys.executable))
     result = verify_against(Path("train.py"), [], ON_TARGET, output, SETTINGS, options)
     assert result.error is not None and "record it again, with --layers" in result.error

@@ -11,10 +11,10 @@ from tiers import thorough_on
 
 from migrator import migrate_paths
 from migrator.verify.own_draws import note_on_losses
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 
@@ -44,10 +44,10 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(SCRIPT, encoding="utf-8")
 
-    def run(instead: str = "torch.rand", settings: Settings | None = None) -> ScriptResult:
+    def run(instead: str = "torch.rand", settings: RecordSettings | None = None) -> ScriptResult:
         migrate = partial(_with_draws, instead)
-        options = Options(python=Path(sys.executable), migrate=migrate)
-        settings = settings or Settings(roundings=1)
+        options = RunOptions(python=Path(sys.executable), migrate=migrate)
+        settings = settings or RecordSettings(roundings=1)
         return verify_against(Path("train.py"), [], ON_TARGET, None, settings, options)
 
     return run
@@ -71,7 +71,7 @@ def test_right_draws_pass_without_a_note(verify: Callable[..., ScriptResult]) ->
 
 @thorough_on("torch_xla")
 def test_a_draw_that_gives_nan_fails(verify: Callable[..., ScriptResult]) -> None:
-    result = verify("torch.ones", Settings(roundings=1, quick=True))  # torch never draws a 1
+    result = verify("torch.ones", RecordSettings(roundings=1, quick=True))  # torch never draws a 1
     assert not result.passed
     [problem] = result.problems
     assert problem.startswith("NaN or Inf with the device's own random numbers, first in ")

@@ -11,10 +11,10 @@ from target import TARGET
 
 from migrator import migrate_paths
 from migrator.targets import find_target
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 ON_TARGET = find_target(TARGET)
 SECOND_TIER = pytest.mark.thorough
@@ -148,10 +148,10 @@ def on_two(
         text = f"import package\nfrom . import other\n{text}"
     script = Path("package/train.py" if module else "train.py")
     script.write_text(text, encoding="utf-8")
-    options = Options(
+    options = RunOptions(
         python=Path(sys.executable), devices=2, migrate=partial(migrated, script, old, new)
     )  # fmt: skip
-    settings = Settings(roundings=0)
+    settings = RecordSettings(roundings=0)
     named = Path("package.train") if module else script
     return verify_against(named, arguments, ON_TARGET, None, settings, options, module=module)
 

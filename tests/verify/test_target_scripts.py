@@ -19,13 +19,13 @@ from tiers import thorough_but, thorough_on
 
 from migrator import migrate_paths
 from migrator.verify.originals import record_script, trace_original
-from migrator.verify.recordings import Recording, Settings
+from migrator.verify.recordings import Recording, RecordSettings
 from migrator.verify.script import Script
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import verdict
 from migrator.verify.script_verification import verify_against
 from migrator.verify.tolerances import KINDS
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET, held
 
@@ -93,7 +93,11 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(folder)
     try:
         recording, notes = record_script(
-            Path("train.py"), [], folder / "golden", Path(sys.executable), Settings(roundings=1)
+            Path("train.py"),
+            [],
+            folder / "golden",
+            Path(sys.executable),
+            RecordSettings(roundings=1),
         )
     finally:
         os.chdir(before)
@@ -109,8 +113,8 @@ def verify(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scrip
     monkeypatch.chdir(golden.parent)
 
     def run(*edits: tuple[str, str], **how: bool) -> ScriptResult:
-        options = Options(python=Path(sys.executable), migrate=partial(_with, edits), **how)
-        return verify_against(Path("train.py"), [], ON_TARGET, golden, Settings(), options)
+        options = RunOptions(python=Path(sys.executable), migrate=partial(_with, edits), **how)
+        return verify_against(Path("train.py"), [], ON_TARGET, golden, RecordSettings(), options)
 
     return run
 
@@ -153,8 +157,8 @@ def longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scr
     def run(*edits: tuple[str, str], **how: Any) -> ScriptResult:
         console = Console(file=io.StringIO())  # runs are announced on standard error
         migrate = partial(_with, edits)
-        options = Options(python=Path(sys.executable), migrate=migrate, console=console)
-        return verify_against(Path("train.py"), [], ON_TARGET, None, Settings(**how), options)
+        options = RunOptions(python=Path(sys.executable), migrate=migrate, console=console)
+        return verify_against(Path("train.py"), [], ON_TARGET, None, RecordSettings(**how), options)
 
     return run
 
@@ -281,10 +285,12 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The operations of the original are recorded once for each step, not for each fault."""
     known: dict[int, tuple[Recording, Recording]] = {}
 
-    def trace(script: Script, python: Path, settings: Settings, step: int, *more: object) -> object:
+    def trace(
+        script: Script, python: Path, settings: RecordSettings, step: int, *more: object
+    ) -> object:
         if step not in known:
             work = tmp_path_factory.mktemp("operations")
-            known[step] = trace_original(script, python, settings, step, work, Options())
+            known[step] = trace_original(script, python, settings, step, work, RunOptions())
         return known[step]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Options
+from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 
@@ -33,8 +33,10 @@ def test_the_original_is_upgraded_where_it_does_not_start(
 ) -> None:
     (tmp_path / "train.py").write_text(OLD, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    options = Options(python=Path(sys.executable))
-    result = verify_against(Path("train.py"), [], ON_TARGET, None, Settings(roundings=1), options)
+    options = RunOptions(python=Path(sys.executable))
+    result = verify_against(
+        Path("train.py"), [], ON_TARGET, None, RecordSettings(roundings=1), options
+    )
     assert result.passed, (result.error, result.problems)
     said = "the original does not start under these versions: 2 upgrades (UPG001)"
     assert any(note.startswith(said) for note in result.notes), result.notes
@@ -46,6 +48,6 @@ def test_an_original_with_a_fault_of_its_own_is_not_upgraded(
 ) -> None:
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(2).cuda()\n1 / 0\n", "utf-8")
     monkeypatch.chdir(tmp_path)
-    options = Options(python=Path(sys.executable))
-    result = verify_against(Path("train.py"), [], ON_TARGET, None, Settings(), options)
+    options = RunOptions(python=Path(sys.executable))
+    result = verify_against(Path("train.py"), [], ON_TARGET, None, RecordSettings(), options)
     assert result.error is not None and "ZeroDivisionError" in result.error

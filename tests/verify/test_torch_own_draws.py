@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from migrator.frameworks import find_framework
-from migrator.verify.recordings import Recording, Settings, record_run
+from migrator.verify.recordings import Recording, RecordSettings, record_run
 
 TEXT = """\
 import torch
@@ -35,7 +35,7 @@ def run(folder: Path, own_draws: tuple[int, int] | None, device: str = "cuda") -
     Path("t.py").write_text(TEXT.format(device=device), encoding="utf-8")
     here, out = Path.cwd(), folder / f"recording-{own_draws}"
     _, found = record_run(
-        Path(sys.executable), "t.py", [], here, out, Settings(), own_draws=own_draws,
+        Path(sys.executable), "t.py", [], here, out, RecordSettings(), own_draws=own_draws,
         framework=find_framework("torch"), stand_in=True, original=here,
     )  # fmt: skip
     assert not found.ended, found.ended

@@ -11,7 +11,7 @@ from tiers import thorough_but
 from migrator.frameworks import find_framework
 from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
-from migrator.verify.recordings import Recording, Settings, record_run
+from migrator.verify.recordings import Recording, RecordSettings, record_run
 from tests.verify.support import record
 
 TORCH = find_framework("torch")
@@ -323,7 +323,15 @@ def test_a_gpu_that_is_there_is_used(folder: Path) -> None:
     Path("t.py").write_text("import torch\nprint(torch.ones(3).cuda())\n", encoding="utf-8")
     here, out = Path.cwd(), folder / "recording"
     _, found = record_run(
-        python, "t.py", [], here, out, Settings(), framework=TORCH, stand_in=True, original=here
+        python,
+        "t.py",
+        [],
+        here,
+        out,
+        RecordSettings(),
+        framework=TORCH,
+        stand_in=True,
+        original=here,
     )
     assert found.ended.startswith("t.py:2: ")
     assert "CUDA" in found.ended or "NVIDIA" in found.ended
@@ -341,8 +349,8 @@ optimizer.step()
     Path("t.py").write_text(text, encoding="utf-8")
     here, out = Path.cwd(), folder / "recording"
     _, found = record_run(
-        Path(sys.executable), "t.py", [], here, out, Settings(), framework=TORCH, stand_in=True,
-        original=here, focus=0,
+        Path(sys.executable), "t.py", [], here, out, RecordSettings(), framework=TORCH,
+        stand_in=True, original=here, focus=0,
     )  # fmt: skip
     assert not found.ended
     kinds = {(event["kind"], event["name"]) for event in found.events}

@@ -10,7 +10,7 @@ import torch
 
 from migrator.verify.goldens import read
 from migrator.verify.originals import record_script
-from migrator.verify.recordings import Settings
+from migrator.verify.recordings import RecordSettings
 
 PROGRAM = """\
 import torch
@@ -41,5 +41,5 @@ def test_a_convolution_without_a_layer_is_in_tf32(
     monkeypatch.chdir(tmp_path)
     Path("t.py").write_text(PROGRAM.replace("{computed}", computed), "utf-8")
     golden = tmp_path.parent / f"{tmp_path.name}-golden"
-    record_script(Path("t.py"), [], golden, Path(sys.executable), Settings(roundings=1))
+    record_script(Path("t.py"), [], golden, Path(sys.executable), RecordSettings(roundings=1))
     assert read(golden).tf32 is tf32

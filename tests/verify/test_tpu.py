@@ -15,7 +15,7 @@ from migrator.verify.interpreters import Interpreter
 from migrator.verify.precision import check
 from migrator.verify.result import VerifyResult
 from migrator.verify.table import show
-from migrator.verify.tpu import Program, TpuReport, compile_programs, judge, programs_of
+from migrator.verify.tpu import DumpedProgram, TpuReport, compile_programs, judge, programs_of
 
 from .support import GRAPH
 
@@ -60,7 +60,7 @@ def compiled(folder: Path, **changes: Any) -> TpuReport:
     return compile_programs(programs_of(folder), "v6e-8", compiler(**changes))
 
 
-def names(programs: list[Program]) -> list[tuple[str, bool]]:
+def names(programs: list[DumpedProgram]) -> list[tuple[str, bool]]:
     return [(program.name, program.is_step) for program in programs]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from migrator.verify import environments, folders, interpreters, verification
 from migrator.verify.app_table import summary, verdict
 from migrator.verify.apps import find_app
-from migrator.verify.arguments import Arguments
+from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
 from migrator.verify.measures import measure
 from migrator.verify.result import (
@@ -249,7 +249,7 @@ def test_few_steps_are_held_to_as_many_roundings_as_all() -> None:
     asked = SimpleNamespace(
         steps=3, roundings=3, dropout=False, timeout=None, memory=None, quick=True, layers=False
     )
-    assert Arguments.settings(asked).roundings == 3  # type: ignore[arg-type]
+    assert VerifyArguments.settings(asked).roundings == 3  # type: ignore[arg-type]
 
 
 class Terminal(io.StringIO):

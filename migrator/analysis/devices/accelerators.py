@@ -159,7 +159,7 @@ def parse(text: str, content: bytes) -> Parsed:
     tree = nesting.parse(text)
     accelerator = _runs_on(tree) if TOKENS.are_in(content) else None
     if accelerator is not None:
-        _Reader(accelerator, tree).visit(tree)
+        _AcceleratorReader(accelerator, tree).visit(tree)
     return Parsed(tree, accelerator or "")
 
 
@@ -167,7 +167,7 @@ def parse_as(accelerator: str, text: str) -> Parsed:
     """Parse a program for a known accelerator as one for CUDA ("": it is one already)."""
     tree = nesting.parse(text)
     if accelerator:
-        _Reader(accelerator, tree).visit(tree)
+        _AcceleratorReader(accelerator, tree).visit(tree)
     return Parsed(tree, accelerator)
 
 
@@ -269,7 +269,7 @@ def _devices(values: list[ast.expr]) -> Iterator[str]:
                     yield accelerator
 
 
-class _Reader(ast.NodeTransformer):
+class _AcceleratorReader(ast.NodeTransformer):
     """Replaces an accelerator's names by CUDA's."""
 
     def __init__(self, accelerator: str, tree: ast.Module) -> None:

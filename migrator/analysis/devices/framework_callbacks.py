@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from migrator.analysis.devices.serving_frameworks import is_task, marks
-from migrator.analysis.devices.subprocesses import Children
+from migrator.analysis.devices.subprocesses import ChildProcesses
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.syntax.scripts import is_script
@@ -38,7 +38,7 @@ class Imports(Protocol):
 
 
 def called_by_hosts(
-    names: Names, children: Children, project: Imports | None
+    names: Names, children: ChildProcesses, project: Imports | None
 ) -> Iterator[Construct]:
     """Functions and classes that use the device and that a server calls in a thread of its own, a
     task queue in several processes, or a worker of Ray that gets them by value."""
@@ -64,7 +64,7 @@ def called_by_hosts(
 
 
 class _Hosted:
-    def __init__(self, names: Names, children: Children, project: Imports | None) -> None:
+    def __init__(self, names: Names, children: ChildProcesses, project: Imports | None) -> None:
         self._names, self._children, self._project = names, children, project
 
     def key(self, node: ast.stmt, mark: ast.expr) -> str:

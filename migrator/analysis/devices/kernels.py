@@ -41,7 +41,7 @@ MENTIONED = re.compile(
 )
 
 
-class Program(Protocol):
+class KernelProgram(Protocol):
     """What the kernels of a file depend on in the rest of the project."""
 
     def resolve(self, module: str) -> Path | None:
@@ -72,7 +72,7 @@ class Kernels:
         self,
         names: Names,
         flow: Flow,
-        project: Program | None = None,
+        project: KernelProgram | None = None,
         served: Collection[ast.AST] = frozenset(),
     ) -> None:
         self.names, self.flow, self.project, self.served = names, flow, project, served

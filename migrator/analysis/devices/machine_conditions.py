@@ -68,11 +68,11 @@ MAY_ASK = re.compile(
 )
 
 
-class _Unknown(Exception):
+class _UnknownAnswer(Exception):
     """The machine doesn't decide it."""
 
 
-_FAILURES = (_Unknown, InvalidVersion, TypeError, ValueError, LookupError, AttributeError)
+_FAILURES = (_UnknownAnswer, InvalidVersion, TypeError, ValueError, LookupError, AttributeError)
 
 
 class _TorchVersion(str):
@@ -105,7 +105,7 @@ class _Values:
 
     def value(self, node: ast.expr, depth: int = 0) -> Any:
         if depth > _DEPTH:
-            raise _Unknown
+            raise _UnknownAnswer
         match node:
             case ast.Constant(value=value):
                 return value
@@ -131,7 +131,7 @@ class _Values:
                 return self._called(node, depth)
             case ast.ListComp() | ast.GeneratorExp():
                 return self._numbers(node, depth)
-        raise _Unknown
+        raise _UnknownAnswer
 
     def _named(self, name: str, node: ast.expr, depth: int) -> Any:
         if name in ("torch.__version__", "torch.version.__version__"):
@@ -146,18 +146,18 @@ class _Values:
             return known
         if isinstance(node, ast.Attribute) and node.attr in _OF_VERSION:
             return getattr(_version(self.value(node.value, depth + 1)), node.attr)
-        raise _Unknown
+        raise _UnknownAnswer
 
     def _of_name(self, node: ast.Name, depth: int) -> Any:
         """What all values that a name is given are; a mere constant may be a setting."""
         bindings = self.names.lookup(node)
         if not bindings or any(b.kind != "assign" or b.value is None for b in bindings):
-            raise _Unknown
+            raise _UnknownAnswer
         if all(isinstance(b.value, ast.Constant) for b in bindings):
-            raise _Unknown
+            raise _UnknownAnswer
         values = [self.value(b.value, depth + 1) for b in bindings if b.value is not None]
         if any(type(value) is not type(values[0]) or value != values[0] for value in values):
-            raise _Unknown
+            raise _UnknownAnswer
         return values[0]
 
     def _has_name(self, node: ast.expr) -> bool | None:
@@ -189,7 +189,7 @@ class _Values:
         if ends in known:
             return ends
         if None in known:
-            raise _Unknown
+            raise _UnknownAnswer
         return not ends
 
     def truth(self, node: ast.expr, depth: int = 0) -> bool | None:
@@ -205,7 +205,7 @@ class _Values:
         if of_name(name) in OTHERS and name.endswith(("is_available", "is_built")):
             return False
         if call.keywords:
-            raise _Unknown
+            raise _UnknownAnswer
         if name in _PARSE and len(call.args) == 1:
             return _version(self.value(call.args[0], depth + 1))
         if name in _CONVERTED and len(call.args) == 1:
@@ -218,7 +218,7 @@ class _Values:
                 if isinstance(text, str):
                     given = (self.value(each, depth + 1) for each in call.args)
                     return getattr(str(text), attr)(*given)
-        raise _Unknown
+        raise _UnknownAnswer
 
     def _numbers(self, node: ast.ListComp | ast.GeneratorExp, depth: int) -> Any:
         """`[int(x) for x in torch.__version__.split(".")[:2]]`"""
@@ -234,7 +234,7 @@ class _Values:
                 )
             ) if each == name:
                 return tuple(map(int, self.value(parts, depth + 1)))
-        raise _Unknown
+        raise _UnknownAnswer
 
 
 def _version(value: Any) -> Version:

@@ -58,13 +58,13 @@ _TARGETS = (f"{RUNTIME}.", *traces.PARTS)
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
-class Imports(Protocol):
+class ProjectImports(Protocol):
     """The imports of a file from its own project."""
 
     def imports_gpu_code(self) -> bool: ...
 
 
-class Children:
+class ChildProcesses:
     """The child processes of a file, and whether its GPU constructs show that they use the
     device."""
 
@@ -73,7 +73,7 @@ class Children:
         names: Names,
         flow: Flow,
         constructs: Iterable[Construct],
-        project: Imports | None = None,
+        project: ProjectImports | None = None,
     ) -> None:
         self._project = project
         self._names = names

@@ -15,7 +15,7 @@ from migrator.analysis.syntax.names import Binding
 from migrator.analysis.syntax.nodes import argument, dotted, parameters
 
 if TYPE_CHECKING:
-    from migrator.analysis.project.places import Place
+    from migrator.analysis.project.places import ProgramPlace
     from migrator.analysis.project.reachability import Reach, Site
 
 Values = frozenset[Any] | None  # None: anything
@@ -37,7 +37,7 @@ class Defaults:
         self.reach = reach
         self._made_by: dict[ast.ClassDef, Sequence[Site]] = {}
 
-    def may_be(self, place: Place, test: ast.expr, answer: bool, depth: int = 0) -> bool:
+    def may_be(self, place: ProgramPlace, test: ast.expr, answer: bool, depth: int = 0) -> bool:
         """Whether a condition may be true or false."""
         if not self.may_be_on_target(place, test, answer):
             return False
@@ -50,13 +50,13 @@ class Defaults:
         values_ = self._values(place, test, depth)
         return values_ is None or any(bool(value) is answer for value in values_)
 
-    def may_be_on_target(self, place: Place, test: ast.expr, answer: bool) -> bool:
+    def may_be_on_target(self, place: ProgramPlace, test: ast.expr, answer: bool) -> bool:
         """The same with any options, on a TPU machine."""
         return place.answer(test) in (None, answer)
 
     # ---- expressions ----------------------------------------------------------------------------
 
-    def _values(self, place: Place, node: ast.expr, depth: int = 0) -> Values:
+    def _values(self, place: ProgramPlace, node: ast.expr, depth: int = 0) -> Values:
         if depth > _DEEP:
             return None
         match node:
@@ -96,18 +96,18 @@ class Defaults:
         found: Values = self.reach.ask(*key)
         return found
 
-    def _of_name(self, place: Place, node: ast.Name) -> Values:
+    def _of_name(self, place: ProgramPlace, node: ast.Name) -> Values:
         facts = place.file.facts
         if facts is None or facts.names.qualified(node) is not None:
             return None
         bindings = facts.names.lookup(node)
         return self._asked("variable", place, tuple(bindings)) if bindings else None
 
-    def variable(self, place: Place, bindings: Sequence[Binding]) -> Values:
+    def variable(self, place: ProgramPlace, bindings: Sequence[Binding]) -> Values:
         """The values of a name, from all its bindings in a scope."""
         return _joined(self._of_bindings(place, bindings))
 
-    def _of_bindings(self, place: Place, bindings: Sequence[Binding]) -> Iterator[Values]:
+    def _of_bindings(self, place: ProgramPlace, bindings: Sequence[Binding]) -> Iterator[Values]:
         if any(b.kind != "param" and (b.kind != "assign" or b.value is None) for b in bindings):
             yield None
         for binding in bindings:
@@ -116,7 +116,7 @@ class Defaults:
             elif binding.value is not None and self.reach.is_live(place, binding.value):
                 yield self._values(place, binding.value)
 
-    def _of_parameter(self, place: Place, parameter: ast.AST) -> Values:
+    def _of_parameter(self, place: ProgramPlace, parameter: ast.AST) -> Values:
         function = place.parents.get(parameter)
         while isinstance(function, ast.arguments):
             function = place.parents.get(function)
@@ -149,7 +149,7 @@ class Defaults:
         if not is_given:
             yield None
 
-    def _is_key(self, place: Place, name: str) -> bool:
+    def _is_key(self, place: ProgramPlace, name: str) -> bool:
         """Whether a name is a key of a table, or is listed, in reached code."""
         there = place.file.name_index
         listed = (
@@ -174,7 +174,9 @@ class Defaults:
                 if isinstance(node, ast.keyword) and self.reach.is_live(place, node):
                     yield self._values(place, node.value)
 
-    def _given(self, place: Place, node: ast.AST, name: str) -> Iterator[Callable[[], Values]]:
+    def _given(
+        self, place: ProgramPlace, node: ast.AST, name: str
+    ) -> Iterator[Callable[[], Values]]:
         above = place.parents.get(node)
         match node:
             case ast.Attribute(ctx=ast.Del()):
@@ -210,7 +212,7 @@ class Defaults:
             all(getattr(part, "name", "") != "__init__" for part in node.body) for node in classes
         )
 
-    def _option(self, place: Place, call: ast.Call) -> Values:
+    def _option(self, place: ProgramPlace, call: ast.Call) -> Values:
         """The default of `add_argument`."""
         action, default = argument(call, None, "action"), argument(call, None, "default")
         said = action.value if isinstance(action, ast.Constant) else None
@@ -229,7 +231,7 @@ class Defaults:
 
     # ---- parameters -----------------------------------------------------------------------------
 
-    def parameter(self, place: Place, function: Function, parameter: ast.arg) -> Values:
+    def parameter(self, place: ProgramPlace, function: Function, parameter: ast.arg) -> Values:
         """The values of a parameter, from its default and all reached calls."""
         reach = self.reach
         decorators = function.decorator_list
@@ -266,7 +268,7 @@ class Defaults:
         self, sites: Sequence[Site], index: int | None, name: str, is_made: bool
     ) -> Iterator[Values]:
         """What calls give a parameter; anything if its function is used otherwise."""
-        calls: list[tuple[Place, ast.Call, ast.AST]] = []
+        calls: list[tuple[ProgramPlace, ast.Call, ast.AST]] = []
         for place, node in sites:
             call = place.parents.get(node) if node is not None else None
             if isinstance(call, ast.Call) and call.func is node:
@@ -307,7 +309,7 @@ class Defaults:
             found.setdefault(at.name if at is not None else "", []).append((place, node))
         return found
 
-    def _passed(self, place: Place, call: ast.Call, index: int | None, name: str) -> Values:
+    def _passed(self, place: ProgramPlace, call: ast.Call, index: int | None, name: str) -> Values:
         for keyword in call.keywords:
             if keyword.arg == name:
                 return self._values(place, keyword.value)

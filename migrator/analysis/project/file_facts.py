@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 
 from migrator.analysis import traces
+from migrator.analysis.construct_names import STAR, imported_words
 from migrator.analysis.devices import accelerators, device_strings, given
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
@@ -37,7 +38,6 @@ from migrator.frameworks.torch.prefilter import (
     uses_device,
 )
 from migrator.targets import RUNTIME
-from migrator.vocabulary import STAR, imported_words
 
 # Cheap tests: a file without these words doesn't have to be parsed for the answer no.
 _DISTRIBUTES = re.compile("|".join({name.rpartition(".")[2] for name in STARTS}).encode())

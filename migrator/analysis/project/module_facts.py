@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices.accelerators import Parsed
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
@@ -13,7 +14,6 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
-from migrator.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ Way = tuple[ast.AST, Sequence[tuple[ast.expr, bool]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ProgramPlace:
     """A file of a program."""
 
     path: Path
@@ -117,23 +117,23 @@ class Place:
         return meaning is not None and not meaning.startswith("torch.")
 
 
-class Places:
+class LookedUpPlaces:
     """The files in which programs were looked up, shared by them."""
 
     def __init__(self, file: Callable[[Path], File]) -> None:
         self._file = file
-        self._by_path: dict[Path, Place] = {}
-        self._all: list[Place] = []
-        self._holding: dict[str, tuple[int, set[Place]]] = {}
+        self._by_path: dict[Path, ProgramPlace] = {}
+        self._all: list[ProgramPlace] = []
+        self._holding: dict[str, tuple[int, set[ProgramPlace]]] = {}
         self._tests: dict[Path, bool] = {}
 
-    def of(self, path: Path) -> Place:
+    def of(self, path: Path) -> ProgramPlace:
         if path not in self._by_path:
-            self._by_path[path] = place = Place(path, self._file(path))
+            self._by_path[path] = place = ProgramPlace(path, self._file(path))
             self._all.append(place)
         return self._by_path[path]
 
-    def with_word(self, word: str) -> Set[Place]:
+    def with_word(self, word: str) -> Set[ProgramPlace]:
         """The places so far whose files contain a word."""
         seen, found = self._holding.get(word, (0, set()))
         if seen < len(self._all):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.project.file_facts import File, FileFacts
-from migrator.analysis.project.places import Places
+from migrator.analysis.project.places import LookedUpPlaces
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.ranks.file_ranks import Ranks
 
@@ -30,7 +30,7 @@ class ProjectCache:
         self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
         self._files: dict[Path, File] = {}
         self._inside: dict[Path, dict[str, Path]] = {}
-        self.places = Places(self.file)
+        self.places = LookedUpPlaces(self.file)
         self.imports: dict[Path, list[Path]] = {}
         self.composed: dict[Path, list[Path]] = {}
         self.named_by_settings: set[Path] = set()

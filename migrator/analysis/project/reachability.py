@@ -18,7 +18,7 @@ from typing import Any
 
 from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.defaults import Defaults, Values
-from migrator.analysis.project.places import Place, Places
+from migrator.analysis.project.places import LookedUpPlaces, ProgramPlace
 from migrator.analysis.syntax.names import DEFINITIONS
 from migrator.analysis.syntax.nodes import dotted
 
@@ -44,7 +44,7 @@ _BUILT_IN = ("property", "staticmethod", "classmethod")
 _ACCESSORS = ("setter", "getter", "deleter")
 
 Key = tuple[Any, ...]
-Site = tuple[Place, ast.AST | None]
+Site = tuple[ProgramPlace, ast.AST | None]
 
 
 class Reach:
@@ -53,7 +53,7 @@ class Reach:
     def __init__(
         self,
         files: Sequence[Path],
-        places: Places,
+        places: LookedUpPlaces,
         is_started: Callable[[Path], bool],
         holds: Callable[[Path, str], bool],
         with_options: bool = False,
@@ -71,10 +71,10 @@ class Reach:
         self._readers: dict[Key, dict[Key, None]] = {}
         self._changed: list[Key] = []  # keys whose readers have to be evaluated again
         self._asking: list[Key] = []
-        self._with_word: dict[str, list[Place]] = {}
+        self._with_word: dict[str, list[ProgramPlace]] = {}
         self._sites: dict[str, Sequence[Site]] = {}
-        self._definitions: dict[str, Sequence[tuple[Place, ast.AST]]] = {}
-        self._entries: dict[Place, bool] = {}
+        self._definitions: dict[str, Sequence[tuple[ProgramPlace, ast.AST]]] = {}
+        self._entries: dict[ProgramPlace, bool] = {}
         self._starred = [place for place in self._order if place.may_bring_all]
 
     def holds(self, path: Path) -> bool:
@@ -141,7 +141,7 @@ class Reach:
 
     # ---- places ---------------------------------------------------------------------------------
 
-    def is_live(self, place: Place, node: ast.AST) -> bool:
+    def is_live(self, place: ProgramPlace, node: ast.AST) -> bool:
         """Whether the program reaches a node, as far as is known."""
         way = place.way(node)
         if way is None:  # from a text derived from the file's
@@ -152,7 +152,7 @@ class Reach:
         may_be = self.defaults.may_be_on_target if self._with_options else self.defaults.may_be
         return all(may_be(place, test, outcome) for test, outcome in questions)
 
-    def with_word(self, name: str) -> list[Place]:
+    def with_word(self, name: str) -> list[ProgramPlace]:
         """The files that contain a word."""
         if name not in self._with_word:
             found = self._places.with_word(name) & self._order.keys()
@@ -177,7 +177,7 @@ class Reach:
         for other in sorted(others - {name}) if depth < 3 else ():
             yield from self._used(other, depth + 1)
 
-    def definitions(self, name: str) -> Sequence[tuple[Place, ast.AST]]:
+    def definitions(self, name: str) -> Sequence[tuple[ProgramPlace, ast.AST]]:
         if name not in self._definitions:
             self._definitions[name] = [
                 (place, node)
@@ -199,7 +199,7 @@ class Reach:
         """Whether a name is one of those that reached code computes: `getattr(self, "f_" + x)`."""
         return any(self.is_live(place, call) for place, call in self._computing(name))
 
-    def _computing(self, name: str) -> Iterator[tuple[Place, ast.Call]]:
+    def _computing(self, name: str) -> Iterator[tuple[ProgramPlace, ast.Call]]:
         for place, begin, call in self._computed:
             if isinstance(begin, str):
                 if name.startswith(begin):
@@ -208,12 +208,12 @@ class Reach:
                 yield place, call
 
     @cached_property
-    def _computed(self) -> Sequence[tuple[Place, str | ast.ClassDef, ast.Call]]:
+    def _computed(self) -> Sequence[tuple[ProgramPlace, str | ast.ClassDef, ast.Call]]:
         """Where names of attributes are computed."""
         places = self.with_word("getattr")
         return [(p, begin, call) for p in places for begin, call in p.index.computed]
 
-    def _is_foreign(self, place: Place, node: ast.AST) -> bool:
+    def _is_foreign(self, place: ProgramPlace, node: ast.AST) -> bool:
         """Whether a name belongs to another library, judging by the file's imports."""
         known = place.foreign.get(node)
         if known is None:
@@ -225,7 +225,7 @@ class Reach:
             )  # fmt: skip
         return known
 
-    def _is_reached(self, place: Place, node: ast.AST) -> bool:
+    def _is_reached(self, place: ProgramPlace, node: ast.AST) -> bool:
         there = place.file.name_index
         if there is None or not isinstance(node, DEFINITIONS) or self.is_entry(place):
             return True
@@ -244,14 +244,14 @@ class Reach:
         kept = isinstance(node, ast.ClassDef) and self._registers(node)
         return kept or bool(self.ask("name", node.name))
 
-    def is_entry(self, place: Place) -> bool:
+    def is_entry(self, place: ProgramPlace) -> bool:
         """Whether functions of a file are called from outside: by pytest, a command, torch.hub."""
         if place not in self._entries:
             is_called = self._places.is_test(place.path) or place.path.stem == "hubconf"
             self._entries[place] = is_called or self._is_started(place.path)
         return self._entries[place]
 
-    def passes_on(self, place: Place, decorator: ast.expr) -> bool:
+    def passes_on(self, place: ProgramPlace, decorator: ast.expr) -> bool:
         """Whether a decorator only returns or wraps its function."""
         name = decorator.func if isinstance(decorator, ast.Call) else decorator
         if isinstance(name, ast.Attribute) and name.attr in _ACCESSORS:
@@ -298,7 +298,7 @@ class Reach:
                     return True
         return False
 
-    def _is_given_away(self, place: Place, name: str) -> bool:
+    def _is_given_away(self, place: ProgramPlace, name: str) -> bool:
         """Whether a named module is used as a value: its user may read any name."""
         brings = (p for p in self.with_word(name) if name in p.index.brought)
         stars = (p for p in self._starred if p.folder in place.above)

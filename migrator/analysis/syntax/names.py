@@ -281,6 +281,12 @@ class Names(Scopes):
             yield at
             at = self.parents.get(at)
 
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.parents.get(node)
+
+    def is_statement(self, node: ast.expr) -> bool:
+        return isinstance(self.parents.get(node), ast.Expr)
+
     def statement(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement that contains `node` (or is it)."""
         at: ast.AST | None = node

@@ -29,7 +29,7 @@ def causal_mask(names: Names, function: ast.FunctionDef, start: str) -> ast.If |
                 name = _assigned(body[0])
             case _:
                 continue
-        reader = _Reader(names, name, start, length)
+        reader = _MaskReader(names, name, start, length)
         none = [s for s in function.body[:number] if _assigned(s) == name]
         if not name or len(none) != 1 or not _is_none(none[0]) or not reader.is_causal(body):
             continue
@@ -60,14 +60,14 @@ def _is_given(names: Names, use: ast.Name) -> bool:
 
 
 @dataclass(frozen=True)
-class Table:
+class MaskTable:
     """A buffer with a row for each position, which marks what comes after it."""
 
     call: ast.Call  # register_buffer
     shows: bool  # 1 where a key is visible, not where it is hidden
 
 
-def causal_table(names: Names, owner: ast.ClassDef, table: str) -> Table | None:
+def causal_table(names: Names, owner: ast.ClassDef, table: str) -> MaskTable | None:
     """`self.register_buffer("mask", torch.triu(torch.ones(length, length), diagonal=1))`"""
     made: list[tuple[ast.Call, ast.expr]] = []
     for node in ast.walk(owner):
@@ -96,9 +96,9 @@ def causal_table(names: Names, owner: ast.ClassDef, table: str) -> Table | None:
             if not square or names.qualified(ones) != "torch.ones":
                 return None
             if names.qualified(func) == "torch.tril" and diagonal is None:
-                return Table(call, True)
+                return MaskTable(call, True)
             if names.qualified(func) == "torch.triu" and diagonal is not None:
-                return Table(call, False) if ast.unparse(diagonal) == "1" else None
+                return MaskTable(call, False) if ast.unparse(diagonal) == "1" else None
     return None
 
 
@@ -110,7 +110,7 @@ def _is_square(made: ast.expr, rows: ast.expr) -> bool:
     return False
 
 
-class _Reader:
+class _MaskReader:
     """Follows a mask from statement to statement."""
 
     def __init__(self, names: Names, name: str, start: str, length: ast.expr) -> None:

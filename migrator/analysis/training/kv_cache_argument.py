@@ -68,7 +68,7 @@ def given_caches(names: Names, tree: ast.Module) -> list[GivenCache]:
         for function in owner.body
         if isinstance(function, ast.FunctionDef)
         for choice, given in _choices(function)
-        if (made := _Reader(names, owner, function, choice, given).read()) is not None
+        if (made := _CacheReader(names, owner, function, choice, given).read()) is not None
     ]
     return found if len(found) == 1 else []
 
@@ -86,7 +86,7 @@ def _choices(function: ast.FunctionDef) -> Iterator[tuple[ast.If, str]]:
                     yield statement, given
 
 
-class _Reader:
+class _CacheReader:
     def __init__(
         self,
         names: Names,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.positions import Places
+from migrator.analysis.training.positions import TokenPositions
 from migrator.analysis.training.score_forms import assigned
 
 _CACHE = re.compile(r"(?:^|_)(?:pasts?|presents?|caches?)(?:$|_)", re.I)
@@ -31,7 +31,7 @@ class CacheLength:
     """`past_length = past[0][0].size(-2)`"""
 
     function: ast.AST
-    places: Places
+    places: TokenPositions
     reads: list[tuple[ast.expr, ast.expr]] = field(default_factory=list)  # and the cache, `past[0]`
 
 
@@ -50,7 +50,7 @@ def cache_lengths(
         function, name = names.function(node), _assigned_to(names, node)
         if function is None or not name:
             return None
-        length = found.setdefault((function, name), CacheLength(function, Places(name)))
+        length = found.setdefault((function, name), CacheLength(function, TokenPositions(name)))
         length.reads.append((node, held))
     if not found or not all(_is_position(names, length) for length in found.values()):
         return None

@@ -37,7 +37,7 @@ _LENGTH = re.compile(r"\w+(?:\.shape\[-?\d+\]|\.size\(-?\d+\))?")
 
 
 @dataclass(frozen=True)
-class Part:
+class PositionSubscript:
     """A subscript with one key, at `place`, that is computed from the position."""
 
     node: ast.Subscript
@@ -52,21 +52,21 @@ class Part:
 class Attention:
     """Where attention scores are completely known."""
 
-    cache: Part
+    cache: PositionSubscript
     weights: ast.Call  # softmax(scores), or scaled_dot_product_attention
     scores: str  # "" for the latter
     is_causal: bool  # a mask is passed in, if there are several tokens
 
 
 @dataclass
-class Pass:
+class ForwardPass:
     """A function that receives the position of its first token."""
 
     function: ast.FunctionDef
     start: ast.arg
     length: ast.expr  # the number of tokens
-    at: list[Part] = field(default_factory=list)  # [start : start + length]
-    until: list[Part] = field(default_factory=list)  # [: start + length]
+    at: list[PositionSubscript] = field(default_factory=list)  # [start : start + length]
+    until: list[PositionSubscript] = field(default_factory=list)  # [: start + length]
     attention: Attention | None = None
     mask: ast.If | None = None  # creates it for several tokens
 
@@ -78,7 +78,7 @@ class Pass:
 
 
 @once_in
-def kv_passes(names: Names, tree: ast.Module) -> list[Pass]:
+def kv_passes(names: Names, tree: ast.Module) -> list[ForwardPass]:
     """The functions of a file between a position and its caches; none if one has another form."""
     summed = [n for n in names.all(ast.Slice) if isinstance(n.upper, ast.BinOp)]
     holding = {names.function(node) for node in summed}
@@ -112,9 +112,9 @@ def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     return [*a.posonlyargs, *a.args, *a.kwonlyargs]
 
 
-def _pass(names: Names, function: ast.FunctionDef) -> Pass | None:
+def _pass(names: Names, function: ast.FunctionDef) -> ForwardPass | None:
     """A method with slices computed from a parameter and a length."""
-    made: Pass | None = None
+    made: ForwardPass | None = None
     parameters = {a.arg: a for a in function.args.args[1:]}
     for node in _own(names, function, ast.Subscript):
         for place, key in enumerate(keys(node)):
@@ -129,21 +129,21 @@ def _pass(names: Names, function: ast.FunctionDef) -> Pass | None:
                 continue
             if lower is not None and ast.dump(lower) != ast.dump(one):
                 continue
-            made = made or Pass(function, parameters[one.id], other)
+            made = made or ForwardPass(function, parameters[one.id], other)
             if one.id == made.start.arg and ast.dump(other) == ast.dump(made.length):
-                (made.until if lower is None else made.at).append(Part(node, place))
+                (made.until if lower is None else made.at).append(PositionSubscript(node, place))
     return made
 
 
 def _masking(
     names: Names, tree: ast.Module, given: set[str], known: set[ast.FunctionDef]
-) -> Iterator[Pass]:
+) -> Iterator[ForwardPass]:
     """Methods that create a mask, and read nothing at the position themselves."""
     for function in _methods(tree):
         for start in function.args.args[1:] if function not in known else ():
             mask = causal_mask(names, function, start.arg) if start.arg in given else None
             if mask is not None and isinstance(mask.test, ast.Compare):
-                yield Pass(function, start, mask.test.left, mask=mask)
+                yield ForwardPass(function, start, mask.test.left, mask=mask)
 
 
 def _own(names: Names, function: ast.AST, kind: type[Node]) -> Iterator[Node]:
@@ -155,7 +155,7 @@ def _own(names: Names, function: ast.AST, kind: type[Node]) -> Iterator[Node]:
 # ---- what the function does with the position ----------------------------------------------------
 
 
-def _is_known(names: Names, made: Pass) -> bool:
+def _is_known(names: Names, made: ForwardPass) -> bool:
     """Whether all uses of the position are known, and happen in each call."""
     parts = [*made.at, *made.until]
     bases = {c for part in parts for c in ast.walk(part.node.value)}
@@ -181,17 +181,17 @@ def _is_known(names: Names, made: Pass) -> bool:
     return made.attention is not None
 
 
-def _is_write(part: Part) -> bool:
+def _is_write(part: PositionSubscript) -> bool:
     return isinstance(part.node.ctx, ast.Store)
 
 
-def _has_plain_keys(part: Part) -> bool:
+def _has_plain_keys(part: PositionSubscript) -> bool:
     """`[:b, start : start + n, :]`: other keys move the dimension that an index is for."""
     others = [key for place, key in enumerate(part.keys) if place != part.place]
     return all(isinstance(k, ast.Slice) and k.lower is None and k.step is None for k in others)
 
 
-def _is_steady(names: Names, made: Pass) -> bool:
+def _is_steady(names: Names, made: ForwardPass) -> bool:
     """Whether position and length don't change in the function."""
     of_length = [n.id for n in ast.walk(made.length) if isinstance(n, ast.Name)]
     stores = [n.id for n in ast.walk(made.function) if isinstance(n, ast.Name)
@@ -227,7 +227,9 @@ def _passes_on(names: Names, function: ast.AST, given: set[str]) -> bool:
 # ---- attention -----------------------------------------------------------------------------------
 
 
-def _attention(names: Names, made: Pass, writes: list[Part]) -> Attention | None:
+def _attention(
+    names: Names, made: ForwardPass, writes: list[PositionSubscript]
+) -> Attention | None:
     owner = names.enclosing_class(made.function)
     places = {part.place for part in (*writes, *made.until)}
     caches = [dotted(part.node.value) or "" for part in writes]
@@ -256,7 +258,7 @@ def _attention(names: Names, made: Pass, writes: list[Part]) -> Attention | None
     return _of_scores(names, made, writes[0], call)
 
 
-def _is_assigned(names: Names, part: Part) -> bool:
+def _is_assigned(names: Names, part: PositionSubscript) -> bool:
     match names.parents[part.node]:
         case ast.Assign([target]):
             return target is part.node
@@ -301,7 +303,7 @@ def _weighs(names: Names, call: ast.Call) -> bool:
     return name in (*_SOFTMAX, _SDPA) or (name is None and is_method)
 
 
-def _of_sdpa(made: Pass, cache: Part, call: ast.Call) -> Attention | None:
+def _of_sdpa(made: ForwardPass, cache: PositionSubscript, call: ast.Call) -> Attention | None:
     mask = argument(call, 3, "attn_mask")
     others = {k.arg for k in call.keywords} - _OF_SDPA
     if others or len(call.args) > 4:
@@ -314,7 +316,9 @@ def _of_sdpa(made: Pass, cache: Part, call: ast.Call) -> Attention | None:
     return None
 
 
-def _of_scores(names: Names, made: Pass, cache: Part, call: ast.Call) -> Attention | None:
+def _of_scores(
+    names: Names, made: ForwardPass, cache: PositionSubscript, call: ast.Call
+) -> Attention | None:
     """Scores that are a product of queries and keys, and only scaled and masked."""
     is_function = names.qualified(call.func) is not None
     dim = argument(call, 1 if is_function else 0, "dim")

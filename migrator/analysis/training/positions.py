@@ -108,7 +108,7 @@ def with_key_of(node: ast.Subscript, place: int, key: ast.expr | None) -> str:
 
 
 @dataclass
-class Places:
+class TokenPositions:
     """Where `text`, the number of earlier tokens, is only the begin of new tokens' positions."""
 
     text: str

@@ -46,7 +46,7 @@ _DEPTH = 12
 
 
 @dataclass(frozen=True)
-class Table:
+class ShardingTable:
     """Each device's part of a model's layers: `blocks.*.attn.q` → column, row or replicated."""
 
     model: str
@@ -74,13 +74,13 @@ class Models:
     def __init__(self, names: Names, flow: Flow, project: Imported | None) -> None:
         self.names, self.flow, self.project = names, flow, project
 
-    def tables(self, inner: str) -> dict[ast.expr, Table | None]:
+    def tables(self, inner: str) -> dict[ast.expr, ShardingTable | None]:
         """How the models that move to the device are divided; None if a class is unknown.
 
         These are the models of `model.cuda()` and `model.to(device)`. Layers that lead back from
         the divided part are `inner`: replicated or row.
         """
-        found: dict[ast.expr, Table | None] = {}
+        found: dict[ast.expr, ShardingTable | None] = {}
         for node in self.names.order:
             match node:
                 case ast.Call(func=ast.Attribute(attr="cuda" | "to", value=model)):
@@ -89,11 +89,11 @@ class Models:
                         found[model] = self._table(made, inner) if made else None
         return found
 
-    def _table(self, found: _Class, inner: str) -> Table:
+    def _table(self, found: _Class, inner: str) -> ShardingTable:
         linears = list(found.linears())
         rules = _rules(linears, inner)
         unknown = (layer.name for layer in linears if layer.repeats and layer.name not in rules)
-        return Table(found.node.name, found.node, rules, tuple(dict.fromkeys(unknown)))
+        return ShardingTable(found.node.name, found.node, rules, tuple(dict.fromkeys(unknown)))
 
     def _class(self, model: ast.expr) -> _Class | None:
         found = _Scope(self.names, self.project).model(model)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.positions import Places
+from migrator.analysis.training.positions import TokenPositions
 
 MODULE = ("torch.nn.Module", "torch.nn.modules.module.Module")
 
@@ -33,7 +33,7 @@ class Counter:
     owner: ast.ClassDef
     name: str
     begins: ast.Assign
-    places: Places
+    places: TokenPositions
     resets: list[ast.Assign] = field(default_factory=list)
     grows: list[ast.AugAssign] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ def _is_own(node: ast.AST, name: str) -> bool:
 
 def _counter(names: Names, owner: ast.ClassDef, begins: ast.Assign) -> Counter | None:
     name = _own_zero(begins)
-    made = Counter(owner, name, begins, Places(f"self.{name}"))
+    made = Counter(owner, name, begins, TokenPositions(f"self.{name}"))
     for node in names.order:
         if isinstance(node, ast.Constant) and node.value == made.name:
             return None  # through `getattr`, or a table

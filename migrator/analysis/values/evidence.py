@@ -17,7 +17,7 @@ from migrator.analysis.syntax.command_line import option_name
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, choices, dotted, parameters
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Program
+from migrator.analysis.values.imported import ValueProgram
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.kinds import Kind
 
@@ -58,7 +58,7 @@ class Evidence:
     """What one file, with its imports, shows about its values."""
 
     def __init__(
-        self, names: Names, flow: Flow, project: Program | None, files: int = _FILES
+        self, names: Names, flow: Flow, project: ValueProgram | None, files: int = _FILES
     ) -> None:
         self.names, self.flow, self.project = names, flow, project
         self._files = files  # how many more files names are followed through

@@ -43,7 +43,7 @@ class Imported(Protocol):
         """The names of this file that other files of the project import."""
 
 
-class Program(Imported, Protocol):
+class ValueProgram(Imported, Protocol):
     """What the values of a file depend on in the rest of the project."""
 
     def resolve(self, module: str) -> Path | None:

@@ -184,13 +184,13 @@ class Making:
         if path is None or facts is None:
             return False
         there = Making(facts.names, self.project.of(path))
-        there._trains = _Nothing()  # it has no scope of its own
+        there._trains = _NothingTrains()  # it has no scope of its own
         found = (s for s in facts.names.tree.body if getattr(s, "name", None) == last)
         bodies = [body for statement in found for body in there._bodies_of(statement)]
         return any(body is None or there.makes(body, depth + 1) for body in bodies)
 
 
-class _Nothing(dict[ast.AST, bool]):
+class _NothingTrains(dict[ast.AST, bool]):
     """The facts of a file in which nothing counts as training."""
 
     def __contains__(self, node: object) -> bool:

@@ -10,7 +10,7 @@ from migrator.frameworks.tensorflow.keras_names import computing_backend
 
 
 @dataclass(frozen=True)
-class Operation:
+class KerasOp:
     """The function of `keras.ops`, and the arguments its call may have, in this order.
 
     `renamed` are arguments that have another name there; `needs` is the number of required
@@ -42,69 +42,69 @@ _OTHER_NAMES = {"floordiv": "floor_divide"}
 _REDUCED = ("max", "mean", "min", "prod", "sum", "any", "all")
 _NN = ("elu", "relu", "relu6", "selu", "sigmoid", "silu", "softplus", "softsign", "tanh")
 
-_OPERATIONS: dict[str, Operation] = {
-    **{name: Operation(name, _same("x")) for name in _UNARY},
+_OPERATIONS: dict[str, KerasOp] = {
+    **{name: KerasOp(name, _same("x")) for name in _UNARY},
     **{
-        name: Operation(_OTHER_NAMES.get(name, name), _same("x", "y"), _TWO) for name in _BINARY
+        name: KerasOp(_OTHER_NAMES.get(name, name), _same("x", "y"), _TWO) for name in _BINARY
     },
     **{
-        f"reduce_{name}": Operation(name, _same("input_tensor", "axis", "keepdims"),
+        f"reduce_{name}": KerasOp(name, _same("input_tensor", "axis", "keepdims"),
                                     (("input_tensor", "x"),))
         for name in _REDUCED
     },
-    **{f"nn.{name}": Operation(name, _same("features"), (("features", "x"),)) for name in _NN},
-    "nn.leaky_relu": Operation("leaky_relu", _same("features", "alpha"),
+    **{f"nn.{name}": KerasOp(name, _same("features"), (("features", "x"),)) for name in _NN},
+    "nn.leaky_relu": KerasOp("leaky_relu", _same("features", "alpha"),
                                (("features", "x"), ("alpha", "negative_slope"))),
-    "nn.softmax": Operation("softmax", _same("logits", "axis"), (("logits", "x"),)),
-    "nn.log_softmax": Operation("log_softmax", _same("logits", "axis"), (("logits", "x"),)),
-    "nn.gelu": Operation("gelu", _same("features"), (("features", "x"),),
+    "nn.softmax": KerasOp("softmax", _same("logits", "axis"), (("logits", "x"),)),
+    "nn.log_softmax": KerasOp("log_softmax", _same("logits", "axis"), (("logits", "x"),)),
+    "nn.gelu": KerasOp("gelu", _same("features"), (("features", "x"),),
                          added="approximate=False"),
-    "argmax": Operation("argmax", _same("input", "axis"), (("input", "x"),), needs=2),
-    "argmin": Operation("argmin", _same("input", "axis"), (("input", "x"),), needs=2),
-    "broadcast_to": Operation("broadcast_to", _same("input", "shape"), (("input", "x"),)),
-    "cast": Operation("cast", _same("x", "dtype")),
-    "clip_by_value": Operation(
+    "argmax": KerasOp("argmax", _same("input", "axis"), (("input", "x"),), needs=2),
+    "argmin": KerasOp("argmin", _same("input", "axis"), (("input", "x"),), needs=2),
+    "broadcast_to": KerasOp("broadcast_to", _same("input", "shape"), (("input", "x"),)),
+    "cast": KerasOp("cast", _same("x", "dtype")),
+    "clip_by_value": KerasOp(
         "clip", _same("t", "clip_value_min", "clip_value_max"),
         (("t", "x"), ("clip_value_min", "x_min"), ("clip_value_max", "x_max")),
     ),
-    "concat": Operation("concatenate", _same("values", "axis"), (("values", "xs"),)),
-    "einsum": Operation("einsum", ("", "", "", "", "")),
-    "expand_dims": Operation("expand_dims", _same("input", "axis"), (("input", "x"),), needs=2),
-    "gather": Operation("take", _same("params", "indices"), (("params", "x"),), added="axis=0"),
-    "matmul": Operation("matmul", _same("a", "b"), (("a", "x1"), ("b", "x2"))),
-    "ones": Operation("ones", _same("shape", "dtype")),
-    "ones_like": Operation("ones_like", _same("input", "dtype"), (("input", "x"),)),
-    "pow": Operation("power", _same("x", "y"), _TWO),
-    "range": Operation("arange", ("", "", "")),
-    "repeat": Operation("repeat", _same("input", "repeats", "axis"), (("input", "x"),)),
-    "reshape": Operation("reshape", _same("tensor", "shape"),
+    "concat": KerasOp("concatenate", _same("values", "axis"), (("values", "xs"),)),
+    "einsum": KerasOp("einsum", ("", "", "", "", "")),
+    "expand_dims": KerasOp("expand_dims", _same("input", "axis"), (("input", "x"),), needs=2),
+    "gather": KerasOp("take", _same("params", "indices"), (("params", "x"),), added="axis=0"),
+    "matmul": KerasOp("matmul", _same("a", "b"), (("a", "x1"), ("b", "x2"))),
+    "ones": KerasOp("ones", _same("shape", "dtype")),
+    "ones_like": KerasOp("ones_like", _same("input", "dtype"), (("input", "x"),)),
+    "pow": KerasOp("power", _same("x", "y"), _TWO),
+    "range": KerasOp("arange", ("", "", "")),
+    "repeat": KerasOp("repeat", _same("input", "repeats", "axis"), (("input", "x"),)),
+    "reshape": KerasOp("reshape", _same("tensor", "shape"),
                          (("tensor", "x"), ("shape", "newshape"))),
-    "shape": Operation("shape", _same("input"), (("input", "x"),)),
-    "squeeze": Operation("squeeze", _same("input", "axis"), (("input", "x"),)),
-    "stack": Operation("stack", _same("values", "axis"), (("values", "x"),)),
-    "stop_gradient": Operation("stop_gradient", _same("input"), (("input", "variable"),)),
-    "tile": Operation("tile", _same("input", "multiples"),
+    "shape": KerasOp("shape", _same("input"), (("input", "x"),)),
+    "squeeze": KerasOp("squeeze", _same("input", "axis"), (("input", "x"),)),
+    "stack": KerasOp("stack", _same("values", "axis"), (("values", "x"),)),
+    "stop_gradient": KerasOp("stop_gradient", _same("input"), (("input", "variable"),)),
+    "tile": KerasOp("tile", _same("input", "multiples"),
                       (("input", "x"), ("multiples", "repeats"))),
-    "transpose": Operation("transpose", _same("a", "perm"), (("a", "x"), ("perm", "axes"))),
-    "where": Operation("where", ("condition", "x", "y"), _TWO, needs=3),
-    "zeros": Operation("zeros", _same("shape", "dtype")),
-    "zeros_like": Operation("zeros_like", _same("input", "dtype"), (("input", "x"),)),
+    "transpose": KerasOp("transpose", _same("a", "perm"), (("a", "x"), ("perm", "axes"))),
+    "where": KerasOp("where", ("condition", "x", "y"), _TWO, needs=3),
+    "zeros": KerasOp("zeros", _same("shape", "dtype")),
+    "zeros_like": KerasOp("zeros_like", _same("input", "dtype"), (("input", "x"),)),
 }  # fmt: skip
 # keras.backend (K): its arguments are those of keras.ops.
 _OF_BACKEND = {
-    **{name: Operation(name, _same("x")) for name in
+    **{name: KerasOp(name, _same("x")) for name in
        ("abs", "cos", "exp", "log", "round", "sigmoid", "sign", "sin", "sqrt", "square", "tanh",
         "softplus", "softsign", "ones_like", "zeros_like", "shape", "cast")},
-    **{name: Operation(name, _same("x", "y"), _TWO) for name in
+    **{name: KerasOp(name, _same("x", "y"), _TWO) for name in
        ("equal", "greater", "greater_equal", "less", "less_equal", "maximum", "minimum",
         "not_equal")},
-    **{name: Operation(name, _same("x", "axis", "keepdims")) for name in
+    **{name: KerasOp(name, _same("x", "axis", "keepdims")) for name in
        ("all", "any", "max", "mean", "min", "prod", "std", "sum", "var")},
-    "cast": Operation("cast", _same("x", "dtype")),
-    "clip": Operation("clip", ("x", "", "")),
-    "reshape": Operation("reshape", ("x", "")),
-    "square": Operation("square", _same("x")),
-    "transpose": Operation("transpose", _same("x")),
+    "cast": KerasOp("cast", _same("x", "dtype")),
+    "clip": KerasOp("clip", ("x", "", "")),
+    "reshape": KerasOp("reshape", ("x", "")),
+    "square": KerasOp("square", _same("x")),
+    "transpose": KerasOp("transpose", _same("x")),
 }  # fmt: skip
 _DTYPES = frozenset({
     "bfloat16", "bool", "float16", "float32", "int16", "int32", "int64", "int8", "uint8",
@@ -123,7 +123,7 @@ def dtype_of(qualname: str) -> str:
     return name if name in _DTYPES else ""
 
 
-def operation(names: Names, node: ast.expr, qualname: str) -> Operation | None:
+def operation(names: Names, node: ast.expr, qualname: str) -> KerasOp | None:
     """The counterpart of a function in `keras.ops`, if it supports all arguments of the call."""
     call = names.call_of(node)
     if of_backend := computing_backend(qualname):
@@ -154,7 +154,7 @@ def _is_of_numbers(names: Names, call: ast.Call) -> bool:
     return False
 
 
-def _fits(call: ast.Call, operation: Operation) -> bool:
+def _fits(call: ast.Call, operation: KerasOp) -> bool:
     given = len(call.args) + len(call.keywords)
     if any(isinstance(a, ast.Starred) for a in call.args):
         return False

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from migrator.analysis import gpu_text_patterns
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.libraries import matters
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
@@ -23,7 +24,6 @@ from migrator.formats.embedded import (
     TEXT,
 )
 from migrator.frameworks.torch.prefilter import has_tokens
-from migrator.vocabulary import Vocabulary
 
 
 def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[Construct]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from migrator.analysis import absent_names, old_calls, removed_names, version_checks
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
@@ -39,7 +40,6 @@ from migrator.frameworks.torch.references import is_device_index, may_be_method,
 from migrator.frameworks.torch.strings import VISIBLE, strings
 from migrator.frameworks.torch.trainer_arguments import VARIABLES, told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
-from migrator.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts

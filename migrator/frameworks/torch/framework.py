@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.framework_callbacks import called_by_hosts
-from migrator.analysis.devices.subprocesses import Children
+from migrator.analysis.devices.subprocesses import ChildProcesses
 from migrator.analysis.libraries import MODULES
 from migrator.construct import Construct
 from migrator.frameworks.framework import Framework, ModuleView
@@ -18,7 +18,7 @@ def _constructs(module: ModuleView) -> list[Construct]:
     """The constructs in a module itself, and the processes that it starts."""
     names, flow = module.names, module.flow
     found = list(find(names, flow, module.vocabulary, module.package, module.ranks, module.project))
-    children = Children(names, flow, found, module.project)
+    children = ChildProcesses(names, flow, found, module.project)
     return [*found, *children.constructs(), *called_by_hosts(names, children, module.project)]
 
 

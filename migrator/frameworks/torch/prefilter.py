@@ -12,12 +12,12 @@ from migrator.analysis import (
     traces,
     version_checks,
 )
+from migrator.analysis.construct_names import STAR, Vocabulary, imported_words
 from migrator.analysis.devices import accelerators
 from migrator.analysis.libraries import HEADS
 from migrator.analysis.prefilter import Tokens, without_prose
 from migrator.construct import Construct
 from migrator.frameworks.torch import ray, trainers
-from migrator.vocabulary import STAR, Vocabulary, imported_words
 
 # Constructs found by more than their name: a file without any of these bytes, and without the words
 # of the vocabulary, has no construct and isn't even parsed. The second ones are only used for

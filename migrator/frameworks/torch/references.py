@@ -6,6 +6,7 @@ import ast
 import re
 
 from migrator.analysis import name_heuristics
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import accelerators
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
@@ -15,7 +16,6 @@ from migrator.analysis.values.kinds import Kind
 from migrator.construct import Construct
 from migrator.frameworks.by_name import named
 from migrator.targets import RUNTIME
-from migrator.vocabulary import Vocabulary
 
 # Rules register for these, but they are only constructs depending on their use.
 BY_SHAPE = frozenset({

@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
+from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import accelerators
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.kinds import DEVICE_TEXT, TENSOR_TYPE
 from migrator.construct import Construct
 from migrator.formats.embedded import is_embedded
 from migrator.frameworks.torch.attention_options import FLASH, attention_options
-from migrator.vocabulary import Vocabulary
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

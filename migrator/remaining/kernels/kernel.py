@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Place:
+class KernelCall:
     """A call or a reference. `values` are the lines that its names come from."""
 
     path: Path
@@ -34,11 +34,11 @@ class Kernel:
     parameters: Sequence[str]
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
-    launches: Sequence[Place] = ()
+    launches: Sequence[KernelCall] = ()
 
 
 @dataclass(frozen=True)
-class Part:
+class KernelPart:
     """A function that is written anew in the place of kernels and what launches them."""
 
     name: str  # of the function
@@ -49,17 +49,17 @@ class Part:
     line: int
     has_gradient: bool
     kernels: Sequence[Kernel]
-    calls: Sequence[Place] = ()
-    references: Sequence[Place] = ()  # what the repository has to compare it with
+    calls: Sequence[KernelCall] = ()
+    references: Sequence[KernelCall] = ()  # what the repository has to compare it with
 
     @property
     def place(self) -> str:
         return f"{self.path}:{self.line}"
 
-    def within(self, holds: Callable[[Path], bool]) -> Part:
+    def within(self, holds: Callable[[Path], bool]) -> KernelPart:
         """The same with what lies in some folders alone."""
 
-        def only(places: Sequence[Place]) -> Sequence[Place]:
+        def only(places: Sequence[KernelCall]) -> Sequence[KernelCall]:
             return [place for place in places if holds(place.path)]
 
         kernels = [replace(k, launches=only(k.launches)) for k in self.kernels if holds(k.path)]

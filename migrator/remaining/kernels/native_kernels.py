@@ -37,7 +37,7 @@ class _Text:
 
 
 @dataclass(frozen=True)
-class _Module:
+class _KernelModule:
     """What one call compiles: a module with functions, or one kernel."""
 
     call: ast.Call
@@ -76,7 +76,7 @@ def native_kernels(
             )
 
 
-def _modules(project: ProjectFacts, names: Names) -> Iterator[_Module]:
+def _modules(project: ProjectFacts, names: Names) -> Iterator[_KernelModule]:
     for call in names.all(ast.Call):
         made = _made_by(names, call.func)
         if made is None:
@@ -86,7 +86,7 @@ def _modules(project: ProjectFacts, names: Names) -> Iterator[_Module]:
         known = name.value if isinstance(name, ast.Constant) else ""
         texts = [*_texts(project, names, call)]
         if isinstance(known, str) and texts:
-            yield _Module(call, known, texts, is_kernel)
+            yield _KernelModule(call, known, texts, is_kernel)
 
 
 def _made_by(names: Names, called: ast.expr) -> str | None:
@@ -119,7 +119,7 @@ def _texts(project: ProjectFacts, names: Names, call: ast.Call) -> Iterator[_Tex
             yield _Text(path, 1, path.read_text("utf-8", "replace"))
 
 
-def _functions(module: _Module) -> Iterator[tuple[str, str]]:
+def _functions(module: _KernelModule) -> Iterator[tuple[str, str]]:
     """The names of what is called from Python, and what they are called in C++."""
     if module.is_kernel:
         yield module.name, module.name
@@ -171,7 +171,7 @@ def _parameter(text: str) -> str:
     return names[-1] if len(names) > 1 else ""
 
 
-def _uses(search: Search, module: _Module, name: str) -> Iterator[Use]:
+def _uses(search: Search, module: _KernelModule, name: str) -> Iterator[Use]:
     """Where a function of a compiled module is called, or the kernel itself."""
     for path, names in search.files_with("" if module.is_kernel else name):
         for call in names.all(ast.Call):
@@ -182,7 +182,9 @@ def _uses(search: Search, module: _Module, name: str) -> Iterator[Use]:
                     yield Use(path, names, call.func)
 
 
-def _is_module(search: Search, path: Path, names: Names, owner: ast.expr, module: _Module) -> bool:
+def _is_module(
+    search: Search, path: Path, names: Names, owner: ast.expr, module: _KernelModule
+) -> bool:
     if isinstance(owner, ast.Name):
         if any(binding.value is module.call for binding in names.lookup(owner)):
             return True

@@ -12,7 +12,7 @@ from pathlib import Path
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.nodes import parameters as parameters_of
 
-from .kernel import Kernel, Part
+from .kernel import Kernel, KernelPart
 from .native_kernels import native_kernels
 from .python_kernels import python_kernels
 from .references import compared, is_test, named, references
@@ -34,7 +34,7 @@ class _Written:
     uses: list[Use] = field(default_factory=list)  # of the kernel, without a definition
 
 
-def parts(project: ProjectFacts, search: Search) -> Sequence[Part]:
+def parts(project: ProjectFacts, search: Search) -> Sequence[KernelPart]:
     """What has to be written anew for the kernels in a file."""
     facts = project.cache.facts(project.path)
     if facts is None:
@@ -74,7 +74,7 @@ def is_autograd(use: Use, definition: ast.ClassDef) -> bool:
     return any(use.names.qualified(base) == _FUNCTION for base in definition.bases)
 
 
-def _part(search: Search, written: _Written) -> Part:
+def _part(search: Search, written: _Written) -> KernelPart:
     kernels = [*written.kernels.values()]
     definition, method = written.definition, written.method
     if definition is None:
@@ -83,25 +83,25 @@ def _part(search: Search, written: _Written) -> Part:
     calls = [place for use in uses if (place := place_of(use)) is not None][:_CALLS]
     found = references(search, written.path, definition)
     if isinstance(definition, ast.FunctionDef):
-        return Part(
+        return KernelPart(
             definition.name, *_parameters(definition.args, 0), definition.name, written.path,
             definition.lineno, False, kernels, calls, found,
         )  # fmt: skip
     name = _snake(definition.name)
     function = _method(definition, method or "forward")
     given = _parameters(function.args, 1) if function is not None else ("*inputs", ["*inputs"])
-    return Part(
+    return KernelPart(
         f"{name}_{method}" if method else name, *given,
         "" if method else f"{definition.name}.apply", written.path, definition.lineno, not method,
         kernels, calls, found,
     )  # fmt: skip
 
 
-def _of_kernel(search: Search, kernels: Sequence[Kernel], uses: Sequence[Use]) -> Part:
+def _of_kernel(search: Search, kernels: Sequence[Kernel], uses: Sequence[Use]) -> KernelPart:
     """Of a kernel that no function of the program launches."""
     kernel = kernels[0]
     found = [place for use in uses for place in compared(use)] or [*named(search, kernel.name)]
-    return Part(
+    return KernelPart(
         kernel.name, ", ".join(kernel.parameters), kernel.parameters, "", kernel.path, kernel.line,
         False, kernels, (), found[:_CALLS],
     )  # fmt: skip

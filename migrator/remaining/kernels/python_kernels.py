@@ -10,7 +10,7 @@ from migrator.analysis.project.file_facts import FileFacts
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted, parameters
 
-from .kernel import Kernel, Place
+from .kernel import Kernel, KernelCall
 from .search import Search, Use, on_one_line, values, with_other_names
 
 _COMPILERS = {"triton.jit": "Triton", "triton.runtime.jit.jit": "Triton", "numba.cuda.jit": "numba"}
@@ -78,10 +78,12 @@ def _launch(use: Use) -> ast.Call | None:
     return None
 
 
-def _place(use: Use) -> Place:
+def _place(use: Use) -> KernelCall:
     call = _launch(use)
     assert call is not None
-    return Place(use.path, call.lineno, on_one_line(ast.unparse(call)), values(use.names, call))
+    return KernelCall(
+        use.path, call.lineno, on_one_line(ast.unparse(call)), values(use.names, call)
+    )
 
 
 def _is_in_kernel(use: Use) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from migrator.analysis.syntax.names import Names
 
-from .kernel import Place
+from .kernel import KernelCall
 from .search import Definition, Search, Use, bound_before, on_one_line, values
 
 _COMPARES = re.compile(r"(?:^|_)(?:all_?close|assert_close|assert_almost_equal|allequal)")
@@ -24,9 +24,9 @@ _LAYERS = 3  # of functions and modules around a function
 _DEEPEST = 4
 
 
-def references(search: Search, path: Path, definition: Definition) -> Sequence[Place]:
+def references(search: Search, path: Path, definition: Definition) -> Sequence[KernelCall]:
     """Of a function: what tests compare it with, then functions that are named as its reference."""
-    found: dict[tuple[Path, int], Place] = {}
+    found: dict[tuple[Path, int], KernelCall] = {}
     known = layer = [(path, definition)]
     for _ in range(_LAYERS):
         uses = [use for at, each in layer for use in search.uses(at, each)]
@@ -43,7 +43,7 @@ def references(search: Search, path: Path, definition: Definition) -> Sequence[P
     return sorted(found.values(), key=_is_hardly_one)[:_MOST]
 
 
-def _is_hardly_one(place: Place) -> bool:
+def _is_hardly_one(place: KernelCall) -> bool:
     """Whether no name speaks of a reference: it may be another kernel."""
     words = re.findall(r"\w+", " ".join((place.code, *place.values)).lower())
     return not any(map(_REFERENCE.search, words))
@@ -59,7 +59,7 @@ def is_test(definition: Definition) -> bool:
     return definition.name.lower().startswith("test")
 
 
-def compared(use: Use) -> Iterator[Place]:
+def compared(use: Use) -> Iterator[KernelCall]:
     """The other side of a comparison in the function that a use is in."""
     functions = [a for a in use.around() if isinstance(a, ast.FunctionDef)]
     inside: ast.AST = functions[-1] if functions else use.names.tree
@@ -103,7 +103,7 @@ def _comes_from(names: Names, value: ast.AST, wanted: ast.AST, depth: int) -> bo
     return False
 
 
-def _place(use: Use, side: ast.expr) -> Iterator[Place]:
+def _place(use: Use, side: ast.expr) -> Iterator[KernelCall]:
     """The expression that the other side is."""
     shown, names = side, use.names
     for _ in range(_DEEPEST):
@@ -115,10 +115,10 @@ def _place(use: Use, side: ast.expr) -> Iterator[Place]:
         shown = binding.value
     if isinstance(shown, ast.Call | ast.BinOp):
         code = on_one_line(ast.unparse(shown))
-        yield Place(use.path, shown.lineno, code, values(names, shown), "compared with")
+        yield KernelCall(use.path, shown.lineno, code, values(names, shown), "compared with")
 
 
-def named(search: Search, name: str) -> Iterator[Place]:
+def named(search: Search, name: str) -> Iterator[KernelCall]:
     """Functions that are called like a reference of it: `ref_add`, `add_torch`, `naive_softmax`."""
     base = _base(name)
     if not base:
@@ -127,7 +127,7 @@ def named(search: Search, name: str) -> Iterator[Place]:
         for function in names.all(ast.FunctionDef):
             if _REFERENCE.search(function.name) and _base(function.name) == base != function.name:
                 said = f"{function.name}({on_one_line(ast.unparse(function.args))})"
-                yield Place(path, function.lineno, said, (), "a reference, by its name,")
+                yield KernelCall(path, function.lineno, said, (), "a reference, by its name,")
 
 
 def _base(name: str) -> str:

@@ -14,7 +14,7 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scopes import Binding
 
-from .kernel import Place
+from .kernel import KernelCall
 
 Definition = ast.FunctionDef | ast.ClassDef
 _VALUES = 8  # of a call, that are shown
@@ -90,12 +90,14 @@ def on_one_line(text: str) -> str:
     return textwrap.shorten(text, 160, placeholder=" …")
 
 
-def place_of(use: Use) -> Place | None:
+def place_of(use: Use) -> KernelCall | None:
     """The call of what a name stands for."""
     call = called(use)
     if call is None:
         return None
-    return Place(use.path, call.lineno, on_one_line(ast.unparse(call)), values(use.names, call))
+    return KernelCall(
+        use.path, call.lineno, on_one_line(ast.unparse(call)), values(use.names, call)
+    )
 
 
 def with_other_names(use: Use) -> list[Use]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from migrator.targets import Target
 
-from .kernel import Kernel, Part, Place
+from .kernel import Kernel, KernelCall, KernelPart
 from .skeletons import how_to_run, pallas_skeleton, pytorch_skeleton
 
 
-def lines_of_part(part: Part) -> Iterator[str]:
+def lines_of_part(part: KernelPart) -> Iterator[str]:
     """What is known of it, for the terminal."""
     yield f"to write: {part.name}({part.parameters}), at {_at(part.path, part.line)}"
     for kernel in part.kernels:
@@ -27,14 +27,14 @@ def lines_of_part(part: Part) -> Iterator[str]:
         yield from _lines(place.said, place)
 
 
-def _lines(said: str, place: Place) -> Iterator[str]:
+def _lines(said: str, place: KernelCall) -> Iterator[str]:
     yield f"  {said} at {_at(place.path, place.line)}: {place.code}"
     if place.values:
         indent = " " * (len(said) - len(said.lstrip()) + 4)
         yield f"{indent}{'; '.join(place.values)}"
 
 
-def part_to_dict(part: Part, target: Target) -> dict[str, Any]:
+def part_to_dict(part: KernelPart, target: Target) -> dict[str, Any]:
     """As JSON, with the skeletons."""
     return {
         "name": part.name,
@@ -61,7 +61,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: KernelCall) -> dict[str, Any]:
     return {
         "place": _at(place.path, place.line), "code": place.code, "values": [*place.values],
     }  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from migrator.diagnostics import first_of
 from migrator.targets import RUNTIME, Target
 
-from .kernel import Part
+from .kernel import KernelPart
 
 _INTERPRETERS = {"Triton": "TRITON_INTERPRET", "numba": "NUMBA_ENABLE_CUDASIM"}
 _CHECK = '''
@@ -44,7 +44,7 @@ _GRADIENTS = """\
 """
 
 
-def pytorch_skeleton(part: Part, target: Target) -> str:
+def pytorch_skeleton(part: KernelPart, target: Target) -> str:
     """The function in PyTorch, and its check."""
     return (
         f"{_begin(part, target)}\n\ndef {part.name}({part.parameters}):\n"
@@ -52,7 +52,7 @@ def pytorch_skeleton(part: Part, target: Target) -> str:
     )
 
 
-def pallas_skeleton(part: Part, target: Target) -> str:
+def pallas_skeleton(part: KernelPart, target: Target) -> str:
     """The same in Pallas, of the first kernel; "" where the target has no Pallas, or the source
     doesn't show what a kernel reads and writes."""
     kernel = part.kernels[0]
@@ -69,7 +69,7 @@ def pallas_skeleton(part: Part, target: Target) -> str:
     )  # fmt: skip
 
 
-def how_to_run(part: Part) -> str:
+def how_to_run(part: KernelPart) -> str:
     """The command that runs a check, and where."""
     folder, _ = _module(part.path)
     interpreter = _INTERPRETERS.get(part.kernels[0].language)
@@ -77,11 +77,11 @@ def how_to_run(part: Part) -> str:
     return f"PYTHONPATH={os.path.relpath(folder)} {setting}python check_{part.name}.py"
 
 
-def _names(part: Part) -> str:
+def _names(part: KernelPart) -> str:
     return first_of([kernel.name for kernel in part.kernels], 2)
 
 
-def _begin(part: Part, target: Target) -> str:
+def _begin(part: KernelPart, target: Target) -> str:
     return (
         f'"""{part.name} without {_names(part)}, and its check.\n\n'
         f'    {how_to_run(part)}\n"""\n\n'
@@ -89,7 +89,7 @@ def _begin(part: Part, target: Target) -> str:
     )
 
 
-def _check(part: Part) -> str:
+def _check(part: KernelPart) -> str:
     return _CHECK.format(
         name=part.name,
         arguments=", ".join(part.arguments),
@@ -100,7 +100,7 @@ def _check(part: Part) -> str:
     )
 
 
-def _want(part: Part) -> str:
+def _want(part: KernelPart) -> str:
     """What it is compared with: the original under an interpreter; what the repository has."""
     name = part.original.split(".")[0]
     references = [f"# {p.said} {p.code} ({p.path.name}:{p.line})\n" for p in part.references]

@@ -16,13 +16,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from migrator import __version__
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
+from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.registry import registry
 from migrator.report.html import data
-from migrator.report.html.numbers import Numbers
+from migrator.report.html.numbers import PageNumbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import (
     NO_PROGRAM,
@@ -77,7 +77,7 @@ def _is_report(path: Path) -> bool:
         return MARK.encode() in file.read(200)
 
 
-def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None = None) -> None:
+def write(report: Report, path: Path, *, written: bool, numbers: PageNumbers | None = None) -> None:
     """Write the report in one step; ``numbers``: of the original and the migrated script.
 
     Raises:
@@ -90,7 +90,7 @@ def write(report: Report, path: Path, *, written: bool, numbers: Numbers | None 
         raise UsageError(f"--report {path}: cannot be written: {error.strerror or error}") from None
 
 
-def render(report: Report, *, written: bool, numbers: Numbers | None = None) -> str:
+def render(report: Report, *, written: bool, numbers: PageNumbers | None = None) -> str:
     """The page. `written` tells whether the files have been changed already.
 
     The same run gives the same page: it contains no time and no path of this machine.

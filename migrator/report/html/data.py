@@ -14,7 +14,7 @@ from typing import Any
 from migrator.diagnostics import Diagnostic, Outcome, Safety, Severity
 from migrator.formats import kinds
 from migrator.registry import registry
-from migrator.report.hunks import Hunk, Part, hunks, parts
+from migrator.report.hunks import FilePart, Hunk, hunks, parts
 from migrator.report.statistics import of_file
 from migrator.runs.run_report import FileReport, Report
 
@@ -148,7 +148,7 @@ def _hunk(hunk: Hunk, numbers: dict[Diagnostic, int]) -> Json:
 
 
 def _text(
-    part: Part, made: Iterable[Hunk], diagnostics: Iterable[Diagnostic]
+    part: FilePart, made: Iterable[Hunk], diagnostics: Iterable[Diagnostic]
 ) -> list[tuple[int, str]]:
     """The original lines, as pieces with the index of their first line: one piece, unless long."""
     count = len(part.before)

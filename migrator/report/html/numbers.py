@@ -39,13 +39,13 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerNumbers:
     """A module of a model: how far each kind of its values is from its bound."""
 
     name: str
     parts: Sequence[tuple[str, str, bool]]  # what, its share of what is allowed, whether it passed
     mark: str  # of the first beyond its bound; "": it isn't that
-    children: Sequence[Layer]
+    children: Sequence[LayerNumbers]
 
     @property
     def passed(self) -> bool:
@@ -55,7 +55,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class PageNumbers:
     """The verdict in one line, its basis, and where the runs diverge."""
 
     verdict: str
@@ -65,7 +65,7 @@ class Numbers:
     parting: Sequence[str]
     notes: Sequence[str]
     allowed: str  # what that is
-    layers: Sequence[Layer] = ()  # the models, with --layers
+    layers: Sequence[LayerNumbers] = ()  # the models, with --layers
 
     @property
     def chart(self) -> Chart | None:

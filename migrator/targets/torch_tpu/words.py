@@ -1,6 +1,7 @@
 """PyTorch's own words: they mean a TPU if there is one, and a GPU if there are GPUs."""
 
-from migrator.targets.words import RUNTIME, Devices, Word, Words
+from migrator.distribution import RUNTIME
+from migrator.targets.words import Devices, Word, Words
 
 _ABSENT = (
     "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",

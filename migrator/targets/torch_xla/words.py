@@ -1,6 +1,7 @@
 """Only the current API of torch_xla; facts from our own runs."""
 
-from migrator.targets.words import RUNTIME, Devices, Word, Words
+from migrator.distribution import RUNTIME
+from migrator.targets.words import Devices, Word, Words
 
 WORDS = Words(
     device="xla",

@@ -1,6 +1,7 @@
 """Sources for the words: torchax's documentation, and our own runs."""
 
-from migrator.targets.words import RUNTIME, Devices, Word, Words
+from migrator.distribution import RUNTIME
+from migrator.targets.words import Devices, Word, Words
 
 WORDS = Words(
     device="jax",

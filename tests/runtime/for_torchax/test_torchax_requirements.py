@@ -1,8 +1,8 @@
-"""What migrator.requirements says of jax, against jax's own metadata."""
+"""What migrator.analysis.python_requirements says of jax, against jax's own metadata."""
 
 from importlib.metadata import requires
 
-from migrator.requirements import bounds, excludes
+from migrator.analysis.python_requirements import bounds, excludes
 from migrator.targets import find_target
 
 

@@ -2,11 +2,23 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Delete, EditCall, Replace, Unwrap
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    EditCall,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    Unwrap,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import of_torch
 
 from .gpu_ranks import together
 from .spelling import GROUP, STARTS, XM, XR, Converters, is_at_home, is_constant
@@ -139,11 +151,13 @@ def elsewhere(ctx: Context, found: Construct) -> Decision | None:
     if call is not None and not any(isinstance(a, ast.Starred) for a in call.args):
         if found.key in _CALLS:
             word, requires = of_torch(ctx.names, _CALLS[found.key])
-            word = word.replace('"cuda"', ctx.quoted("cuda", call))
+            word = word.replace('"cuda"', ctx.code.quoted("cuda", call))
             return Rewrite([Replace(call, word)], requires)
         decision = together(ctx, found, call) if _is_of_ranks(ctx) else None
         # This shows other files how a GPU program starts its ranks.
-        as_gpu_program = ctx.for_others and found.key in STARTS and isinstance(decision, Rewrite)
+        as_gpu_program = (
+            ctx.file.for_others and found.key in STARTS and isinstance(decision, Rewrite)
+        )
         if decision is not None and not as_gpu_program:
             return decision
         if found.key in CONVERTERS:
@@ -168,7 +182,7 @@ def star(ctx: Context, found: Construct) -> Decision:
 
 def has_ranks(ctx: Context) -> bool:
     """Whether the file may belong to a program that starts one process per device."""
-    if ctx.for_others:
+    if ctx.file.for_others:
         return True
     started = (*STARTS, GROUP)
     if any(c.kind == "name" and c.key in started for c in ctx.constructs):
@@ -177,7 +191,7 @@ def has_ranks(ctx: Context) -> bool:
 
 
 def _gone(ctx: Context, call: ast.Call) -> Decision:
-    statement = ctx.parent(call)
+    statement = ctx.names.parent(call)
     if isinstance(statement, ast.Expr):
         return Rewrite([Delete(statement)])
     return Report("what it returns is used; put it on a line of its own")
@@ -193,8 +207,8 @@ def _sync(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @CONVERTERS.on("torch_xla.step")
 def _step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    item = ctx.parent(call)
-    block = ctx.parent(item) if item is not None else None
+    item = ctx.names.parent(call)
+    block = ctx.names.parent(item) if item is not None else None
     if isinstance(item, ast.withitem) and isinstance(block, ast.With) and not item.optional_vars:
         return Rewrite([Unwrap(block, [item])])
     return Report("steps are compiled without it")
@@ -207,7 +221,7 @@ def _nothing(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 def _is_of_ranks(ctx: Context) -> bool:
     """Whether there may be several processes, each with its own loss, if ranks stay."""
-    return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.is_entry)
+    return ctx.target.keeps_ranks and (has_ranks(ctx) or not ctx.file.is_entry)
 
 
 @CONVERTERS.on(f"{XM}optimizer_step")
@@ -240,9 +254,9 @@ def _is_master(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if has_ranks(ctx):
         word, requires = of_torch(ctx.names, "torch.distributed.get_rank() == 0")
         return Rewrite([Replace(call, word)], requires)
-    block = ctx.parent(call)
+    block = ctx.names.parent(call)
     if isinstance(block, ast.If) and not block.orelse:
-        above = ctx.parent(block)
+        above = ctx.names.parent(block)
         if not isinstance(above, ast.If) or above.orelse != [block]:
             return Rewrite([Unwrap(block)])
     return Rewrite([Replace(call, "True")])
@@ -270,7 +284,7 @@ def _mesh_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     data, reduce = argument(call, 1, "data"), argument(call, 2, "reduce_fn")
     if data is None or reduce is None:
         return Report("the source doesn't show its arguments")
-    if not ctx.order.may_swap(data, reduce):
+    if not ctx.values.order.may_swap(data, reduce):
         return Report("what it is given and its function act on each other: name one of them above")
     function = "{reduce}" if dotted(reduce) else "({reduce})"
     return Rewrite([Replace(call, f"{function}([{{data}}])", {"data": data, "reduce": reduce})])
@@ -283,7 +297,7 @@ def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         return Report("its arguments can't be followed")
     if scale is not None and not _is_share(ctx, scale) and not is_constant(scale, 1, 1.0):
         return Report("scales what it sums; multiply on a line of its own")
-    statement = ctx.parent(call)
+    statement = ctx.names.parent(call)
     if isinstance(statement, ast.Expr):
         if scale is None and has_ranks(ctx):
             match given:
@@ -308,7 +322,7 @@ def _is_share(ctx: Context, scale: ast.expr) -> bool:
 @CONVERTERS.on(f"{XM}add_step_closure")
 def _closure(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     function, given = argument(call, 0, "closure"), argument(call, 1, "args")
-    if function is None or not dotted(function) or not isinstance(ctx.parent(call), ast.Expr):
+    if function is None or not dotted(function) or not isinstance(ctx.names.parent(call), ast.Expr):
         return Report("call the function itself, after the step")
     holes = {"function": function}
     if isinstance(given, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in given.elts):
@@ -344,11 +358,11 @@ def _autocast(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if device is None or len(call.args) > 1:
         return Report("write torch.autocast with keywords")
     word, requires = of_torch(ctx.names, "torch.autocast")
-    torch, _ = ctx.torch()
+    torch, _ = ctx.code.torch()
     put = {} if argument(call, 2, "dtype") else {"dtype": f"{torch}.bfloat16"}
     drop: list[ast.expr | ast.keyword] = [
         *call.args,
         *(k for k in call.keywords if k.arg == "device"),
     ]
-    first = ctx.quoted("cuda", call)
+    first = ctx.code.quoted("cuda", call)
     return Rewrite([EditCall(call, function=word, drop=drop, first=first, put=put)], requires)

@@ -2,11 +2,21 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Delete, Edit, EditCall, Insert, Replace
-from migrator.rule import Context, Decision, Report, Rewrite
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Delete,
+    Edit,
+    EditCall,
+    Insert,
+    Replace,
+    Report,
+    Rewrite,
+    argument,
+    dotted,
+)
+from migrator.rule_api.python import of_torch
 
 from .gpu_code import CONVERTERS
 from .spelling import GROUP, MP, PL, STARTS, is_constant
@@ -29,9 +39,9 @@ def _spawn(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if not any(c.key == GROUP for c in ctx.constructs):
         name, of_group = of_torch(ctx.names, GROUP)
         statement = ctx.names.statement(call)
-        if statement is None or not ctx.order.may_come_first(call, statement):
+        if statement is None or not ctx.values.order.may_come_first(call, statement):
             return Report(f"put it on a line of its own, and {name} above it")
-        line = f"{name}({ctx.quoted('nccl')})"
+        line = f"{name}({ctx.code.quoted('nccl')})"
         edits.append(Insert(ctx.names.tree, statement, [line], before=True))
         requires += of_group
     return Rewrite(edits, requires)
@@ -51,7 +61,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     edits: list[Edit] = []
     uses: list[ast.expr] = [*_uses(ctx, call)]
     for use in uses or [call]:
-        method = ctx.parent(use)
+        method = ctx.names.parent(use)
         run = ctx.names.call_of(method) if isinstance(method, ast.Attribute) else None
         if run is None or len(run.args) != 1 or run.keywords:
             return Report("call the functions directly: a single process waits for nobody")
@@ -60,7 +70,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
             edits.append(Replace(run, "{value}", {"value": run.args[0].body}))
         else:
             edits.append(Replace(run, f"{function}()", {"function": run.args[0]}))
-    statement = ctx.parent(call)
+    statement = ctx.names.parent(call)
     assert isinstance(statement, ast.Assign)
     return Rewrite([Delete(statement), *edits])
 
@@ -86,7 +96,7 @@ def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
         retrieved = _retrieved(ctx, use)
         if retrieved is not None:
             edits.append(Replace(retrieved, "{name}", {"name": use}))
-        elif not isinstance(ctx.parent(use), ast.Delete):
+        elif not isinstance(ctx.names.parent(use), ast.Delete):
             return Report("its use cannot be followed; loop over the loader, and move batches "
                           "with .to(device)")  # fmt: skip
     return Rewrite(edits, target.requires)
@@ -94,7 +104,7 @@ def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 def _retrieved(ctx: Context, loader: ast.expr) -> ast.Call | None:
     """`loader.per_device_loader(device)`"""
-    method = ctx.parent(loader)
+    method = ctx.names.parent(loader)
     if isinstance(method, ast.Attribute) and method.attr == "per_device_loader":
         return ctx.names.call_of(method)
     return None
@@ -102,11 +112,11 @@ def _retrieved(ctx: Context, loader: ast.expr) -> ast.Call | None:
 
 def _uses(ctx: Context, value: ast.expr) -> list[ast.Name]:
     """Where a name is read that only refers to values like this one."""
-    match ctx.parent(value):
+    match ctx.names.parent(value):
         case ast.Assign(targets=[ast.Name() as target]):
             key = ctx.names.qualified(value.func) if isinstance(value, ast.Call) else None
             for binding in ctx.names.lookup(target):
-                if isinstance(ctx.parent(binding.node), ast.Delete):
+                if isinstance(ctx.names.parent(binding.node), ast.Delete):
                     continue
                 other = binding.value
                 if not isinstance(other, ast.Call) or ctx.names.qualified(other.func) != key:

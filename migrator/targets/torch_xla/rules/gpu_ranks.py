@@ -2,11 +2,19 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.syntax.spelling import of_torch
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace, Wrap
-from migrator.rule import Context, Decision, Report, Rewrite
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Replace,
+    Report,
+    Rewrite,
+    Wrap,
+    argument,
+)
+from migrator.rule_api.python import of_torch
 
 from .spelling import MP, STARTS, XM, XR, Converters, is_constant
 
@@ -31,19 +39,19 @@ def together(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     advice = _ADVICE.get(found.key)
     if advice is None:
         return None
-    step = ctx.runtime("optimizer_step")
+    step = ctx.code.runtime("optimizer_step")
     return Report(advice.format(step=step.code if step else "an optimizer's step"))
 
 
 @_CONVERTERS.on(*STARTS)
 def _start(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    word, is_spawn = ctx.runtime("launch"), found.key.endswith("spawn")
+    word, is_spawn = ctx.code.runtime("launch"), found.key.endswith("spawn")
     if word is None:
         return Report("starts processes: start them by torchrun, with DistributedDataParallel")
     single = argument(call, 3, "debug_single_process") if not is_spawn else None
     if is_constant(argument(call, 2, "nprocs"), 1) or not is_constant(single, None, False):
         return Report("only one process: call the function itself, with 0 as its first argument")
-    if not ctx.is_statement(call) or not is_constant(argument(call, 3, "join"), None, True):
+    if not ctx.names.is_statement(call) or not is_constant(argument(call, 3, "join"), None, True):
         return Report("its processes are not waited for")
     gone = ("nprocs", "start_method", "debug_single_process", "join", "daemon")
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg in gone]
@@ -54,7 +62,7 @@ def _start(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @_CONVERTERS.on(f"{XM}optimizer_step")
 def _optimizer_step(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    word = ctx.runtime("optimizer_step")
+    word = ctx.code.runtime("optimizer_step")
     if word is None:
         return Report("averages gradients over processes: use DistributedDataParallel")
     if argument(call, 3, "groups") is not None or argument(call, 4, "pin_layout") is not None:
@@ -77,7 +85,7 @@ _OTHERWISE = ("local", "global_master", "sync", "data", "file_or_path")
 def _by_the_first(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """Done only by rank 0."""
     statement = ctx.names.statement(call)
-    if statement is None or not ctx.is_statement(call):
+    if statement is None or not ctx.names.is_statement(call):
         return Report("only rank 0 does it: put it on a line of its own")
     if any(k.arg in _OTHERWISE for k in call.keywords):
         return Report("not done by rank 0 of all: ask for torch.distributed.get_rank() yourself")
@@ -101,7 +109,7 @@ def _by_the_first(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 
 @_CONVERTERS.on(f"{XM}rendezvous")
 def _wait(ctx: Context, found: Construct, call: ast.Call) -> Decision:
-    if not ctx.is_statement(call) or argument(call, 1, "payload") is not None:
+    if not ctx.names.is_statement(call) or argument(call, 1, "payload") is not None:
         return Report("exchanges what it is given: torch.distributed.all_gather_object does so")
     word, requires = of_torch(ctx.names, "torch.distributed.barrier()")
     return Rewrite([Replace(call, word)], requires)
@@ -113,7 +121,9 @@ def _all_reduce(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     sums = isinstance(kind, ast.Constant) and kind.value == "sum"
     sums |= kind is not None and ctx.names.qualified(kind) == f"{XM}REDUCE_SUM"
     match given:
-        case ast.List(elts=[tensor]) if sums and ctx.is_statement(call) and len(call.args) == 2:
+        case ast.List(elts=[tensor]) if (
+            sums and ctx.names.is_statement(call) and len(call.args) == 2
+        ):
             if not call.keywords:
                 word, requires = of_torch(ctx.names, "torch.distributed.all_reduce")
                 return Rewrite([Replace(call, f"{word}({{tensor}})", {"tensor": tensor})], requires)

@@ -2,11 +2,22 @@
 
 import ast
 
-from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.codes import Family
-from migrator.construct import Construct
-from migrator.edits import Edit, EditCall, Replace
-from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Edit,
+    EditCall,
+    Example,
+    Family,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+    argument,
+    dotted,
+)
 
 from .spelling import MP, XM, XR, is_at_home, is_constant
 
@@ -122,7 +133,7 @@ def _is_given_what_went(ctx: Context, found: Construct, dropped: tuple[str, ...]
     for call, _ in ctx.names.calls(found.node):
         if call is not bound and not set(dropped).isdisjoint(_arguments(found.key, call)):
             return True
-    above = ctx.parent(found.node)
+    above = ctx.names.parent(found.node)
     if not isinstance(above, ast.Call) or found.node not in above.args:
         return False
     names = _POSITIONS.get(found.key, ("defval",))

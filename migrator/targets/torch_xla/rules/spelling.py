@@ -3,8 +3,7 @@
 import ast
 from collections.abc import Callable
 
-from migrator.construct import Construct
-from migrator.rule import Context, Decision
+from migrator.rule_api import Construct, Context, Decision
 
 from ..traces import TRACES
 

@@ -3,9 +3,7 @@
 import ast
 import re
 
-from migrator.construct import Construct
-from migrator.edits import Delete
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.rule_api import Construct, Context, Decision, Delete, Example, Report, Rewrite, Rule
 
 from ..traces import TRACES
 from .spelling import is_at_home
@@ -33,11 +31,11 @@ don't know them.""",
 
 @VARIABLE.on("command", "xla")
 def command(ctx: Context, found: Construct) -> Decision:
-    text = ctx.text(found)
+    text = found.content
     setting = re.fullmatch(r"""(\s*export\s+)XRT_TPU_CONFIG=(?:"[^"]*"|'[^']*')\s*""", text)
     if setting is not None and is_at_home(ctx):
         told = "settings for XRT, from older guides"
-        return ctx.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
+        return ctx.code.with_text(found, f"{setting[1]}PJRT_DEVICE=TPU", told)
     return Report("of torch_xla before PJRT: nothing reads it today; remove it")
 
 
@@ -48,8 +46,8 @@ def variable(ctx: Context, found: Construct) -> Decision:
             return Report("makes bfloat16 of every float32 tensor, deprecated since torch_xla 2.6: "
                           "use model.to(torch.bfloat16) or torch.autocast")  # fmt: skip
         return Report("means nothing here: use model.to(torch.bfloat16) or torch.autocast")
-    place = ctx.parent(found.node)
-    statement = ctx.parent(place) if place is not None else None
+    place = ctx.names.parent(found.node)
+    statement = ctx.names.parent(place) if place is not None else None
     match statement:
         case ast.Assign(targets=[ast.Subscript(value=owner)]) as setting:
             if setting.targets == [place] and ctx.names.qualified(owner) == "os.environ":

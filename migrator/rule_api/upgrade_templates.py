@@ -3,11 +3,9 @@
 import ast
 import re
 
-from migrator.analysis.devices.machine_conditions import answer, never_runs
-from migrator.analysis.upgrades import BUILTIN, METHOD, Removed
-from migrator.edits import Replace
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
-from migrator.targets import RUNTIME
+from migrator.rule_api import RUNTIME, Context, Decision, Keep, Replace, Report, Rewrite
+from migrator.rule_api.devices import answer, never_runs
+from migrator.rule_api.upgrades import BUILTIN, METHOD, Removed
 
 # Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
 _OF_TORCH = ("torch.", "torchvision.")
@@ -39,7 +37,7 @@ def is_of_gpu_code(ctx: Context) -> bool:
     project, text = ctx.project, ctx.source.text
     if RUNTIME in text or f'"{ctx.words.device}"' in text or f"'{ctx.words.device}'" in text:
         return True
-    return ctx.uses_device or (project is not None and project.is_imported_by_gpu_code())
+    return ctx.file.uses_device or (project is not None and project.is_imported_by_gpu_code())
 
 
 def _is_caught(ctx: Context, node: ast.AST) -> bool:
@@ -111,7 +109,7 @@ def with_code(
             assert owner is not None
             parts[hole] = owner
         else:
-            spelled, needed = ctx.module(hole)
+            spelled, needed = ctx.code.module(hole)
             template = template.replace(f"{{{hole}}}", spelled)
             requires += needed
     return Rewrite([Replace(replaced, template, parts)], requires)

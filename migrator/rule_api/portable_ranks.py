@@ -2,20 +2,27 @@
 
 import ast
 
-from migrator.analysis.ranks.vocabulary import WRAPPER
-from migrator.analysis.syntax.annotations import is_only_named
-from migrator.analysis.syntax.nodes import argument
-from migrator.construct import Construct
-from migrator.edits import EditCall, Insert
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
-from migrator.targets import Word
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Insert,
+    Keep,
+    Report,
+    Rewrite,
+    Word,
+    argument,
+)
+from migrator.rule_api.distributed import WRAPPER
+from migrator.rule_api.python import is_only_named
 
 
 def of_device(ctx: Context, back_end: Word) -> str:
     """Code for the back end of the device that the program chooses."""
-    spelled, _ = ctx.module("torch.distributed")
+    spelled, _ = ctx.code.module("torch.distributed")
     code = back_end.code.replace("{torch.distributed}", spelled)
-    return code.replace("{device}", ctx.device())
+    return code.replace("{device}", ctx.code.device())
 
 
 def is_of_device(ctx: Context, back_end: ast.expr) -> bool:
@@ -50,11 +57,11 @@ def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
     statement, name = ctx.names.statement(call), word.code.rpartition(".")[2]
     if name in ctx.names.by_attribute:
         return Keep("starts a process for each device")
-    if statement is None or not ctx.order.may_come_first(call, statement):
+    if statement is None or not ctx.values.order.may_come_first(call, statement):
         return Report(f"put it on a line of its own, and {word.code} above it")
     count = argument(call, 2, "nprocs")
     known = isinstance(count, ast.Name | ast.Constant)
     given = f"nproc_per_node={ctx.source.code(count)}" if known and count is not None else ""
-    device, tpu = ctx.device_string(call), ctx.quoted(ctx.words.device, call)
+    device, tpu = ctx.code.device_string(call), ctx.code.quoted(ctx.words.device, call)
     text = f"if {device} == {tpu}:\n    {word.code}({given})"
     return Rewrite([Insert(ctx.names.tree, statement, [text], before=True)], word.requires)

@@ -3,9 +3,8 @@
 import ast
 import re
 
-from migrator.analysis.syntax.command_line import is_option
-from migrator.edits import Edit, SetString
-from migrator.rule import Context
+from migrator.rule_api import Context, Edit, SetString
+from migrator.rule_api.python import is_option
 
 # `cuda` as one of the choices: "cuda or cpu", "cpu/cuda", "'cuda', 'cpu'"
 _AMONG_CHOICES = re.compile(

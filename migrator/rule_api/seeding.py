@@ -2,15 +2,13 @@
 
 import ast
 
-from migrator.edits import Edit, Replace, Wrap
-from migrator.rule import Context, Decision, Report, Rewrite
-from migrator.targets import Word
+from migrator.rule_api import Context, Decision, Edit, Replace, Report, Rewrite, Word, Wrap
 
 
 def is_seeded(ctx: Context, call: ast.Call) -> bool:
     """Whether torch.manual_seed, which also seeds a TPU, is called with the same number, and
     nothing draws between the two."""
-    if not ctx.words.device_names or not ctx.is_statement(call):
+    if not ctx.words.device_names or not ctx.names.is_statement(call):
         return False
     seed, at = [ast.unparse(a) for a in call.args], ctx.names.statement(call)
     while at is not None:
@@ -18,8 +16,10 @@ def is_seeded(ctx: Context, call: ast.Call) -> bool:
         for number, other in enumerate(block):
             if _seeds_all(ctx, other, seed):
                 first, last = sorted((number, block.index(at)))
-                return ctx.order.may_swap(ctx.order.draws(call), block[first + 1 : last])
-        above = ctx.parent(at)
+                return ctx.values.order.may_swap(
+                    ctx.values.order.draws(call), block[first + 1 : last]
+                )
+        above = ctx.names.parent(at)
         alone = isinstance(above, ast.If) and above.body == [at] and not above.orelse
         at = above if alone and isinstance(above, ast.If) else None
     return False
@@ -36,7 +36,7 @@ def _seeds_all(ctx: Context, statement: ast.stmt, seed: list[str]) -> bool:
 def seeded(ctx: Context, node: ast.expr, renamed: Word) -> Decision:
     """The function that seeds every device; the CPU's generator stays as it is."""
     call, statement = ctx.names.call_of(node), ctx.names.statement(node)
-    if call is None or statement is None or not ctx.is_statement(call):
+    if call is None or statement is None or not ctx.names.is_statement(call):
         return Report(f"seeds the GPU only; {renamed.code} seeds the CPU, too")
     header = f"with {renamed.code.rpartition('.')[0]}.random.fork_rng(devices=[]):"
     edits: list[Edit] = [

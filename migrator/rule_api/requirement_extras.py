@@ -3,10 +3,9 @@
 import ast
 from dataclasses import replace
 
-from migrator.analysis.setup_py import SETUP
-from migrator.construct import Construct
-from migrator.edits import EditCall
-from migrator.requirements import (
+from migrator.rule_api import Construct, Context, Decision, EditCall, Keep, Report, Rewrite
+from migrator.rule_api.packages import (
+    SETUP,
     asked_of,
     excludes,
     in_a_range,
@@ -15,7 +14,6 @@ from migrator.requirements import (
     ranges,
     tested,
 )
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
 
 EXTRA = "what a TPU needs is an extra, `tpu`"
 
@@ -28,15 +26,15 @@ def of_library(ctx: Context, found: Construct, name: str, said: str, body: str) 
     if said.strip() != body.strip():
         return Report(f"leaves out {version}, which was tested with the target")
     indent = said[: len(said) - len(said.lstrip())]
-    text = indent + in_place_of(body, in_a_range(version)) + ctx.text(found)[len(said) :]
-    new = ctx.with_text(found, text, "a range that has the version that was tested")
+    text = indent + in_place_of(body, in_a_range(version)) + found.content[len(said) :]
+    new = ctx.code.with_text(found, text, "a range that has the version that was tested")
     return with_extra(ctx, found, new)
 
 
 def _first(ctx: Context) -> tuple[Construct | None, ast.Call | None]:
     """The first `torch` of a file, and its call of `setup`."""
     dependencies = (each for each in ctx.constructs if each.key == "dependency")
-    torch = (each for each in dependencies if name_of(ctx.text(each)) == "torch")
+    torch = (each for each in dependencies if name_of(each.content) == "torch")
     calls = (node for node in ctx.names.order if isinstance(node, ast.Call))
     return next(torch, None), next((c for c in calls if ctx.names.qualified(c.func) in SETUP), None)
 
@@ -49,8 +47,10 @@ def with_extra(ctx: Context, found: Construct, decision: Decision) -> Decision:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     extras = given.get("extras_require")
     if extras is None and None not in given:
-        listed = ", ".join(ctx.quoted(each, call) for each in ranges(ctx.target))
-        put = EditCall(call, put={"extras_require": f"{{{ctx.quoted('tpu', call)}: [{listed}]}}"})
+        listed = ", ".join(ctx.code.quoted(each, call) for each in ranges(ctx.target))
+        put = EditCall(
+            call, put={"extras_require": f"{{{ctx.code.quoted('tpu', call)}: [{listed}]}}"}
+        )
         edits = decision.edits if isinstance(decision, Rewrite) else ()
         return Rewrite([*edits, put], note=EXTRA)
     if isinstance(extras, ast.Dict) and any(

@@ -347,7 +347,7 @@ def _from_checkout(extra: str) -> Sequence[str]:
     import tomllib
 
     try:
-        text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+        text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
         tables = re.split(r"^(?=\[)", text, flags=re.MULTILINE)  # the tools' take longest
         own = "".join(table for table in tables if table.startswith("[project"))
         project = tomllib.loads(own)["project"]

@@ -3,14 +3,13 @@
 import ast
 from collections.abc import Sequence
 
-from migrator.analysis.devices.choices import device_call
-from migrator.edits import Replace, Spread
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.rule_api import Context, Decision, Keep, Replace, Report, Rewrite, Spread
+from migrator.rule_api.devices import device_call
 
 
 def asked_for(ctx: Context, name: ast.expr) -> Decision | None:
     """`device.type == "cuda"`: becomes a test for a GPU or a TPU."""
-    match ctx.parent(name):
+    match ctx.names.parent(name):
         case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn() as op],
                          comparators=[right]) as compared:  # fmt: skip
             other = right if left is name else left
@@ -18,7 +17,7 @@ def asked_for(ctx: Context, name: ast.expr) -> Decision | None:
         case ast.Compare():
             return Report(f"is compared in a way that is not analysed; {_beside(ctx)}")
         case ast.Tuple() | ast.List() | ast.Set() as several:
-            above = ctx.parent(several)
+            above = ctx.names.parent(several)
             if isinstance(above, ast.Compare) or _is_start(above):
                 return _among(ctx, name, several.elts)
         case ast.Call() as call if _is_start(call):
@@ -36,7 +35,7 @@ def _compared(
         return Rewrite([Replace(compared, f"{{x}} {word} {_both(ctx, name)}", {"x": other})])
     if compared.left is not name:
         return Report(f"is searched for letters; {_beside(ctx)}")
-    above, tpu = ctx.parent(compared), ctx.quoted(ctx.words.device, name)
+    above, tpu = ctx.names.parent(compared), ctx.code.quoted(ctx.words.device, name)
     if isinstance(above, ast.BoolOp) and any(
         ast.unparse(each) == ast.unparse(compared).replace("cuda", ctx.words.device)
         for each in above.values
@@ -53,12 +52,12 @@ def _among(ctx: Context, name: ast.expr, kinds: Sequence[ast.expr]) -> Decision:
     if any(isinstance(kind, ast.Constant) and kind.value == tpu for kind in kinds):
         return Keep("one of several kinds, and the TPU is another")
     if isinstance(name, ast.Constant) and name.value == "cuda":
-        return Rewrite([Spread(name, [ctx.source.code(name), ctx.quoted(tpu, name)])])
+        return Rewrite([Spread(name, [ctx.source.code(name), ctx.code.quoted(tpu, name)])])
     return Report(f"one of several devices; {_beside(ctx)}")
 
 
 def _both(ctx: Context, near: ast.AST) -> str:
-    return f"({ctx.quoted('cuda', near)}, {ctx.quoted(ctx.words.device, near)})"
+    return f"({ctx.code.quoted('cuda', near)}, {ctx.code.quoted(ctx.words.device, near)})"
 
 
 def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
@@ -79,18 +78,18 @@ def _is_start(node: ast.AST | None) -> bool:
 def with_index(ctx: Context, name: ast.expr) -> Decision | None:
     """`f"cuda:{rank}"` and a second device keep their index: several GPUs stay several."""
     index = _index(name)
-    if index is None or isinstance(ctx.parent(name), ast.Compare):
+    if index is None or isinstance(ctx.names.parent(name), ast.Compare):
         call = device_call(ctx.names, name)
         indexed = call is not None and len(call.args) + len(call.keywords) > 1
-        return Rewrite([Replace(name, ctx.device_string(name))]) if indexed else None
-    device, code = ctx.device_string(name), ctx.source.code(name)
+        return Rewrite([Replace(name, ctx.code.device_string(name))]) if indexed else None
+    device, code = ctx.code.device_string(name), ctx.source.code(name)
     if isinstance(name, ast.JoinedStr):
         return Rewrite([Replace(name, code.replace("cuda", f"{{{device}}}", 1))])
     number = index if isinstance(index, str) else ctx.source.code(index)
     if any(letter in number for letter in "\"'{}\\\n"):
         return Report(f"replace its first letters with {device}")
     number = number if number.isdecimal() else f"{{{number}}}"
-    return Rewrite([Replace(name, "f" + ctx.quoted(f"{{{device}}}:{number}", name))])
+    return Rewrite([Replace(name, "f" + ctx.code.quoted(f"{{{device}}}:{number}", name))])
 
 
 def _index(name: ast.expr) -> ast.expr | str | None:

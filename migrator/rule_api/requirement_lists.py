@@ -8,11 +8,24 @@ from collections.abc import Container, Iterable
 from pathlib import PurePath, PurePosixPath
 from typing import Any
 
-from migrator.analysis.gpu_text_patterns import without_comment
-from migrator.construct import Construct
-from migrator.formats.kinds import lists_packages
-from migrator.requirements import companions, extras_of, name_of, normal, tested
-from migrator.rule import Context
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Keep,
+    Report,
+)
+from migrator.rule_api.packages import (
+    companions,
+    extras_of,
+    lists_packages,
+    name_of,
+    normal,
+    tested,
+)
+from migrator.rule_api.texts import without_comment
+
+SHUT_OUT = "excludes every version tested with the target, which takes {}"
 
 
 def packages_beside(ctx: Context, found: Construct) -> Counter[str | None]:
@@ -26,7 +39,7 @@ def _packages(ctx: Context) -> dict[tuple[str, object], Counter[str | None]]:
     for each in ctx.constructs:
         if each.key not in ("package", "dependency", "constraint", "table"):
             continue
-        text = ctx.text(each)
+        text = each.content
         name = (
             pair(text)[0] if each.key == "table"
             else name_of(re.split(r"[;\\]| -", without_comment(text))[0])
@@ -116,7 +129,7 @@ def what_a_constraint_lacks(ctx: Context, wanted: Iterable[str]) -> str:
 def _is_listed(ctx: Context) -> bool:
     """Whether a list that the project installs from names torch: it gets the extra there."""
     if any(each.kind == "requirement" and each.key in ("package", "dependency", "table")
-           and re.match(r"torch\b(?!-)", ctx.text(each)) for each in ctx.constructs):  # fmt: skip
+           and re.match(r"torch\b(?!-)", each.content) for each in ctx.constructs):  # fmt: skip
         return True
     if ctx.project is None:
         return False
@@ -128,3 +141,26 @@ def _is_listed(ctx: Context) -> bool:
         for name in reader.list(folder)
         if lists_packages(folder / name) and folder / name != ctx.project.path
     )
+
+
+def python_of_conda(ctx: Context, found: Construct, version: str, needs_torch: bool) -> Decision:
+    first, last = ctx.target.environment.pythons[0], ctx.target.environment.newest
+    low, high = (".".join(map(str, each)) for each in (first, last))
+    match = re.match(r"\s*=*\s*3(?:\.(\d+))?", version) or re.search(r"<\s*3\.(\d+)", version)
+    if not needs_torch or match is None or match[1] is None:
+        return Keep("does not depend on the device")
+    if "<" not in version and first[1] <= int(match[1]) <= last[1]:
+        return Keep("a version that the target has wheels for")
+    if "<" in version and int(match[1]) > first[1]:
+        return Keep("allows a version that the target has wheels for")
+    reason = f"the target's packages need Python {low} to {high}"
+    if re.fullmatch(r"\s*=+\s*3\.\d+", version):
+        text = found.content.replace(version, f"={low}")
+        return ctx.code.with_text(found, text, reason)
+    return Report(f"{reason}: `{'' if is_exported(ctx, found) else '- '}python={low}`")
+
+
+def of_conda(text: str) -> tuple[str, str]:
+    """Name and version: `pytorch::torchvision=0.8=py38` has both, and more."""
+    match = re.match(r"(?:[\w./-]+::)?([\w.-]+)(.*)", text)
+    return (normal(match[1]), match[2]) if match else ("", "")

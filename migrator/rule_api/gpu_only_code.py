@@ -3,8 +3,17 @@
 import ast
 import re
 
-from migrator.edits import Edit, Wrap
-from migrator.rule import Context, Decision, Keep, Report, Rewrite
+from migrator.rule_api import (
+    RUNTIME,
+    Context,
+    Decision,
+    Edit,
+    Keep,
+    Report,
+    Rewrite,
+    Word,
+    Wrap,
+)
 
 # Functions of torch.cuda that only have an effect on a GPU.
 HOUSEKEEPING = (
@@ -38,7 +47,7 @@ _ASKS = re.compile("accelerator|available|cuda|device|gpu|tpu")
 def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
     """A test above a statement that has none, so that the program also runs on the CPU."""
     asked, call = ctx.words.renames.get("torch.cuda.is_available"), ctx.names.call_of(node)
-    if asked is None or name not in _RAISING or call is None or not ctx.is_statement(call):
+    if asked is None or name not in _RAISING or call is None or not ctx.names.is_statement(call):
         return []
     statement = ctx.names.statement(call)
     assert statement is not None
@@ -51,25 +60,25 @@ def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
 def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
     """A process with one TPU has no device to choose."""
     call = ctx.names.call_of(node)
-    if call is None or not ctx.is_statement(call):
+    if call is None or not ctx.names.is_statement(call):
         return Report("a process has one TPU, and no other can be chosen")
     index = call.args[0] if call.args else None
     if isinstance(index, ast.Constant) and index.value == 0:
         return Keep("the first device, which every process has")
-    statement, tpu = ctx.names.statement(call), ctx.quoted(ctx.words.device, node)
+    statement, tpu = ctx.names.statement(call), ctx.code.quoted(ctx.words.device, node)
     assert statement is not None
-    block = ctx.parent(statement)
+    block = ctx.names.parent(statement)
     if isinstance(block, ast.If) and f"!= {ast.unparse(ast.Constant(ctx.words.device))}" in (
         ast.unparse(block.test)
     ):
         return Keep("not reached on a TPU")
-    header = f"if {ctx.device_string(node)} != {tpu}:"
+    header = f"if {ctx.code.device_string(node)} != {tpu}:"
     return Rewrite([Wrap(statement, [statement], header)])
 
 
 def guarded(ctx: Context, question: ast.Call) -> Keep | None:
     """A test for a GPU that only decides about GPU-only code."""
-    block = ctx.parent(question)
+    block = ctx.names.parent(question)
     if not isinstance(block, ast.If) or not _stays(ctx, block):
         return None
     return Keep(_ALONE, leaves=[block])
@@ -97,5 +106,23 @@ def _is_one(ctx: Context, statement: ast.stmt) -> bool:
 
 
 def _is_asked(ctx: Context, statement: ast.stmt) -> bool:
-    block = ctx.parent(statement)
+    block = ctx.names.parent(statement)
     return isinstance(block, ast.If) and statement in block.body and _stays(ctx, block)
+
+
+def gpu_question(ctx: Context) -> Word:
+    """The test for whether a portable program runs on a GPU."""
+    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+
+
+def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
+    """Whether a portable program's expression already tests for a GPU."""
+    compares = any(
+        isinstance(part, ast.Compare)
+        and isinstance(part.ops[0], ast.Eq)
+        and any(isinstance(c, ast.Constant) and c.value == "cuda" for c in part.comparators)
+        for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
+    )
+    return gpu_question(ctx).code in ctx.source.code(value) or (
+        compares and ctx.words.on_gpu is not None
+    )

@@ -1,0 +1,23 @@
+# ruff: noqa: F401  what it imports is for rules
+"""Programs of several processes (ranks), and what wraps their models."""
+
+from migrator.analysis.ranks.file_ranks import Ranks
+from migrator.analysis.ranks.processes import JOBS
+from migrator.analysis.ranks.vocabulary import (
+    BY_LIBRARIES,
+    CHECKPOINTING,
+    COPIES,
+    COPIES_FOR_A_CALL,
+    ENVIRONMENT,
+    GONE,
+    GROUP,
+    OF_SHARDED,
+    PER_PARAMETER,
+    PER_PARAMETER_SHARDING,
+    SHARDED,
+    SPAWNS,
+    WRAPPER,
+    environment,
+    is_behind_gone,
+    is_served,
+)

@@ -1,0 +1,29 @@
+# ruff: noqa: F401  what it imports is for rules
+"""Training loops, checkpoints and samplers, and what reads values of tensors in them."""
+
+from migrator.analysis.training.blocking_reads import (
+    CHECK_IN_MODEL,
+    asks,
+    is_asked,
+    only_checks,
+    prints_tensor,
+)
+from migrator.analysis.training.checkpoints import is_only_state
+from migrator.analysis.training.cpu_locations import is_always_cpu
+from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
+from migrator.analysis.training.loops import (
+    READING_METHODS,
+    end_of_round,
+    end_of_step,
+    following,
+    is_model,
+    is_of_an_optimizer,
+    is_optimizer_step,
+    is_scaler,
+    may_step,
+    trains,
+)
+from migrator.analysis.training.masked_assignments import masked_assignment
+from migrator.analysis.training.positions import free_name, keys, window, with_key, with_key_of
+from migrator.analysis.training.samplers import samples
+from migrator.analysis.training.storages import is_storage, is_tag, placing

@@ -1,0 +1,14 @@
+# ruff: noqa: F401  what it imports is for rules
+"""Names that newer releases of torch, NumPy and Python don't have."""
+
+from migrator.analysis.absent_names import missing
+from migrator.analysis.removed_names import removed
+from migrator.analysis.upgrades import (
+    BUILTIN,
+    METHOD,
+    Removed,
+    removed_arguments,
+    removed_builtins,
+    removed_methods,
+    removed_names,
+)
