@@ -2,6 +2,7 @@
 
 import ast
 
+from migrator.analysis.old_numbers import owner_of
 from migrator.construct import Construct
 from migrator.edits import EditCall, Replace
 from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
@@ -61,11 +62,21 @@ before, if it is loaded to the CPU.""",
 
 @MEANINGS.on("changed", "number")
 def number(ctx: Context, found: Construct) -> Decision:
-    match found.node:
-        case ast.Subscript(value=ast.Attribute(value=owner), ctx=ast.Load()):
-            kept = reason_to_keep(ctx, found.node, "torch.Tensor")
-            return kept or Rewrite([Replace(found.node, "{owner}.item()", {"owner": owner})])
-    return Report("a loss has no dimension; assign to its data with `[...]`")
+    assert isinstance(found.node, ast.Subscript)
+    owner = owner_of(found.node)
+    if not isinstance(found.node.ctx, ast.Load) or owner is None:
+        return Report("a loss has no dimension; assign to its data with `[...]`")
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    item = Replace(found.node, "{owner}.item()", {"owner": owner})
+    return kept or Rewrite([item], drops=[found.node.value])
+
+
+@MEANINGS.on("changed", "perhaps number")
+def perhaps_number(ctx: Context, found: Construct) -> Decision:
+    """Of something that is named like a loss, and may be one for each example."""
+    assert isinstance(found.node, ast.Subscript)
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    return kept or Report("fails if this is a mean or a sum, which has no dimension: use .item()")
 
 
 @MEANINGS.on("changed", "mask")

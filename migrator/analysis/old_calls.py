@@ -30,11 +30,6 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                 yield Construct("removed builtin", name, node)
         case ast.Call():
             yield from _of_call(names, node)
-        case ast.Subscript(
-            value=ast.Attribute(value=ast.Name() as owner, attr="data"), slice=ast.Constant(value=0)
-        ):
-            if _is_loss(names, owner):
-                yield Construct("changed", "number", node)
         case ast.ClassDef():
             bases = map(names.qualified, node.bases)
             if any(base in _FUNCTIONS for base in bases) and (old := _legacy_method(names, node)):
@@ -160,19 +155,6 @@ def _is_byte(names: Names, mask: ast.expr) -> bool:
     return False
 
 
-def _is_loss(names: Names, owner: ast.Name) -> bool:
-    """Whether gradients of it are asked for: then it has one element."""
-    return any(
-        isinstance(above := names.parents.get(use), ast.Attribute)
-        and above.attr == "backward"
-        and isinstance(call := names.parents.get(above), ast.Call)
-        and call.func is above
-        and not call.args
-        and not any(k.arg in ("gradient", None) for k in call.keywords)
-        for use in names.uses(owner.id, names.scope_of(owner))
-    )
-
-
 def _legacy_method(names: Names, node: ast.ClassDef) -> ast.FunctionDef | None:
     """The `forward` of a function with a state, which is called on an instance."""
     for part in node.body:
@@ -219,7 +201,7 @@ def may_be_in(source: bytes) -> bool:
 
 
 _OF_TORCH = re.compile(
-    rb"stft\(|\.data\[0\]|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
+    rb"stft\(|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
     rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
     rb"|onnx\.export|download\s*="
 )

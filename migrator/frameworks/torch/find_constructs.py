@@ -9,7 +9,13 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from migrator.analysis import absent_names, old_calls, removed_names, version_checks
+from migrator.analysis import (
+    absent_names,
+    old_calls,
+    old_numbers,
+    removed_names,
+    version_checks,
+)
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
@@ -106,7 +112,7 @@ def find(
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
-                yield from _of_expression(names, flow, node, vocabulary)
+                yield from _of_expression(names, flow, node, vocabulary, project)
 
 
 def _inside_kernels(names: Names) -> Iterator[ast.AST]:
@@ -174,7 +180,11 @@ _EXPRESSIONS = (ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.S
 
 
 def _of_expression(
-    names: Names, flow: Flow, node: ast.expr, vocabulary: Vocabulary
+    names: Names,
+    flow: Flow,
+    node: ast.expr,
+    vocabulary: Vocabulary,
+    project: ProjectFacts | None,
 ) -> Iterator[Construct]:
     """The constructs that an expression itself is, except names and strings."""
     if takes_name_apart(names, flow, node):
@@ -200,7 +210,8 @@ def _of_expression(
         case ast.Subscript() | ast.Compare():
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
-            yield from old_calls.find(names, node)
+            if isinstance(node, ast.Subscript):
+                yield from old_numbers.find(names, flow, project, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
