@@ -164,6 +164,16 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
         ("y = torch.load(p, map_location='cpu')\nnet.load_state_dict(y['net'])",
          "torch.load(p, map_location='cpu')\n"),
         ("y = torch.load(p, map_location='cpu', weights_only=True).eval()", "weights_only=True)"),
+        ("y = isinstance(x, (float, int, long))", "y = isinstance(x, (float, int))"),
+        ("y = isinstance(x, (str, unicode))", "y = isinstance(x, str)"),
+        ("y = isinstance(x, (unicode, basestring, list))", "y = isinstance(x, (str, list))"),
+        ("y = isinstance(x, (int, np.int, np.float, np.int32))",
+         "y = isinstance(x, (int, float, np.int32))"),
+        ("y = type(x) in [int, long]", "y = type(x) in [int]"),
+        ("y = type(x) in {int, long, float}", "y = type(x) in {int, float}"),
+        ("y = type(x) in (int, long)", "y = type(x) in (int,)"),
+        ("types = (int, long)", "types = (int, int)"),  # whose length may matter
+        ("y = isinstance(x, (int,\n    long))", "y = isinstance(x, (int,\n    int))"),
         ("y = prefetcher.next()", "y = prefetcher.next()"),
         ("y = rotation.as_matrix()", "y = rotation.as_matrix()"),  # of SciPy, not of pandas
         ("y = torch.nn.functional.dropout(x).data[0]", ".data[0]"),

@@ -15,6 +15,7 @@ from functools import cached_property
 from migrator.analysis.syntax.canonical import canonical
 from migrator.analysis.syntax.nodes import (
     dotted,
+    is_for,
     taken_by,
 )
 from migrator.analysis.syntax.scopes import (
@@ -213,9 +214,21 @@ class Names(Scopes):
 
         A handler that only raises under a condition is taken to raise.
         """
-        return bool(block.handlers) and not all(
-            self.ends(handler.body) or _only_raises(handler) for handler in block.handlers
-        )
+        return any(map(self._handles, block.handlers))
+
+    def _handles(self, handler: ast.ExceptHandler) -> bool:
+        return not self.ends(handler.body) and not _only_raises(handler)
+
+    def is_caught(self, node: ast.AST, error: str) -> bool:
+        """Whether an error of a statement, by its class, is caught, so that the program goes on."""
+        inner = node
+        for above in self.ancestors(node):
+            if isinstance(above, ast.Try) and inner in above.body:
+                handler = next((h for h in above.handlers if is_for(h, error)), None)
+                if handler is not None and self._handles(handler):
+                    return True
+            inner = above
+        return False
 
     def ends(self, body: list[ast.stmt]) -> bool:
         """Whether statements always raise an exception, or end the program."""
