@@ -1,12 +1,14 @@
 """Code that newer versions of PyTorch and NumPy read otherwise, and refuse."""
 
 import ast
+from dataclasses import replace
 
 from migrator.analysis.old_numbers import owner_of
 from migrator.construct import Construct
-from migrator.edits import EditCall, Replace
-from migrator.rule import Context, Decision, Example, Report, Rewrite, Rule
+from migrator.edits import Edit, EditCall, Replace
+from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule
 
+from .files import LOAD, load
 from .upgrade_templates import reason_to_keep
 
 MEANINGS = Rule(
@@ -17,8 +19,8 @@ MEANINGS = Rule(
 is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to copy, where NumPy 1
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
-checkpoint that the file uses as a model, or saves with the command line's arguments, is loaded as
-before, if it is loaded to the CPU.""",
+checkpoint that the file uses as a model, or saves as one or with the command line's arguments, is
+loaded as before.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -98,7 +100,31 @@ def pickled(ctx: Context, found: Construct) -> Decision:
     if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
         return kept
     note = "as before PyTorch 2.6: loading runs code of the file, so it has to be trusted"
-    return Rewrite([EditCall(call, put={"weights_only": "False"})], note=note)
+    told = EditCall(call, put={"weights_only": "False"})
+    decision = _for_device(ctx, call)
+    match decision:
+        case Report():
+            return Report(f"{decision.reason}; give it weights_only=False, too")
+        case Rewrite():  # both edit one call
+            edits = [_of_call(call, edit) for edit in decision.edits]
+            return replace(decision, edits=[*edits, told], note=note)
+    return Rewrite([told], note=note)
+
+
+def _for_device(ctx: Context, call: ast.Call) -> Decision | None:
+    """What becomes of the call for the device's sake."""
+    if not ctx.options.enabled(LOAD.code):
+        return Keep(f"{LOAD.code} is not selected")
+    lines = ctx.source.text.splitlines()[call.lineno - 1 : call.end_lineno]
+    if any("tpu-migrate:" in line for line in lines):
+        return Report("a comment says what stays")
+    return load(ctx, Construct("name", "torch.load", call.func))
+
+
+def _of_call(call: ast.Call, edit: Edit) -> Edit:
+    if isinstance(edit, Replace) and edit.node is call.func:
+        return EditCall(call, function=edit.template)
+    return edit
 
 
 @MEANINGS.on("changed", "function")

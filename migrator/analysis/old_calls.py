@@ -53,8 +53,7 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
-            # Elsewhere the call is edited for the device: one rule has it.
-            if _is_on_cpu(names, call) and _holds_objects(names, call):
+            if _holds_objects(names, call):
                 yield Construct("changed", "pickle", call)
         if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
             yield Construct("changed", "bytes", call)
@@ -72,17 +71,33 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
 
 def _holds_objects(names: Names, load: ast.Call) -> bool:
     """Whether a checkpoint holds more than tensors: it is used as a model, or saved as such."""
-    parent = names.parents.get(load)
-    match parent:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            uses = [names.parents.get(use) for use in names.uses(name, names.scope_of(load))]
-            only = len(names.scope_of(load).bindings.get(name, ())) == 1
-            if only and any(isinstance(u, ast.Attribute) and u.attr in _OF_MODEL for u in uses):
+    match names.parents.get(load):
+        case ast.Assign(targets=[ast.Name() as target]):
+            only = len(names.scope_of(target).bindings.get(target.id, ())) == 1
+            if only and _is_model(names, target):
                 return True
         case ast.Attribute(attr=attr) if attr in _OF_MODEL:
             return True
-    saved = (names.call_of(node) for node, name in names.meant if name == "torch.save")
-    return any(call is not None and _saves_objects(names, call) for call in saved)
+    saved = [call for n, name in names.meant if name == "torch.save" and (call := names.call_of(n))]
+    return any(_saves_objects(names, call) or _saves_model(names, call, load) for call in saved)
+
+
+def _is_model(names: Names, name: ast.Name) -> bool:
+    """Whether a variable is called, or used as only a model is."""
+    uses = [(use, names.parents.get(use)) for use in names.uses(name.id, names.scope_of(name))]
+    return any(
+        (isinstance(above, ast.Attribute) and above.attr in _OF_MODEL)
+        or (isinstance(above, ast.Call) and above.func is use)
+        for use, above in uses
+    )
+
+
+def _saves_model(names: Names, save: ast.Call, load: ast.Call) -> bool:
+    """Whether a model is saved under the very name that is loaded."""
+    match save.args, load.args:
+        case [ast.Name() as saved, ast.Constant(value=one)], [ast.Constant(value=other), *_]:
+            return one == other and _is_model(names, saved)
+    return False
 
 
 def _saves_objects(names: Names, save: ast.Call) -> bool:
@@ -103,19 +118,6 @@ def _is_of_command_line(names: Names, name: ast.Name) -> bool:
 
 
 _OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "modules")
-
-
-def _is_on_cpu(names: Names, load: ast.Call) -> bool:
-    """Whether a checkpoint is loaded to the CPU, and says so."""
-    for keyword in load.keywords:
-        match keyword:
-            case ast.keyword(arg="map_location", value=ast.Constant(value="cpu")):
-                return True
-            case ast.keyword(
-                arg="map_location", value=ast.Call(func=device, args=[ast.Constant(value="cpu")])
-            ):
-                return names.qualified(device) == "torch.device"
-    return False
 
 
 def _is_given(call: ast.Call, name: str, place: int) -> bool:
