@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis import (
     absent_names,
+    old_arithmetic,
     old_calls,
     old_numbers,
     removed_names,
@@ -176,7 +177,8 @@ def _generation(
         yield from ((each.node, ("cache", "position")) for each in told)
 
 
-_EXPRESSIONS = (ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript)
+_EXPRESSIONS = (ast.BinOp, ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript,
+                ast.UnaryOp)  # fmt: skip
 
 
 def _of_expression(
@@ -216,6 +218,8 @@ def _of_expression(
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
                     yield Construct("keyword", str(key.value), key)
+        case ast.BinOp() | ast.UnaryOp():
+            yield from old_arithmetic.find(names, node)
         case ast.IfExp() if _reads_values(names, node):
             yield Construct("branch", "values", node)
 
