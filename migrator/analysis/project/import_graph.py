@@ -234,6 +234,16 @@ class ImportGraph:
         programs = ((path, *self.reached(path)) for path in self.importers())
         return any(self.cache.uses_device(path) for program in programs for path in program)
 
+    def may_be_of_gpu_code(self) -> bool:
+        """Whether this is PyTorch code that no script is known to import, beside or below code
+        that uses a device: settings may name it, as in `_target_: models.net.Net`."""
+        files = [self.cache.file(path) for path in (self.path, *self.importers())]
+        if any(file.has_main_guard for file in files):
+            return False
+        if not any(b"torch" in file.content for file in files):
+            return False
+        return any(map(self.cache.uses_device, self.modules_around()))
+
     def importers(self) -> Iterator[Path]:
         """Files beside this one, above or below it that import it."""
         yield from self.importers_above()

@@ -140,7 +140,9 @@ def _named(
     construct = own(names, node, vocabulary, package)
     construct = construct or next(removed_names.find(names, node), None)
     construct = construct or reference_of(names, flow, node, vocabulary)
-    return construct or next(absent_names.find(names, node), None)
+    if construct is not None and (construct.kind != "name" or construct.key in vocabulary.names):
+        return construct
+    return next(absent_names.find(names, node), construct)
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
