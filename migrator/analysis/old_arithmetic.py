@@ -17,6 +17,18 @@ _ROUNDED = re.compile(r"torch 1\.[0-5]\b")
 _BY_INDEX = ("index_select", "gather", "index_fill", "index_fill_", "index_copy_", "scatter_")
 
 
+def may_be_in(source: bytes) -> bool:
+    """A cheap test: False if a file is unlikely to have such an operation."""
+    return b"torch" in source and _LIKELY.search(source) is not None
+
+
+# What is masked, compared or an index in one line.
+_LIKELY = re.compile(
+    rb"\b1\s*-\s*(?:\w*mask|\([^()\n]*(?:[<>]|==|!=))|\b1\s*-[^\n]*\.(?:eq|ge|gt|le|lt|ne)\("
+    rb"|~[^\n]*\.byte\(\)|\[[^\]\n]*[\w)]\s*/\s*\w"
+)
+
+
 def find(names: Names, node: ast.BinOp | ast.UnaryOp) -> Iterator[Construct]:
     """An operation whose result is another one now, or that fails."""
     match node:

@@ -212,7 +212,8 @@ _OF_TORCH = re.compile(
 @cache
 def _methods() -> re.Pattern[bytes]:
     words = "|".join([*removed_methods(), "fromstring"])
-    return re.compile(rf"\.(?:{words})\(|\bnormed\s*=".encode())
+    arguments = r"\b(?:normed|db_path)\s*=|(?:percentile|quantile)\([^#]{0,200}interpolation"
+    return re.compile(rf"\.(?:{words})\(|{arguments}".encode())
 
 
 @cache

@@ -235,12 +235,13 @@ class ImportGraph:
         return any(self.cache.uses_device(path) for program in programs for path in program)
 
     def may_be_of_gpu_code(self) -> bool:
-        """Whether this is PyTorch code that no script is known to import, beside or below code
-        that uses a device: settings may name it, as in `_target_: models.net.Net`."""
-        files = [self.cache.file(path) for path in (self.path, *self.importers())]
-        if any(file.has_main_guard for file in files):
+        """Whether this is PyTorch code, beside or below code that uses a device, that is not for
+        scripts alone: settings may name it, as in `_target_: models.net.Net`."""
+        importers = [self.cache.file(path) for path in self.importers()]
+        here = self.cache.file(self.path)
+        if all(file.has_main_guard for file in importers or [here]):
             return False
-        if not any(b"torch" in file.content for file in files):
+        if not any(b"torch" in file.content for file in (here, *importers)):
             return False
         return any(map(self.cache.uses_device, self.modules_around()))
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from migrator.analysis import (
     absent_names,
+    old_arithmetic,
     old_calls,
     old_numbers,
     removed_names,
@@ -102,6 +103,7 @@ def has_tokens(source: bytes) -> bool:
         or removed_names.may_be_in(source)
         or old_calls.may_be_in(source)
         or old_numbers.may_be_in(source)
+        or old_arithmetic.may_be_in(source)
         or absent_names.may_be_in(source)
         or version_checks.may_be_in(source)
         or (
