@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 
+from migrator.analysis.old_images import numbers
 from migrator.analysis.old_numbers import owner_of
 from migrator.construct import Construct
 from migrator.edits import Edit, EditCall, Replace
@@ -125,6 +126,26 @@ def _of_call(call: ast.Call, edit: Edit) -> Edit:
     if isinstance(edit, Replace) and edit.node is call.func:
         return EditCall(call, function=edit.template)
     return edit
+
+
+@MEANINGS.on("changed", "channels")
+def channels(ctx: Context, found: Construct) -> Decision:
+    """`Normalize` of images with one channel, which took the first numbers of several."""
+    assert isinstance(found.node, ast.Call)
+    if (kept := reason_to_keep(ctx, found.node, "torchvision.transforms.Normalize")) is not None:
+        return kept
+    edits = []
+    for several in numbers(found.node):
+        if isinstance(several, ast.Tuple | ast.List) and len(several.elts) > 1:
+            text = "({first},)" if isinstance(several, ast.Tuple) else "[{first}]"
+            edits.append(Replace(several, text, {"first": several.elts[0]}))
+    return Rewrite(edits)
+
+
+@MEANINGS.on("changed", "perhaps channels")
+def perhaps_channels(ctx: Context, found: Construct) -> Decision:
+    kept = reason_to_keep(ctx, found.node, "torchvision.transforms.Normalize")
+    return kept or Report("fails if an image has one channel: give it as many numbers as channels")
 
 
 @MEANINGS.on("changed", "function")

@@ -13,6 +13,7 @@ from migrator.analysis import (
     absent_names,
     old_arithmetic,
     old_calls,
+    old_images,
     old_numbers,
     removed_names,
     version_checks,
@@ -199,6 +200,7 @@ def _of_expression(
                 yield Construct("string", "cuda", node)
         case ast.Call():
             yield from old_calls.find(names, node)
+            yield from old_images.find(names, node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
