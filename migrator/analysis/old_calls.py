@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.names import Names, Scope
 from migrator.analysis.upgrades import (
     CALLED,
     removed_arguments,
@@ -74,7 +74,7 @@ def _holds_objects(names: Names, load: ast.Call) -> bool:
     match names.parents.get(load):
         case ast.Assign(targets=[ast.Name() as target]):
             only = len(names.scope_of(target).bindings.get(target.id, ())) == 1
-            if only and _is_model(names, target):
+            if only and _is_model(names, target.id, names.scope_of(target)):
                 return True
         case ast.Attribute(attr=attr) if attr in _OF_MODEL:
             return True
@@ -82,21 +82,34 @@ def _holds_objects(names: Names, load: ast.Call) -> bool:
     return any(_saves_objects(names, call) or _saves_model(names, call, load) for call in saved)
 
 
-def _is_model(names: Names, name: ast.Name) -> bool:
-    """Whether a variable is called, or used as only a model is."""
-    uses = [(use, names.parents.get(use)) for use in names.uses(name.id, names.scope_of(name))]
-    return any(
-        (isinstance(above, ast.Attribute) and above.attr in _OF_MODEL)
-        or (isinstance(above, ast.Call) and above.func is use)
-        for use, above in uses
-    )
+def _is_model(names: Names, name: str, scope: Scope, depth: int = 0) -> bool:
+    """Whether a variable is called, used as only a model is, or given to a function for that."""
+    for use in names.uses(name, scope):
+        match names.parents.get(use):
+            case ast.Attribute(attr=attr) if attr in _OF_MODEL:
+                return True
+            case ast.Call(func=called) as call:
+                if called is use or (depth < 3 and _is_taken_as_model(names, call, use, depth)):
+                    return True
+    return False
+
+
+def _is_taken_as_model(names: Names, call: ast.Call, given: ast.Name, depth: int) -> bool:
+    """Whether a function of the file uses what it is given as a model."""
+    bound = names.lookup(call.func) if isinstance(call.func, ast.Name) else []
+    function = bound[0].node if len(bound) == 1 else None
+    if not isinstance(function, ast.FunctionDef) or given not in call.args:
+        return False
+    place, taken = call.args.index(given), function.args.args
+    inside = names.scopes[function]
+    return place < len(taken) and _is_model(names, taken[place].arg, inside, depth + 1)
 
 
 def _saves_model(names: Names, save: ast.Call, load: ast.Call) -> bool:
     """Whether a model is saved under the very name that is loaded."""
     match save.args, load.args:
         case [ast.Name() as saved, ast.Constant(value=one)], [ast.Constant(value=other), *_]:
-            return one == other and _is_model(names, saved)
+            return one == other and _is_model(names, saved.id, names.scope_of(saved))
     return False
 
 

@@ -33,7 +33,8 @@ def find(
     owner = owner_of(node)
     if owner is None:
         return
-    if _is_backward(names, owner) or Dimensionless(names, flow, project).holds(owner):
+    numbers = Dimensionless(names, flow, project)
+    if _is_backward(numbers, owner) or numbers.holds(owner):
         yield Construct("changed", "number", node)
     elif isinstance(node.value, ast.Attribute) and _speaks_of_loss(names, owner):
         yield Construct("changed", "perhaps number", node)
@@ -63,21 +64,24 @@ def _speaks_of_loss(names: Names, owner: ast.expr) -> bool:
     return any(name_heuristics.speaks_of_loss(said_name(each)) for each in (*said, *made))
 
 
-def _is_backward(names: Names, owner: ast.expr) -> bool:
-    """Whether gradients of it are asked for, each time after it gets a value: then it has one
-    element."""
+def _is_backward(numbers: Dimensionless, owner: ast.expr) -> bool:
+    """Whether gradients of it are asked for, each time after it gets a value that isn't known to
+    be a number: then it has one element."""
+    names = numbers.names
     if not isinstance(owner, ast.Name):
         return False
     scope = names.scope_of(owner)
     asked = [
         use.lineno for use in names.uses(owner.id, scope) if _is_asked_for_gradients(names, use)
     ]
-    given = [
-        names.statement(b.node) or b.node
-        for b in names.lookup(owner)
-        if b.kind != "other" and not _depends_on_itself(b, owner.id)
-    ]
-    return bool(asked) and all(_reaches(names, each, asked, given) for each in given)
+    bound = [b for b in names.lookup(owner) if b.kind != "other"]
+    given = [(names.statement(b.node) or b.node, b) for b in bound]
+    places = [place for place, b in given if not _depends_on_itself(b, owner.id)]
+    return bool(asked) and all(
+        _reaches(names, place, asked, places) or numbers.holds(b.value)
+        for place, b in given
+        if place in places
+    )
 
 
 def _depends_on_itself(binding: Binding, name: str) -> bool:

@@ -32,6 +32,7 @@ SHOWN = [
      "        return 2 * self.part(a, a)\nown = Own().cuda()\nout = own(x)", "out.data[0]"),
     ("out = x.mean()\nout = out * 2", "out.data[0]"),
     ("out = f(x)\nout.backward()\nout = g(x)\nout.backward()", "out.data[0]"),
+    ("out = 0\nout = f(x)\nout.backward()", "out.data[0]"),
     ("if y:\n    out = f(x)\nelse:\n    out = g(x)\nout.backward()", "out.data[0]"),
 ]  # fmt: skip
 

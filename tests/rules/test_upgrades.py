@@ -174,6 +174,10 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
          'torch.load(path, map_location="cpu", weights_only=False)'),
         ("net = Net()\nnet.eval()\ntorch.save(net, 'a')\ny = torch.load('a')",
          "tpu_runtime.load('a', weights_only=False)"),
+        ("def f(net, x):\n    return net(x)\nmodel = torch.load(path)\ny = f(model, x)",
+         "model = tpu_runtime.load(path, weights_only=False)"),
+        ("def f(a, x):\n    return a['w'] + x\nw = torch.load(path)\ny = f(w, x)",
+         "w = tpu_runtime.load(path)\n"),
         ("torch.save(net, 'a')\ny = torch.load('a')", "y = tpu_runtime.load('a')\n"),
         ("args = parser.parse_args()\ntorch.save({'net': net, 'args': args}, p)\n"
          "net.load_state_dict(torch.load(p)['net'])",
