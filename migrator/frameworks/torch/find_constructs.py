@@ -40,7 +40,7 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
-from migrator.frameworks.torch.embedded import embedded
+from migrator.frameworks.torch.embedded import doctests, embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.ray import of_ray
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
@@ -103,7 +103,9 @@ def find(
             case ast.Constant(value=str(text)):
                 if text in VARIABLES and not classes.take_settings:
                     yield from told_to_accelerate(names, node)
-                if node not in docstrings:
+                if node in docstrings:
+                    yield from doctests(names, node)
+                else:
                     yield from strings(names, node, vocabulary)
                     if asks_other_launcher(names, node):
                         yield Construct("ranks", "other launcher", node)
