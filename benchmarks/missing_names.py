@@ -42,7 +42,7 @@ def missing(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with warnings.catch_warnings(action="ignore"):
             names = Names(ast.parse(path.read_text()))
-    except (SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError):  # a link to nowhere
         return
     for node in names.order:
         for found in (*absent_names.find(names, node), *removed_names.find(names, node)):

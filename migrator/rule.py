@@ -121,3 +121,10 @@ class Rule:
             return handler
 
         return register
+
+    def decision(self, ctx: Context, found: Construct) -> Decision | None:
+        """What the rule's handler for this kind and key decides; ValueError if it has none."""
+        for kind, key, handler in self.handlers:
+            if (kind, key) == (found.kind, found.key):
+                return handler(ctx, found)
+        raise ValueError(f"{self.code} has no handler for {found.kind} {found.key}")

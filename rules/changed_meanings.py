@@ -1,19 +1,25 @@
 """Code that newer versions of PyTorch and NumPy read otherwise, and refuse."""
 
 import ast
+from dataclasses import replace
 
 from migrator.rule_api import (
     Construct,
     Context,
     Decision,
+    Edit,
     EditCall,
     Example,
+    Keep,
     Replace,
     Report,
     Rewrite,
     Rule,
 )
 from migrator.rule_api.upgrade_templates import reason_to_keep
+from migrator.rule_api.upgrades import numbers, owner_of
+
+from .files import LOAD
 
 MEANINGS = Rule(
     code="UPG005",
@@ -23,8 +29,8 @@ MEANINGS = Rule(
 is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to copy, where NumPy 1
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
-checkpoint that the file uses as a model, or saves with the command line's arguments, is loaded as
-before, if it is loaded to the CPU.""",
+checkpoint that the file uses as a model, or saves as one or with the command line's arguments, is
+loaded as before.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -68,11 +74,21 @@ before, if it is loaded to the CPU.""",
 
 @MEANINGS.on("changed", "number")
 def number(ctx: Context, found: Construct) -> Decision:
-    match found.node:
-        case ast.Subscript(value=ast.Attribute(value=owner), ctx=ast.Load()):
-            kept = reason_to_keep(ctx, found.node, "torch.Tensor")
-            return kept or Rewrite([Replace(found.node, "{owner}.item()", {"owner": owner})])
-    return Report("a loss has no dimension; assign to its data with `[...]`")
+    assert isinstance(found.node, ast.Subscript)
+    owner = owner_of(found.node)
+    if not isinstance(found.node.ctx, ast.Load) or owner is None:
+        return Report("a loss has no dimension; assign to its data with `[...]`")
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    item = Replace(found.node, "{owner}.item()", {"owner": owner})
+    return kept or Rewrite([item], drops=[found.node.value])
+
+
+@MEANINGS.on("changed", "perhaps number")
+def perhaps_number(ctx: Context, found: Construct) -> Decision:
+    """Of something that is named like a loss, and may be one for each example."""
+    assert isinstance(found.node, ast.Subscript)
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    return kept or Report("fails if this is a mean or a sum, which has no dimension: use .item()")
 
 
 @MEANINGS.on("changed", "mask")
@@ -94,7 +110,51 @@ def pickled(ctx: Context, found: Construct) -> Decision:
     if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
         return kept
     note = "as before PyTorch 2.6: loading runs code of the file, so it has to be trusted"
-    return Rewrite([EditCall(call, put={"weights_only": "False"})], note=note)
+    told = EditCall(call, put={"weights_only": "False"})
+    decision = _for_device(ctx, call)
+    match decision:
+        case Report():
+            return Report(f"{decision.reason}; give it weights_only=False, too")
+        case Rewrite():  # both edit one call
+            edits = [_of_call(call, edit) for edit in decision.edits]
+            return replace(decision, edits=[*edits, told], note=note)
+    return Rewrite([told], note=note)
+
+
+def _for_device(ctx: Context, call: ast.Call) -> Decision | None:
+    """What becomes of the call for the device's sake."""
+    if not ctx.options.enabled(LOAD.code):
+        return Keep(f"{LOAD.code} is not selected")
+    lines = ctx.source.text.splitlines()[call.lineno - 1 : call.end_lineno]
+    if any("tpu-migrate:" in line for line in lines):
+        return Report("a comment says what stays")
+    return LOAD.decision(ctx, Construct("name", "torch.load", call.func))
+
+
+def _of_call(call: ast.Call, edit: Edit) -> Edit:
+    if isinstance(edit, Replace) and edit.node is call.func:
+        return EditCall(call, function=edit.template)
+    return edit
+
+
+@MEANINGS.on("changed", "channels")
+def channels(ctx: Context, found: Construct) -> Decision:
+    """`Normalize` of images with one channel, which took the first numbers of several."""
+    assert isinstance(found.node, ast.Call)
+    if (kept := reason_to_keep(ctx, found.node, "torchvision.transforms.Normalize")) is not None:
+        return kept
+    edits = []
+    for several in numbers(found.node):
+        if isinstance(several, ast.Tuple | ast.List) and len(several.elts) > 1:
+            text = "({first},)" if isinstance(several, ast.Tuple) else "[{first}]"
+            edits.append(Replace(several, text, {"first": several.elts[0]}))
+    return Rewrite(edits)
+
+
+@MEANINGS.on("changed", "perhaps channels")
+def perhaps_channels(ctx: Context, found: Construct) -> Decision:
+    kept = reason_to_keep(ctx, found.node, "torchvision.transforms.Normalize")
+    return kept or Report("fails if an image has one channel: give it as many numbers as channels")
 
 
 @MEANINGS.on("changed", "function")

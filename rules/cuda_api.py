@@ -296,6 +296,11 @@ def code_in_text(ctx: Context, found: Construct) -> Decision:
     return Report("code in a string is not read")
 
 
+@OTHER.on("code", "doctest")
+def examples_of_docstring(ctx: Context, found: Construct) -> Decision:
+    return Report("its examples use a GPU, and this file runs them: change them by hand")
+
+
 @OTHER.on("import", "one of several")
 def one_of_several(ctx: Context, found: Construct) -> Decision:
     return Report("the name has another meaning in this file as well; its uses stay as they are")

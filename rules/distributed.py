@@ -152,7 +152,8 @@ _BY_HAND = ("broadcast_coalesced", "gather", "parallel_apply", "reduce_add", "re
 
 
 @DISTRIBUTED.on("name", "torch.distributed*", "torch.nn.parallel.*", "torch.nn.DataParallel*",
-                "torch.nn.SyncBatchNorm*", "torch.multiprocessing.spawn*",
+                "torch.nn.SyncBatchNorm", "torch.nn.SyncBatchNorm.*",
+                "torch.multiprocessing.spawn*",
                 "torch.multiprocessing.start_processes*",
                 "torch.utils.data.DistributedSampler*")  # fmt: skip
 def distributed(ctx: Context, found: Construct) -> Decision:

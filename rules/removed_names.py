@@ -5,8 +5,6 @@ import ast
 from migrator.rule_api import (
     UPGRADES,
     Construct,
-    Context,
-    Decision,
     Delete,
     Edit,
     EditImport,
@@ -14,12 +12,18 @@ from migrator.rule_api import (
     Example,
     Family,
     Insert,
-    Keep,
-    Replace,
-    Rewrite,
     Rule,
 )
 from migrator.rule_api.python import canonical, exported, taken_by
+from migrator.rule_api.python_2_types import (
+    Context,
+    Decision,
+    Keep,
+    Replace,
+    Rewrite,
+    builtin,
+    with_builtin,
+)
 from migrator.rule_api.renamed_names import renamed, with_new_names
 from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
 from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins
@@ -102,8 +106,8 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
         return with_code(ctx, gone, node)
     if not gone.exact or not is_itself or ctx.names.is_question(node):
         return report(gone, found.key)
-    if (builtin := _builtin(gone)) is not None:
-        return report(gone) if ctx.names.top.bindings.get(builtin) else _replaced(node, builtin)
+    if (own := builtin(gone)) is not None:
+        return report(gone) if ctx.names.top.bindings.get(own) else with_builtin(ctx, node, own)
     if "." not in gone.instead:  # a module
         spelled, requires = ctx.code.module(gone.instead)
         return Rewrite([Replace(node, spelled)], requires)
@@ -125,7 +129,8 @@ def without_import(ctx: Context, found: Construct) -> Decision | None:
         return report(gone)
     module, _, name = gone.instead.rpartition(".")
     if module == BUILTIN.rstrip("."):
-        return report(gone) if ctx.names.top.bindings.get(name) else _replaced(found.node, name)
+        shadowed = ctx.names.top.bindings.get(name)
+        return report(gone) if shadowed else with_builtin(ctx, found.node, name)
     spelled, requires = ctx.code.module(module)
     return Rewrite([Replace(found.node, f"{spelled}.{name}")], requires)
 
@@ -157,10 +162,10 @@ def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:
     for alias in statement.names:
         name = taken_by(statement, alias)
         gone, local = removed(name), alias.asname or alias.name
-        builtin = _builtin(gone) if gone is not None and gone.exact and gone.name == name else None
-        if builtin and not ctx.names.top.bindings.get(builtin):
+        own = builtin(gone) if gone is not None and gone.exact and gone.name == name else None
+        if own and not ctx.names.top.bindings.get(own):
             if len(scope.bindings.get(local, ())) == 1 and local not in exported(ctx.names):
-                found[alias] = builtin
+                found[alias] = own
     return found
 
 
@@ -186,9 +191,9 @@ def _with_builtins(
             if isinstance(edit, EditImport):
                 drop, rename = [*drop, *edit.drop], dict(edit.rename)
     scope = ctx.names.scope_of(statement)
-    for alias, builtin in plain.items():
+    for alias, own in plain.items():
         uses = ctx.names.uses(alias.asname or alias.name, scope)
-        edits += [Replace(use, builtin) for use in uses]
+        edits += [Replace(use, own) for use in uses]
     whole = len(drop) == len(statement.names)
     edits.append(Delete(statement) if whole else EditImport(statement, drop, rename))
     return Rewrite(edits)
@@ -228,17 +233,8 @@ def _new_names(statement: ast.ImportFrom) -> dict[str, str]:
     return {
         gone.name: gone.instead
         for gone in found
-        if gone.exact and "." in gone.instead and _builtin(gone) is None
+        if gone.exact and "." in gone.instead and builtin(gone) is None
     }
-
-
-def _replaced(node: ast.expr, text: str) -> Decision:
-    return Rewrite([Replace(node, text)])
-
-
-def _builtin(gone: Removed) -> str | None:
-    """Python's own name that it stood for."""
-    return gone.instead.removeprefix(BUILTIN) if gone.instead.startswith(BUILTIN) else None
 
 
 _LOADED = ("scipy.signal.windows",)  # with the package that had the name

@@ -12,6 +12,7 @@ from migrator.rule_api.texts import (
     LISTED_PACKAGE,
     NAMED_CLASS,
     NOT_HALF,
+    PLACE_SETTING,
     hides_gpus,
     without_comment,
 )
@@ -24,9 +25,9 @@ SETTING = Rule(
     name="gpu-setting",
     summary="a setting in YAML, JSON or TOML that names a GPU",
     why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
-target's device. It keeps an index if a program next to it or above it compares devices. A number of
-devices stays if such a program reads that key: what the program does with it is rewritten or
-reported there.
+target's device, and so does any other that a program takes for one: `torch.device(cfg.where)`. It
+keeps an index if a program next to it or above it compares devices. A number of devices stays if
+such a program reads that key: what the program does with it is rewritten or reported there.
 
 `accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that names it, also in
 another file of the same folder, or for a program with a LightningCLI.
@@ -59,10 +60,14 @@ not read.""",
 
 @SETTING.on("setting", "device")
 def device_setting(ctx: Context, found: Construct) -> Decision:
+    return _with_device(ctx, found, DEVICE_SETTING)
+
+
+def _with_device(ctx: Context, found: Construct, setting: re.Pattern[str]) -> Decision:
     if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the setting")
     return with_setting(
-        ctx, found, DEVICE_SETTING,
+        ctx, found, setting,
         lambda m: f"{m['before']}{ctx.code.device_name(bool(m['index']))}{m['after']}",
     )  # fmt: skip
 
@@ -158,6 +163,10 @@ def gpu_setting(ctx: Context, found: Construct) -> Decision:
     if chosen is not None and ctx.project is not None:
         if ctx.project.holds_setting(chosen["group"], chosen["name"]):
             return Keep("names another configuration, whose own lines say what is for GPUs")
+    place = PLACE_SETTING.search(without_comment(found.content))
+    if place is not None and ctx.project is not None:
+        if ctx.project.is_taken_as_device(place["key"]):
+            return _with_device(ctx, found, PLACE_SETTING)
     count = _COUNT.fullmatch(without_comment(found.content))
     if count is not None and ctx.project is not None and ctx.project.is_asked_for(count["key"]):
         return Keep("a number of devices; the lines that read it are handled as GPU code")

@@ -52,7 +52,7 @@ that were imported beside the target's PyTorch; older ones may not start: timm 0
 def version_check(ctx: Context, found: Construct) -> Decision:
     if not is_of_gpu_code(ctx):
         return Keep("nothing here uses a device")
-    if _is_caught(ctx, found.node):
+    if ctx.names.is_caught(found.node, _error(ctx, found.node)):
         return Keep("its error is caught")
     versions = found.key or f"the versions of {ctx.target.name}"
     older = "; older ones may not start with this PyTorch" if found.key else ""
@@ -62,11 +62,14 @@ def version_check(ctx: Context, found: Construct) -> Decision:
     )
 
 
-def _is_caught(ctx: Context, node: ast.AST) -> bool:
-    """Whether a statement is in the body of a `try` that catches something."""
-    inner = node
-    for above in ctx.names.ancestors(node):
-        if isinstance(above, ast.Try) and above.handlers and inner in above.body:
-            return True
-        inner = above
-    return False
+def _error(ctx: Context, check: ast.AST) -> str:
+    """The error that a failing check raises; an unknown one is ""."""
+    if isinstance(check, ast.Assert):
+        return "AssertionError"
+    match check:
+        case ast.If(body=[*_, ast.Raise(exc=ast.expr() as error)]):
+            made = error.func if isinstance(error, ast.Call) else error
+            return ctx.names.qualified(made) or ""
+        case ast.If(body=[*_, ast.Expr(value=ast.Call())]):
+            return "SystemExit"
+    return ""

@@ -71,7 +71,10 @@ def missing(qualname: str, installed: tuple[str, ...]) -> str | None:
     """The name that does not exist under any of its spellings in what is installed."""
     head = qualname.partition(".")[0]
     package = next((each for each in installed if each.startswith(f"{head}-")), None)
-    if package is None or removed(qualname) is not None:
+    if package is None:
+        return None
+    parts = qualname.split(".")
+    if any(removed(".".join(parts[:end])) is not None for end in range(2, len(parts) + 1)):
         return None
     found = [absent(each, package) for each in spellings(qualname)]
     return found[0] if all(found) else None

@@ -64,6 +64,13 @@ DEVICE_SETTING = re.compile(
     r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
     re.IGNORECASE,
 )
+# `where: cuda:0`, which is a device where a program takes it for one
+PLACE_SETTING = re.compile(
+    rf"""(?P<before>(?<![\w.-])["']?(?P<key>\w+)["']?{_IS}(?P<quote>["']?))"""
+    rf"""{DEVICES}(?P<index>:\d+)?"""
+    r"""(?P<after>(?P=quote)\s*(?:[,}\]]|\Z))""",
+    re.IGNORECASE,
+)
 # `attn_implementation: flash_attention_2` of transformers, and `--attn_implementation=…`
 ATTENTION_SETTING = re.compile(
     rf"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?{_IS}(?P<quote>["']?))"""

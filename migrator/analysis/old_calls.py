@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.names import Names, Scope
 from migrator.analysis.upgrades import (
     CALLED,
     removed_arguments,
@@ -30,11 +30,6 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                 yield Construct("removed builtin", name, node)
         case ast.Call():
             yield from _of_call(names, node)
-        case ast.Subscript(
-            value=ast.Attribute(value=ast.Name() as owner, attr="data"), slice=ast.Constant(value=0)
-        ):
-            if _is_loss(names, owner):
-                yield Construct("changed", "number", node)
         case ast.ClassDef():
             bases = map(names.qualified, node.bases)
             if any(base in _FUNCTIONS for base in bases) and (old := _legacy_method(names, node)):
@@ -58,8 +53,7 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
-            # Elsewhere the call is edited for the device: one rule has it.
-            if _is_on_cpu(names, call) and _holds_objects(names, call):
+            if _holds_objects(names, call):
                 yield Construct("changed", "pickle", call)
         if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
             yield Construct("changed", "bytes", call)
@@ -77,17 +71,46 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
 
 def _holds_objects(names: Names, load: ast.Call) -> bool:
     """Whether a checkpoint holds more than tensors: it is used as a model, or saved as such."""
-    parent = names.parents.get(load)
-    match parent:
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            uses = [names.parents.get(use) for use in names.uses(name, names.scope_of(load))]
-            only = len(names.scope_of(load).bindings.get(name, ())) == 1
-            if only and any(isinstance(u, ast.Attribute) and u.attr in _OF_MODEL for u in uses):
+    match names.parents.get(load):
+        case ast.Assign(targets=[ast.Name() as target]):
+            only = len(names.scope_of(target).bindings.get(target.id, ())) == 1
+            if only and _is_model(names, target.id, names.scope_of(target)):
                 return True
         case ast.Attribute(attr=attr) if attr in _OF_MODEL:
             return True
-    saved = (names.call_of(node) for node, name in names.meant if name == "torch.save")
-    return any(call is not None and _saves_objects(names, call) for call in saved)
+    saved = [call for n, name in names.meant if name == "torch.save" and (call := names.call_of(n))]
+    return any(_saves_objects(names, call) or _saves_model(names, call, load) for call in saved)
+
+
+def _is_model(names: Names, name: str, scope: Scope, depth: int = 0) -> bool:
+    """Whether a variable is called, used as only a model is, or given to a function for that."""
+    for use in names.uses(name, scope):
+        match names.parents.get(use):
+            case ast.Attribute(attr=attr) if attr in _OF_MODEL:
+                return True
+            case ast.Call(func=called) as call:
+                if called is use or (depth < 3 and _is_taken_as_model(names, call, use, depth)):
+                    return True
+    return False
+
+
+def _is_taken_as_model(names: Names, call: ast.Call, given: ast.Name, depth: int) -> bool:
+    """Whether a function of the file uses what it is given as a model."""
+    bound = names.lookup(call.func) if isinstance(call.func, ast.Name) else []
+    function = bound[0].node if len(bound) == 1 else None
+    if not isinstance(function, ast.FunctionDef) or given not in call.args:
+        return False
+    place, taken = call.args.index(given), function.args.args
+    inside = names.scopes[function]
+    return place < len(taken) and _is_model(names, taken[place].arg, inside, depth + 1)
+
+
+def _saves_model(names: Names, save: ast.Call, load: ast.Call) -> bool:
+    """Whether a model is saved under the very name that is loaded."""
+    match save.args, load.args:
+        case [ast.Name() as saved, ast.Constant(value=one)], [ast.Constant(value=other), *_]:
+            return one == other and _is_model(names, saved.id, names.scope_of(saved))
+    return False
 
 
 def _saves_objects(names: Names, save: ast.Call) -> bool:
@@ -108,19 +131,6 @@ def _is_of_command_line(names: Names, name: ast.Name) -> bool:
 
 
 _OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "modules")
-
-
-def _is_on_cpu(names: Names, load: ast.Call) -> bool:
-    """Whether a checkpoint is loaded to the CPU, and says so."""
-    for keyword in load.keywords:
-        match keyword:
-            case ast.keyword(arg="map_location", value=ast.Constant(value="cpu")):
-                return True
-            case ast.keyword(
-                arg="map_location", value=ast.Call(func=device, args=[ast.Constant(value="cpu")])
-            ):
-                return names.qualified(device) == "torch.device"
-    return False
 
 
 def _is_given(call: ast.Call, name: str, place: int) -> bool:
@@ -158,19 +168,6 @@ def _is_byte(names: Names, mask: ast.expr) -> bool:
             dtypes = [k.value for k in keywords if k.arg == "dtype"]
             return any(names.qualified(dtype) == "torch.uint8" for dtype in dtypes)
     return False
-
-
-def _is_loss(names: Names, owner: ast.Name) -> bool:
-    """Whether gradients of it are asked for: then it has one element."""
-    return any(
-        isinstance(above := names.parents.get(use), ast.Attribute)
-        and above.attr == "backward"
-        and isinstance(call := names.parents.get(above), ast.Call)
-        and call.func is above
-        and not call.args
-        and not any(k.arg in ("gradient", None) for k in call.keywords)
-        for use in names.uses(owner.id, names.scope_of(owner))
-    )
 
 
 def _legacy_method(names: Names, node: ast.ClassDef) -> ast.FunctionDef | None:
@@ -219,7 +216,7 @@ def may_be_in(source: bytes) -> bool:
 
 
 _OF_TORCH = re.compile(
-    rb"stft\(|\.data\[0\]|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
+    rb"stft\(|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
     rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
     rb"|onnx\.export|download\s*="
 )
@@ -228,7 +225,8 @@ _OF_TORCH = re.compile(
 @cache
 def _methods() -> re.Pattern[bytes]:
     words = "|".join([*removed_methods(), "fromstring"])
-    return re.compile(rf"\.(?:{words})\(|\bnormed\s*=".encode())
+    arguments = r"\b(?:normed|db_path)\s*=|(?:percentile|quantile)\([^#]{0,200}interpolation"
+    return re.compile(rf"\.(?:{words})\(|{arguments}".encode())
 
 
 @cache

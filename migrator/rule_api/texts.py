@@ -11,6 +11,7 @@ from migrator.analysis.gpu_text_patterns import (
     NAMED_CLASS,
     NOT_HALF,
     OVERRIDE,
+    PLACE_SETTING,
     hides_gpus,
     mentions_variables_alone,
     puts_folders_on_a_path,

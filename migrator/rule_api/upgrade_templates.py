@@ -33,11 +33,15 @@ def reason_to_keep(ctx: Context, node: ast.AST, name: str) -> Decision | None:
 
 
 def is_of_gpu_code(ctx: Context) -> bool:
-    """Whether this file is part of a program that uses a device, or is migrated already."""
+    """Whether this file is, or may be, part of a program that uses a device, or is migrated."""
     project, text = ctx.project, ctx.source.text
     if RUNTIME in text or f'"{ctx.words.device}"' in text or f"'{ctx.words.device}'" in text:
         return True
-    return ctx.file.uses_device or (project is not None and project.is_imported_by_gpu_code())
+    if ctx.file.uses_device or project is None:
+        return ctx.file.uses_device
+    return project.is_imported_by_gpu_code() or (
+        not ctx.file.is_entry and project.may_be_of_gpu_code()
+    )
 
 
 def _is_caught(ctx: Context, node: ast.AST) -> bool:

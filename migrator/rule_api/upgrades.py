@@ -2,6 +2,8 @@
 """Names that newer releases of torch, NumPy and Python don't have."""
 
 from migrator.analysis.absent_names import missing
+from migrator.analysis.old_images import numbers
+from migrator.analysis.old_numbers import owner_of
 from migrator.analysis.removed_names import removed
 from migrator.analysis.upgrades import (
     BUILTIN,

@@ -142,7 +142,9 @@ def _summed_up(
     """The report, with what only shows when all of a run is done."""
     code = [file.path for file in report.files if is_code(file.path)]
     report.find_imports = lambda: imports_of(map(worker.project, code))
-    report.notes += ignored_in_programs(report.files, worker)
+    left = ignored_in_programs(report.files, worker)
+    report.notes += left
+    report.incomplete = report.incomplete or bool(left)
     report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
     wheels = (each.what for each in report.deliveries if isinstance(each.what, Path))

@@ -1,5 +1,7 @@
 """``tpu-migrate verify``. Heavy imports happen when it runs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -180,8 +182,8 @@ def verify_command(**values: Any) -> None:
 
 
 def _of_script(
-    asked: VerifyArguments, target: str, how: "RunOptions", factors: "Tolerances"
-) -> "Iterator[VerifyResult | ScriptResult]":
+    asked: VerifyArguments, target: str, how: RunOptions, factors: Tolerances
+) -> Iterator[VerifyResult | ScriptResult]:
     from migrator.report import html
 
     from . import verify_script
@@ -202,8 +204,8 @@ def _of_script(
 
 
 def _of_app(
-    name: str, target: str, asked: VerifyArguments, how: "RunOptions"
-) -> "Iterator[VerifyResult | ScriptResult]":
+    name: str, target: str, asked: VerifyArguments, how: RunOptions
+) -> Iterator[VerifyResult | ScriptResult]:
     """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app
     from .apps import find_app, recorded
@@ -230,7 +232,7 @@ def _of_app(
         yield verify_against(found, [], find_target(target), None, asked.settings(), how)
 
 
-def _print_json(results: "list[VerifyResult | ScriptResult]", single: bool) -> None:
+def _print_json(results: list[VerifyResult | ScriptResult], single: bool) -> None:
     from migrator.report import as_json
 
     found = [result.to_dict() for result in results]

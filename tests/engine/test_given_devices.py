@@ -136,3 +136,49 @@ def test_its_loop_on_torch_xla_ends_each_step(tmp_path: Path) -> None:
     found = _migrated(tmp_path, "torch_xla")
     assert "        optimizer.step()\n        torch_xla.sync()\n" in found["train.py"]
     assert SET_UP in found["train.py"]
+
+
+@pytest.mark.parametrize(("target", "word"), WORDS)
+@pytest.mark.parametrize("device", ["torch.device(cfg.trainer.where)", "cfg.trainer['where']"])
+def test_a_key_of_another_name_is_a_device_where_it_is_taken_for_one(
+    tmp_path: Path, device: str, target: str, word: str
+) -> None:
+    settings = "trainer:\n  where: cuda:0  # the first\n  kernels: cuda\n"
+    write_tree(tmp_path, {"train.py": _program(device), "config.yaml": settings})
+    found = _migrated(tmp_path, target)
+    assert found["config.yaml"] == settings.replace("cuda:0", word)
+    assert SET_UP in found["train.py"]
+
+
+def test_a_key_of_another_name_alone_is_none(tmp_path: Path) -> None:
+    files = {"train.py": _program("cfg.where.value"), "config.yaml": "where: cuda\n"}
+    assert _migrated(write_tree(tmp_path, files)) == files
+
+
+BY_HYDRA = """\
+import hydra
+import torch
+
+
+@hydra.main(config_path="conf", config_name="config", version_base=None)
+def main(cfg):
+    trainer = hydra.utils.instantiate(cfg.trainer)
+    trainer.fit(torch.nn.Linear(2, 2))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_trainer_that_only_settings_name(tmp_path: Path) -> None:
+    files = {
+        "train.py": BY_HYDRA,
+        "conf/config.yaml": "defaults:\n  - trainer: default\n",
+        "conf/trainer/default.yaml": "_target_: lightning.pytorch.Trainer\naccelerator: gpu\n",
+    }
+    found = _migrated(write_tree(tmp_path / "p", files))
+    assert "accelerator: tpu" in found["conf/trainer/default.yaml"]
+    assert SET_UP in found["train.py"]
+    files["conf/trainer/default.yaml"] = "_target_: mine.Trainer\naccelerator: gpu\n"
+    assert _migrated(write_tree(tmp_path / "q", files))["train.py"] == files["train.py"]

@@ -68,6 +68,10 @@ def _is_module(package: str, name: str) -> bool:
         "from PIL import Image\ny = Image.NEARESTS",
         "import torch.nn.functional as F\ny = F.gelus(x)",
         "import pandas as pd\ny = pd.read_cvs(f)",
+        # beside names that rules handle
+        "y = torch.nn.SyncBatchNorm2d",
+        "import torch.distributed as dist\ny = dist.all_gather_everything(x)",
+        "y = torch.nn.parallel.replicates(x)",
     ],
 )
 def test_what_is_not_there_is_reported(line: str) -> None:

@@ -163,3 +163,25 @@ class Config:
 """
     result = run(source, target)
     assert result.source.decode() == source and not reported(result)
+
+
+EXAMPLES = '''
+import torch
+
+
+def double(x):
+    """Doubles.
+
+    >>> double(torch.ones(2).cuda())
+    tensor([2., 2.], device='cuda:0')
+    """
+    return 2 * x
+'''
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_examples_of_docstrings_count_where_the_file_runs_them(target: str) -> None:
+    runs = "\nif __name__ == '__main__':\n    import doctest\n    doctest.testmod()\n"
+    assert reported(run(EXAMPLES, target)) == []
+    assert reported_codes(run(EXAMPLES + runs, target)) == {"CUD005"}
+    assert reported(run(EXAMPLES.replace(".cuda()", "") + runs, target)) == []

@@ -9,6 +9,7 @@ from migrator.analysis.version_checks import may_be_in
 HEAD = "import sys\nimport torch\nimport timm\nfrom timm import __version__ as timm_version\n"
 MODEL = "\nx = torch.ones(3).cuda()\n"
 
+OLD = 'assert timm.__version__ == "0.3.2"'
 FAILS = {
     'assert timm.__version__ == "0.3.2"  # version check': "timm ",
     'assert timm_version == "0.3.2"': "timm ",
@@ -17,7 +18,13 @@ FAILS = {
     "assert sys.version_info < (3, 9)": "the versions of",
     'if int(torch.__version__.split(".")[0]) > 1:\n    raise SystemExit': "the versions of",
     'if sys.version_info[:2] > (3, 8):\n    print("too new")\n    sys.exit(1)': "the versions of",
-}
+    f"try:\n    {OLD}\nexcept AssertionError:\n    raise": "timm ",
+    f"try:\n    {OLD}\nexcept AssertionError:\n    print(1)\n    sys.exit(1)": "timm ",
+    f"try:\n    {OLD}\nexcept ImportError:\n    pass": "timm ",
+    f"try:\n    x = 1\nexcept AssertionError:\n    pass\nelse:\n    {OLD}": "timm ",
+    "try:\n    if sys.version_info > (3, 8):\n        exit(1)\nexcept Exception:\n    pass":
+        "the versions of",
+}  # fmt: skip
 PASSES = (
     'assert timm.__version__ >= "0.3.2"',
     'assert torch.__version__ >= "1.7"',
@@ -26,7 +33,10 @@ PASSES = (
     'if torch.__version__ < "1.7":\n    raise RuntimeError("too old")',
     'if torch.__version__ < "1.7":\n    assert torch.__version__ < "1.8"',
     'if torch.__version__ > "1.7":\n    print("new")',
-    'try:\n    assert timm.__version__ == "0.3.2"\nexcept AssertionError:\n    pass',
+    f"try:\n    {OLD}\nexcept AssertionError:\n    pass",
+    f"try:\n    {OLD}\nexcept (ImportError, Exception) as e:\n    print(e)",
+    f"try:\n    try:\n        {OLD}\n    except AssertionError:\n        raise\nexcept:\n    pass",
+    'try:\n    if torch.__version__ > "1.7":\n        raise Own()\nexcept Base:\n    pass',
     "assert False",
 )  # fmt: skip
 

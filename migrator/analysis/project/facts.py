@@ -27,10 +27,6 @@ from migrator.formats.embedded import COMMAND
 _SETTINGS = (".yaml", ".yml")
 _MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
 _HOSTED = (b"ubuntu-", b"windows-", b"macos-")
-_TRAINER = re.compile(
-    rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
-    re.MULTILINE,
-)
 # Not 1, and not [0].
 _SEVERAL = re.compile(
     r"""^\s*["']?(?:devices|num_nodes)["']?\s*:\s*"""
@@ -214,9 +210,7 @@ class ProjectFacts(ProgramFacts):
     def configures_lightning(self) -> bool:
         """Whether a configuration is that of Lightning's Trainer: it is named here, or in another
         file of the folder, as in a group of Hydra's, or LightningCLI reads it."""
-        folder = self.path.parent
-        group = [folder / name for name in self.reader.list(folder) if name.endswith(_SETTINGS)]
-        if any(_TRAINER.search(self.reader.read(path) or b"") for path in (self.path, *group)):
+        if self.is_of_trainer(self.path):
             return True
         has_trainer = re.search(rb"^trainer:", self.reader.read(self.path) or b"", re.MULTILINE)
         programs = self.modules_around() if has_trainer else ()

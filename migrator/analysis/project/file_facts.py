@@ -235,11 +235,18 @@ class File:
         return self.tree is not None and speaks_of_training(self.tree)
 
     @cached_property
-    def taken_devices(self) -> Sequence[ast.AST]:
+    def taken_devices(self) -> Sequence[ast.expr]:
         """Where it asks its settings for a device."""
         if given.MAY_TAKE.search(self.content) is None or self.facts is None:
             return ()
-        return [*given.taken(self.facts.names)]
+        return [*given.taken(self.facts.names, self.facts.flow)]
+
+    @cached_property
+    def device_keys(self) -> Set[str]:
+        """The settings that it takes for devices, and that aren't named so: `cfg.where`."""
+        if not self.taken_devices or self.facts is None:
+            return frozenset()
+        return frozenset(given.other_key(self.facts.flow, e) for e in self.taken_devices) - {""}
 
     @cached_property
     def started(self) -> Sequence[tuple[str, bool]]:

@@ -15,6 +15,11 @@ from migrator.formats.embedded import COMMAND, SETTING
 if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
 
+_TRAINER = re.compile(
+    rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
+    re.MULTILINE,
+)
+_ON_GPU = re.compile(rb"""^\s*["']?accelerator["']?\s*:\s*["']?(?:gpu|cuda)\b""", re.MULTILINE)
 _DEEPEST = 5  # folders below the project's
 
 
@@ -35,6 +40,8 @@ class GivenDevices(ImportGraph):
         the project name a GPU there: for a program, what it reads or what starts it."""
         if framework is not None and not framework.normalised:
             return False
+        if self._composes_trainer(path or self.path):
+            return True
         if not self.cache.file(path or self.path).taken_devices or not self.settings_with_gpu():
             return False
         is_module = not self.cache.file(self.path).has_main_guard and self.importers_above()
@@ -45,6 +52,8 @@ class GivenDevices(ImportGraph):
     def gives_gpu(self) -> bool:
         """Whether something gives this program a GPU: a script that starts it, or, if it reads
         settings, a configuration of the project."""
+        if self._composes_trainer(self.path):
+            return True
         files = (self.path, *self.reached())
         reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
                     for p in files)  # fmt: skip
@@ -61,15 +70,44 @@ class GivenDevices(ImportGraph):
         return re.search(rb"(?<!\w)%b\.py\b|-m\s+[\w.]*\b%b\b" % (stem, stem), content) is not None
 
     def settings_with_gpu(self) -> Sequence[Path]:
-        """The configurations and scripts of the project that name a GPU as a device."""
-        known = self.cache.settings_with_gpu.get(self.root)
+        """The configurations and scripts of the project that name a GPU as a device, which this
+        program takes there."""
+        files = (self.path, *self.reached())
+        keys = frozenset[str]().union(*(self.cache.file(path).device_keys for path in files))
+        known = self.cache.settings_with_gpu.get((self.root, keys))
         if known is None:
-            known = self.cache.settings_with_gpu[self.root] = [
+            known = self.cache.settings_with_gpu[self.root, keys] = [
                 path
                 for path in self._settings_of_project()
-                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"")
+                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"", keys)
             ]
         return known
+
+    def _composes_trainer(self, path: Path) -> bool:
+        """Whether Hydra makes Lightning's Trainer for a GPU for this file."""
+        composed = self.cache.file(path).composed
+        return bool((composed.folders or composed.is_unknown) and self.trainers_on_gpu())
+
+    def trainers_on_gpu(self) -> Sequence[Path]:
+        """The configurations of the project that have Lightning's Trainer made for a GPU."""
+        known = self.cache.trainers_on_gpu.get(self.root)
+        if known is None:
+            known = self.cache.trainers_on_gpu[self.root] = [
+                path
+                for path in self._settings_of_project()
+                if _ON_GPU.search(self.reader.read(path) or b"") and self.is_of_trainer(path)
+            ]
+        return known
+
+    def is_of_trainer(self, settings: Path) -> bool:
+        """Whether a configuration, or another of its folder, names Lightning's Trainer."""
+        folder = settings.parent
+        group = [folder / n for n in self.reader.list(folder) if n.endswith((".yaml", ".yml"))]
+        return any(_TRAINER.search(self.reader.read(path) or b"") for path in (settings, *group))
+
+    def is_taken_as_device(self, setting: str) -> bool:
+        """Whether a program beside a configuration or above it takes a key for a device."""
+        return any(setting in self.cache.file(path).device_keys for path in self.modules_around())
 
     def _settings_of_project(self) -> Iterator[Path]:
         """Its configurations and scripts, without data, and without what git or tools keep."""

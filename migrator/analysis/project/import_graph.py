@@ -234,6 +234,17 @@ class ImportGraph:
         programs = ((path, *self.reached(path)) for path in self.importers())
         return any(self.cache.uses_device(path) for program in programs for path in program)
 
+    def may_be_of_gpu_code(self) -> bool:
+        """Whether this is PyTorch code, beside or below code that uses a device, that is not for
+        scripts alone: settings may name it, as in `_target_: models.net.Net`."""
+        importers = [self.cache.file(path) for path in self.importers()]
+        here = self.cache.file(self.path)
+        if all(file.has_main_guard for file in importers or [here]):
+            return False
+        if not any(b"torch" in file.content for file in (here, *importers)):
+            return False
+        return any(map(self.cache.uses_device, self.modules_around()))
+
     def importers(self) -> Iterator[Path]:
         """Files beside this one, above or below it that import it."""
         yield from self.importers_above()

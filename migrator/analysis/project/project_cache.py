@@ -39,7 +39,9 @@ class ProjectCache:
         self.usual_bases: dict[Path, list[Path]] = {}  # by folder
         self.started: dict[tuple[Path, Path], bool] = {}  # and its project's root
         self.installed: dict[Path, Set[Path]] = {}
-        self.settings_with_gpu: dict[Path, Sequence[Path]] = {}  # by the project's root
+        self.trainers_on_gpu: dict[Path, Sequence[Path]] = {}  # by the project's root
+        # by the project's root, and other keys that are devices
+        self.settings_with_gpu: dict[tuple[Path, Set[str]], Sequence[Path]] = {}
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}

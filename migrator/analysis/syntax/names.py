@@ -13,10 +13,7 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.analysis.syntax.canonical import canonical
-from migrator.analysis.syntax.nodes import (
-    dotted,
-    taken_by,
-)
+from migrator.analysis.syntax.nodes import dotted, is_for, taken_by
 from migrator.analysis.syntax.scopes import (
     COMPREHENSIONS,
     DEFINITIONS,
@@ -213,9 +210,21 @@ class Names(Scopes):
 
         A handler that only raises under a condition is taken to raise.
         """
-        return bool(block.handlers) and not all(
-            self.ends(handler.body) or _only_raises(handler) for handler in block.handlers
-        )
+        return any(map(self._handles, block.handlers))
+
+    def _handles(self, handler: ast.ExceptHandler) -> bool:
+        return not self.ends(handler.body) and not _only_raises(handler)
+
+    def is_caught(self, node: ast.AST, error: str) -> bool:
+        """Whether an error of a statement, by its class, is caught, so that the program goes on."""
+        inner = node
+        for above in self.ancestors(node):
+            if isinstance(above, ast.Try) and inner in above.body:
+                first = [h for h in above.handlers if is_for(h, error)][:1]
+                if any(map(self._handles, first)):
+                    return True
+            inner = above
+        return False
 
     def ends(self, body: list[ast.stmt]) -> bool:
         """Whether statements always raise an exception, or end the program."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable, Iterator, Set
 
 from migrator.analysis.syntax.memoize import once
@@ -86,6 +87,15 @@ def imported_names(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str
             yield alias.name, alias
         elif not statement.level:
             yield taken_by(statement, alias), alias
+
+
+def is_for(handler: ast.ExceptHandler, error: str) -> bool:
+    """Whether a handler is for an error; a class that isn't Python's may be derived from any."""
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {dotted(each) if each is not None else error for each in types}
+    own = not isinstance(getattr(builtins, error, None), type)
+    bases = {"BaseException"} if error == "SystemExit" else {"Exception", "BaseException"}
+    return own or not names.isdisjoint({error, *bases})
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:

@@ -42,6 +42,9 @@ class Imported(Protocol):
     def taken_names(self) -> frozenset[str]:
         """The names of this file that other files of the project import."""
 
+    def defining(self, attribute: str) -> Iterator[tuple[Path, Defining]]:
+        """The files that this one imports, directly or not, with a class with this attribute."""
+
 
 class ValueProgram(Imported, Protocol):
     """What the values of a file depend on in the rest of the project."""
@@ -57,6 +60,3 @@ class ValueProgram(Imported, Protocol):
 
     def naming(self, word: str) -> Iterator[Defining]:
         """The files that this one imports, directly or not, and whose text contains a word."""
-
-    def defining(self, attribute: str) -> Iterator[tuple[Path, Defining]]:
-        """Those that have a class with the given attribute."""

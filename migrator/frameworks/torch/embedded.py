@@ -75,6 +75,18 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 yield Construct("command", "child", node)
 
 
+def doctests(names: Names, docstring: ast.Constant) -> Iterator[Construct]:
+    """Examples of a docstring that use a GPU, in a file that runs its examples."""
+    if not any(names.qualified(call.func) in _RUNNING for call in names.all(ast.Call)):
+        return
+    code = "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", str(docstring.value), re.MULTILINE))
+    if has_tokens(code.encode(errors="replace")):
+        yield Construct("code", "doctest", docstring)
+
+
+_RUNNING = ("doctest.testmod", "doctest.run_docstring_examples", "doctest.DocTestSuite")
+
+
 def says(function: str, text: str) -> bool:
     """Whether a line of a non-Python file may hold a construct."""
     asked = _OF_LINES.get(function)

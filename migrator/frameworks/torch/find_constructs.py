@@ -9,7 +9,15 @@ import ast
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
-from migrator.analysis import absent_names, old_calls, removed_names, version_checks
+from migrator.analysis import (
+    absent_names,
+    old_arithmetic,
+    old_calls,
+    old_images,
+    old_numbers,
+    removed_names,
+    version_checks,
+)
 from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import accelerators
 from migrator.analysis.devices.device_selection import ladders
@@ -33,7 +41,7 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
-from migrator.frameworks.torch.embedded import embedded
+from migrator.frameworks.torch.embedded import doctests, embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.ray import of_ray
 from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
@@ -95,10 +103,12 @@ def find(
             case ast.Constant(value=str(text)):
                 if text in VARIABLES and not classes.take_settings:
                     yield from told_to_accelerate(names, node)
-                if node not in docstrings:
-                    yield from strings(names, node, vocabulary)
-                    if asks_other_launcher(names, node):
-                        yield Construct("ranks", "other launcher", node)
+                if node in docstrings:
+                    yield from doctests(names, node)
+                    continue
+                yield from strings(names, node, vocabulary)
+                if asks_other_launcher(names, node):
+                    yield Construct("ranks", "other launcher", node)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
@@ -106,7 +116,7 @@ def find(
             case ast.stmt():
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
-                yield from _of_expression(names, flow, node, vocabulary)
+                yield from _of_expression(names, flow, node, vocabulary, project)
 
 
 def _inside_kernels(names: Names) -> Iterator[ast.AST]:
@@ -133,7 +143,9 @@ def _named(
     construct = own(names, node, vocabulary, package)
     construct = construct or next(removed_names.find(names, node), None)
     construct = construct or reference_of(names, flow, node, vocabulary)
-    return construct or next(absent_names.find(names, node), None)
+    if construct is not None and (construct.kind != "name" or construct.key in vocabulary.names):
+        return construct
+    return next(absent_names.find(names, node), construct)
 
 
 def _asked(kinds: Set[str] | None, *some: str) -> bool:
@@ -170,11 +182,16 @@ def _generation(
         yield from ((each.node, ("cache", "position")) for each in told)
 
 
-_EXPRESSIONS = (ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript)
+_EXPRESSIONS = (ast.BinOp, ast.Call, ast.Compare, ast.Dict, ast.IfExp, ast.JoinedStr, ast.Subscript,
+                ast.UnaryOp)  # fmt: skip
 
 
 def _of_expression(
-    names: Names, flow: Flow, node: ast.expr, vocabulary: Vocabulary
+    names: Names,
+    flow: Flow,
+    node: ast.expr,
+    vocabulary: Vocabulary,
+    project: ProjectFacts | None,
 ) -> Iterator[Construct]:
     """The constructs that an expression itself is, except names and strings."""
     if takes_name_apart(names, flow, node):
@@ -185,6 +202,7 @@ def _of_expression(
                 yield Construct("string", "cuda", node)
         case ast.Call():
             yield from old_calls.find(names, node)
+            yield from old_images.find(names, node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
@@ -200,11 +218,14 @@ def _of_expression(
         case ast.Subscript() | ast.Compare():
             if environment(names, node):
                 yield Construct("ranks", "environment", node)
-            yield from old_calls.find(names, node)
+            if isinstance(node, ast.Subscript):
+                yield from old_numbers.find(names, flow, project, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
                     yield Construct("keyword", str(key.value), key)
+        case ast.BinOp() | ast.UnaryOp():
+            yield from old_arithmetic.find(names, node)
         case ast.IfExp() if _reads_values(names, node):
             yield Construct("branch", "values", node)
 

@@ -7,7 +7,10 @@ from itertools import pairwise
 
 from migrator.analysis import (
     absent_names,
+    old_arithmetic,
     old_calls,
+    old_images,
+    old_numbers,
     removed_names,
     traces,
     version_checks,
@@ -100,6 +103,9 @@ def has_tokens(source: bytes) -> bool:
         has_device_tokens(source)
         or removed_names.may_be_in(source)
         or old_calls.may_be_in(source)
+        or old_images.may_be_in(source)
+        or old_numbers.may_be_in(source)
+        or old_arithmetic.may_be_in(source)
         or absent_names.may_be_in(source)
         or version_checks.may_be_in(source)
         or (
