@@ -105,12 +105,8 @@ def find(
             case ast.Constant(value=str(text)):
                 if text in VARIABLES and not classes.take_settings:
                     yield from told_to_accelerate(names, node)
-                if node in docstrings:
-                    yield from doctests(names, node)
-                else:
-                    yield from strings(names, node, vocabulary)
-                    if asks_other_launcher(names, node):
-                        yield Construct("ranks", "other launcher", node)
+                of_docstring = node in docstrings
+                yield from (doctests if of_docstring else _of_string)(names, node, vocabulary)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
@@ -119,6 +115,12 @@ def find(
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary, project)
+
+
+def _of_string(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
+    yield from strings(names, node, vocabulary)
+    if asks_other_launcher(names, node):
+        yield Construct("ranks", "other launcher", node)
 
 
 def _inside_kernels(names: Names) -> Iterator[ast.AST]:
