@@ -157,6 +157,15 @@ def perhaps_channels(ctx: Context, found: Construct) -> Decision:
     return kept or Report("fails if an image has one channel: give it as many numbers as channels")
 
 
+@MEANINGS.on("changed", "shapes")
+def shapes(ctx: Context, found: Construct) -> Decision:
+    kept = reason_to_keep(ctx, found.node, "torch.nn.BCELoss")
+    return kept or Report(
+        "fails where the prediction is (n, 1) and the target (n,): give both one shape, as with "
+        ".squeeze(1)"
+    )
+
+
 @MEANINGS.on("changed", "function")
 def function(ctx: Context, found: Construct) -> Decision:
     kept = reason_to_keep(ctx, found.node, "torch.autograd.Function")

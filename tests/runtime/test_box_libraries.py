@@ -119,6 +119,31 @@ def test_boxes_that_stay() -> None:
     assert torch.equal(found.cpu(), torch.cat((boxes[wanted], scores[wanted][:, None]), 1))
 
 
+BOXES = torch.tensor([[0, 0, 3, 2.0], [3, 3, 11, 7], [2, 2, 5, 7], [3, 3, 11, 7.5], [0, 0, 3, 2.1]])
+SCORES, CLASSES = torch.tensor([0.9, 0.5, 0.95, 0.6, 0.1]), torch.tensor([0, 1, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"type": "nms", "iou_threshold": 0.3}, [2, 0, 3, 4]),  # 3 is of the class of 1
+        ({"iou_threshold": 0.3, "class_agnostic": True}, [2, 0, 3]),
+        ({"iou_threshold": 0.3, "score_threshold": 0.2}, [2, 0, 3]),
+        ({"iou_threshold": 0.3, "max_num": 2, "split_thr": 100}, [2, 0]),
+        (None, [2, 0, 3, 1, 4]),
+    ],
+)
+def test_boxes_of_each_class_that_stay(
+    settings: dict[str, object] | None, wanted: list[int]
+) -> None:
+    on_device = [each.to(WORD) for each in (BOXES, SCORES, CLASSES)]
+    found, index = mmcv_ops.batched_nms(*on_device, settings)
+    assert index.tolist() == wanted
+    assert torch.equal(found.cpu(), torch.cat((BOXES[wanted], SCORES[wanted][:, None]), 1))
+    with pytest.raises(NotImplementedError, match="soft_nms"):
+        mmcv_ops.batched_nms(*on_device, {"type": "soft_nms", "iou_threshold": 0.3})
+
+
 @pytest.mark.parametrize("align_corners", [True, False])
 @pytest.mark.parametrize("shape", [(2, 5, 2), (2, 3, 5, 2)])
 def test_images_at_points(shape: tuple[int, ...], align_corners: bool) -> None:

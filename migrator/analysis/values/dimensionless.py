@@ -124,7 +124,7 @@ class Dimensionless(Callees):
                 return bool(call.args) or method != "size"
             if method in _EACH and not self._is_own(method):
                 return self.holds(owner, seen)
-        if all(map(self._gives_loss, self._values(call.func))):
+        if all(map(self._gives_loss, self.values(call.func))):
             return True
         returned = [*self._returned(call.func)]
         return bool(returned) and all(there.holds(value, seen) for there, value in returned)
@@ -169,7 +169,7 @@ class Dimensionless(Callees):
     def _returned(self, function: ast.expr) -> Iterator[tuple[Self, ast.expr | None]]:
         """What a function of the program returns, or a module's forward pass, and in which file."""
         found: Sequence[tuple[Self, ast.FunctionDef] | None] = self.definitions(function)
-        for each in found or [self._forward(value) for value in self._values(function)]:
+        for each in found or [self.forward_of(value) for value in self.values(function)]:
             there, definition = each or (self, None)
             if definition is None or definition.decorator_list or _is_generator(definition):
                 yield there, None
@@ -178,19 +178,19 @@ class Dimensionless(Callees):
                 if isinstance(part, ast.Return) and there.names.function(part) is definition:
                     yield there, part.value
 
-    def _values(self, node: ast.expr, depth: int = 0) -> Sequence[ast.expr | None]:
+    def values(self, node: ast.expr, depth: int = 0) -> Sequence[ast.expr | None]:
         """All that a name may stand for; otherwise the expression itself."""
         values: list[ast.expr | None] = []
         for each in self.bindings(node) if depth < _DEEPEST else ():
             given = self._given(each) if each.kind == "param" else ()
             assigned = [each.value] if each.kind == "assign" and each.value is not None else ()
             for value in given or assigned:
-                values += self._values(value, depth + 1)
+                values += self.values(value, depth + 1)
             if not given and not assigned:
                 values.append(None)
         return values or [node]
 
-    def _forward(self, made: ast.expr | None) -> tuple[Self, ast.FunctionDef] | None:
+    def forward_of(self, made: ast.expr | None) -> tuple[Self, ast.FunctionDef] | None:
         """The forward pass of a module of the program: `FocalLoss(2)`, `FocalLoss().cuda()`."""
         made = _without_moves(made)
         if not isinstance(made, ast.Call):

@@ -75,12 +75,13 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                 yield Construct("command", "child", node)
 
 
-def doctests(names: Names, docstring: ast.Constant) -> Iterator[Construct]:
+def doctests(names: Names, docstring: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
     """Examples of a docstring that use a GPU, in a file that runs its examples."""
     if not any(names.qualified(call.func) in _RUNNING for call in names.all(ast.Call)):
         return
     code = "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", str(docstring.value), re.MULTILINE))
-    if has_tokens(code.encode(errors="replace")):
+    content = code.encode(errors="replace")
+    if has_tokens(content) or vocabulary.may_be_in(content):
         yield Construct("code", "doctest", docstring)
 
 

@@ -15,6 +15,7 @@ from migrator.analysis import (
     old_calls,
     old_images,
     old_numbers,
+    old_shapes,
     removed_names,
     version_checks,
 )
@@ -38,6 +39,7 @@ from migrator.analysis.training.positions import windows
 from migrator.analysis.training.samplers import samplers_without_gradients
 from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
+from migrator.analysis.values.dimensionless import Dimensionless
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
@@ -103,12 +105,8 @@ def find(
             case ast.Constant(value=str(text)):
                 if text in VARIABLES and not classes.take_settings:
                     yield from told_to_accelerate(names, node)
-                if node in docstrings:
-                    yield from doctests(names, node)
-                    continue
-                yield from strings(names, node, vocabulary)
-                if asks_other_launcher(names, node):
-                    yield Construct("ranks", "other launcher", node)
+                of_docstring = node in docstrings
+                yield from (doctests if of_docstring else _of_string)(names, node, vocabulary)
             case ast.For() | ast.While() | ast.Call() | ast.Subscript() if node in marked:
                 yield Construct(*marked[node], node)
             case ast.Import() | ast.ImportFrom():
@@ -117,6 +115,12 @@ def find(
                 yield from _of_statement(names, flow, node)
             case ast.expr() if type(node) in _EXPRESSIONS:
                 yield from _of_expression(names, flow, node, vocabulary, project)
+
+
+def _of_string(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
+    yield from strings(names, node, vocabulary)
+    if asks_other_launcher(names, node):
+        yield Construct("ranks", "other launcher", node)
 
 
 def _inside_kernels(names: Names) -> Iterator[ast.AST]:
@@ -203,6 +207,7 @@ def _of_expression(
         case ast.Call():
             yield from old_calls.find(names, node)
             yield from old_images.find(names, node)
+            yield from old_shapes.find(Dimensionless(names, flow, project), node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)

@@ -11,6 +11,7 @@ from migrator.analysis import (
     old_calls,
     old_images,
     old_numbers,
+    old_shapes,
     removed_names,
     traces,
     version_checks,
@@ -105,6 +106,7 @@ def has_tokens(source: bytes) -> bool:
         or old_calls.may_be_in(source)
         or old_images.may_be_in(source)
         or old_numbers.may_be_in(source)
+        or old_shapes.may_be_in(source)
         or old_arithmetic.may_be_in(source)
         or absent_names.may_be_in(source)
         or version_checks.may_be_in(source)

@@ -18,6 +18,7 @@ __all__ = [
     "ModulatedDeformConv2dPack",
     "RoIAlign",
     "SigmoidFocalLoss",
+    "batched_nms",
     "deform_conv2d",
     "modulated_deform_conv2d",
     "multi_scale_deformable_attn_pytorch",
@@ -33,6 +34,36 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> tuple[Tensor, Te
     import torchvision.ops
 
     index = torchvision.ops.nms(boxes, scores, iou_threshold)
+    return torch.cat((boxes[index], scores[index].reshape(-1, 1)), dim=1), index
+
+
+def batched_nms(
+    boxes: Tensor,
+    scores: Tensor,
+    idxs: Tensor,
+    nms_cfg: dict[str, Any] | None,
+    class_agnostic: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """`mmcv.ops.batched_nms`, of the type "nms": each class by itself, as `idxs` has them."""
+    import torchvision.ops
+
+    asked = dict(nms_cfg or {})
+    together = asked.pop("class_agnostic", class_agnostic)
+    asked.pop("split_thr", None)  # how it is computed
+    kind, offset = asked.pop("type", "nms"), asked.pop("offset", 0)
+    lowest, longest = asked.pop("score_threshold", 0), asked.pop("max_num", -1)
+    index = torch.argsort(scores, descending=True)
+    if nms_cfg is not None:
+        threshold = asked.pop("iou_threshold")
+        if kind != "nms" or offset or asked:
+            raise NotImplementedError(f"batched_nms: {nms_cfg} is not supported here")
+        if together:
+            index = torchvision.ops.nms(boxes, scores, threshold)
+        else:
+            index = torchvision.ops.batched_nms(boxes, scores, idxs, threshold)
+        if lowest > 0:
+            index = index[scores[index] > lowest]
+        index = index[:longest] if longest > 0 else index
     return torch.cat((boxes[index], scores[index].reshape(-1, 1)), dim=1), index
 
 

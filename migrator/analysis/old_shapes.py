@@ -1,0 +1,105 @@
+"""Losses whose arguments had other shapes, `(n, 1)` and `(n,)`, before PyTorch refused that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.values.dimensionless import Dimensionless
+from migrator.construct import Construct
+
+_LOSSES = ("torch.nn.BCELoss", "torch.nn.functional.binary_cross_entropy")
+_WORDS = frozenset(name.rpartition(".")[2] for name in _LOSSES)
+_FULL = ("torch.ones", "torch.zeros", "torch.rand", "torch.full")
+_SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid")
+_SAME = ("cuda", "cpu", "to", "float", "detach", "clone")
+
+
+def may_be_in(source: bytes) -> bool:
+    """A cheap test: False if a file has none."""
+    return b"BCELoss" in source or b"binary_cross_entropy" in source
+
+
+def find(values: Dimensionless, call: ast.Call) -> Iterator[Construct]:
+    """`BCELoss()(D(x), torch.ones(n))`, where D ends with a linear layer."""
+    if len(call.args) != 2 or _WORDS.isdisjoint(values.names.words):
+        return
+    name = values.names.qualified(call.func)
+    made = [values.names.qualified(getattr(v, "func", v)) for v in values.values(call.func) if v]
+    if name not in _LOSSES and not (made and all(each in _LOSSES for each in made)):
+        return
+    if _is_row(values, call.args[1], frozenset()) and _is_of_rows(values, call.args[0]):
+        yield Construct("changed", "shapes", call)
+
+
+def _is_row(values: Dimensionless, node: ast.expr | None, seen: frozenset[ast.expr]) -> bool:
+    """Whether a tensor has one dimension: `torch.ones(n)`, on any device."""
+    names = values.names
+    if node in seen:
+        return True
+    match node:
+        case ast.Call(func=function, args=[first, *rest]) if (
+            name := names.qualified(function)
+        ) is not None:
+            if name == "torch.autograd.Variable":
+                return _is_row(values, first, seen | {node})
+            return name in _FULL and not rest and _is_number(values, first)
+        case ast.Call(func=ast.Attribute(attr=method, value=owner)) if method in _SAME:
+            return _is_row(values, owner, seen | {node})
+        case ast.Name():
+            bound = [each for each in names.lookup(node) if each.kind != "param"]
+            return len(bound) == len(names.lookup(node)) > 0 and all(
+                (each.kind == "assign" and _is_row(values, each.value, seen | {node}))
+                or any(isinstance(s, ast.Name) and s.id == node.id for s in seen)
+                for each in bound
+            )
+    return False
+
+
+def _is_number(values: Dimensionless, node: ast.expr) -> bool:
+    """Whether the size of a tensor is one number: `x.size()[0]`, `x.size(0)`, `n`."""
+    match node:
+        case ast.Constant(value=int()):
+            return True
+        case ast.Name():
+            bound = values.names.lookup(node)
+            sizes = (b.value for b in bound if b.kind == "assign")
+            found = [value for value in sizes if value is not None]
+            return len(found) == len(bound) > 0 and all(_is_number(values, v) for v in found)
+        case ast.Subscript(slice=ast.Constant(value=int()), value=owner):
+            is_size = isinstance(owner, ast.Call) and isinstance(owner.func, ast.Attribute)
+            return (is_size and owner.func.attr == "size") or (  # type: ignore[attr-defined]
+                isinstance(owner, ast.Attribute) and owner.attr == "shape"
+            )
+        case ast.Call(func=ast.Attribute(attr="size"), args=[_]):
+            return True
+    return False
+
+
+def _is_of_rows(values: Dimensionless, node: ast.expr) -> bool:
+    """Whether a value is what a module with a linear layer at its end gives."""
+    for value in values.values(node):
+        if not isinstance(value, ast.Call):
+            return False
+        made = [values.forward_of(each) for each in values.values(value.func)]
+        if not made or not all(each is not None and _ends_linear(*each) for each in made):
+            return False
+    return True
+
+
+def _ends_linear(values: Dimensionless, forward: ast.FunctionDef) -> bool:
+    match forward.body:
+        case [*_, ast.Assign(targets=[ast.Name(id=name)], value=last),
+              ast.Return(value=ast.Name(id=given))] if name == given:  # fmt: skip
+            pass
+        case [*_, ast.Return(value=ast.expr() as last)]:
+            pass
+        case _:
+            return False
+    if isinstance(last, ast.Call) and values.names.qualified(last.func) in _SIGMOIDS:
+        given_to = argument(last, 0, "input")
+        last = given_to if given_to is not None else last
+    layers = values.bindings(last.func) if isinstance(last, ast.Call) else ()
+    made = [values.names.qualified(getattr(b.value, "func", b.node)) for b in layers]
+    return bool(made) and all(name == "torch.nn.Linear" for name in made)

@@ -1,0 +1,57 @@
+"""A prediction of shape (n, 1) and a target of shape (n,): once a warning, now an error."""
+
+import pytest
+import torch
+from helpers import constructs, run
+
+NET = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class D(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(2, 1)
+
+    def forward(self, x):
+        x = F.sigmoid(self.last(x))
+        return x@TAIL@
+
+net = D().cuda()
+loss = nn.BCELoss()
+x = torch.rand(4, 2).cuda()
+n = x.size()[0]
+"""
+TARGET = "target = torch.ones(n)\ntarget = torch.autograd.Variable(target.cuda())\n"
+
+
+def _code(lines: str, tail: str = "") -> str:
+    return f"{NET.replace('@TAIL@', tail)}{TARGET}{lines}\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ["out = net(x)\nloss(out, target)", "F.binary_cross_entropy(net(x), target)",
+     "loss(net(x), torch.zeros(x.size(0)).cuda())"],
+)  # fmt: skip
+def test_different_shapes_are_reported(lines: str) -> None:
+    found = [d for d in constructs(run(_code(lines))) if d.code == "UPG005"]
+    assert [str(d.outcome) for d in found] == ["reported"]
+    with pytest.raises(ValueError, match="target size"):
+        exec(_code(lines).replace(".cuda()", ""), {"torch": torch})
+
+
+@pytest.mark.parametrize(
+    ("lines", "tail"),
+    [
+        ("loss(net(x), target)", ".squeeze(1)"),
+        ("loss(net(x).squeeze(1), target)", ""),
+        ("loss(net(x), target.unsqueeze(1))", ""),
+        ("loss(net(x), torch.ones(n, 1).cuda())", ""),
+        ("loss(other(x), target)", ""),
+        ("loss(net(x), given)", ""),
+    ],
+)
+def test_others_are_not(lines: str, tail: str) -> None:
+    assert not [d for d in constructs(run(_code(lines, tail))) if d.code == "UPG005"]
