@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from .result import VerifyResult
+    from .run_options import RunOptions
     from .script_result import ScriptResult
     from .tolerances import Tolerances
-    from .verification import RunOptions
 
 
 class _Verify(click.Command):
