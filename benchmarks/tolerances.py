@@ -23,9 +23,9 @@ from migrator.config import Config
 from migrator.targets import find_target
 from migrator.verify.findings import Finding
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 STEPS = 4
 FAULTS = {

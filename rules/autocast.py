@@ -71,6 +71,14 @@ scaling is needed; its significand has 8 bits instead of 11.""",
                 """
             },
         ),
+        Example(
+            """
+            import torch
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = model(x)
+            """,
+            says={2: "autocast of the CPU"},
+        ),
     ),
 )
 SCALER = Rule(

@@ -80,6 +80,14 @@ reported.""",
             os.system("python train.py --device {device}")
             """,
         ),
+        Example(
+            """
+            pip install numpy
+            conda install pytorch-cuda=12.1 -c nvidia
+            """,
+            says={2: "conda has no build for TPUs"},
+            path="train.sh",
+        ),
     ),
     for_written_files=True,
 )

@@ -166,6 +166,13 @@ removed.""",
             print(y)
             """,
         ),
+        Example(
+            """
+            import torch
+            clear = torch.cuda.empty_cache
+            """,
+            says={2: "is passed on, not called"},
+        ),
     ),
 )
 

@@ -118,6 +118,13 @@ runtime's `load`, which moves it to the device (without `map_location`: what cam
             x = torch.load(path, map_location="cpu")
             """,
         ),
+        Example(
+            """
+            import torch
+            state = torch.load("a.pt", map_location="cpu")
+            """,
+            says={2: "loads to the CPU"},
+        ),
     ),
 )
 

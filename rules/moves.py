@@ -71,6 +71,18 @@ the target shows one device; `non_blocking` and `memory_format` stay.""",
                 run()
             """,
         ),
+        Example(
+            """
+            import torch
+
+            class Box:
+                def cuda(self):
+                    return 1
+
+            x = Box().cuda()
+            """,
+            says={7: "Box defines cuda() itself"},
+        ),
     ),
     moves_to_device=True,
 )

@@ -54,6 +54,15 @@ not read.""",
             after='{"device": "{device}", "lr": 0.1}\n',
             path="config.json",
         ),
+        Example(
+            """
+            train:
+              device: cpu
+              backend: nccl
+            """,
+            says={3: "a back end for GPUs"},
+            path="config.yaml",
+        ),
     ),
 )
 

@@ -9,9 +9,9 @@ from helpers import write_tree
 
 from migrator.targets import find_target
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 HEAD = """import numpy as np
 import tensorflow as tf

@@ -40,9 +40,9 @@ from migrator.targets import Target, find_target
 from migrator.verify.findings import Finding
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LEAST = 0.95  # of the faults that change anything

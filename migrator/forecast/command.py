@@ -135,7 +135,7 @@ def _python(target: str, python: Path | None, install: bool, out: object) -> Pat
     """An interpreter with the target and libtpu. Raises UsageError."""
     from migrator.verify.choose_interpreter import choose_interpreter
     from migrator.verify.errors import VerifyError
-    from migrator.verify.verification import RunOptions
+    from migrator.verify.run_options import RunOptions
 
     asked = RunOptions(python=python, install=install, console=out)  # type: ignore[arg-type]
     try:

@@ -91,7 +91,7 @@ class Forecast:
 def forecast(
     script: Path, arguments: Sequence[str], target: str, chip: Chip, **how: Any
 ) -> Forecast:
-    """``how``: see Options of `verify`."""
+    """``how``: see RunOptions of `verify`."""
     steps: list[StepEstimate] = []
     count = chip.count
 

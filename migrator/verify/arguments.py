@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
 
     from .recordings import RecordSettings
+    from .run_options import RunOptions
     from .tolerances import Tolerances
-    from .verification import RunOptions
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class VerifyArguments:
 
     def how(self, out: Console) -> RunOptions:
         """Options for the verification."""
-        from .verification import RunOptions
+        from .run_options import RunOptions
 
         return RunOptions(
             diff=self.diff, portable=self.portable, unsafe=self.unsafe, python=self.python,

@@ -18,7 +18,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .verification import RunOptions
+    from .run_options import RunOptions
 
 
 def choose_interpreter(

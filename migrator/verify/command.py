@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from .result import VerifyResult
+    from .run_options import RunOptions
     from .script_result import ScriptResult
     from .tolerances import Tolerances
-    from .verification import RunOptions
 
 
 class _Verify(click.Command):
@@ -37,7 +37,7 @@ class _Verify(click.Command):
 
 def _complete_apps(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem[str]]:
+) -> "list[CompletionItem[str]]":
     """Apps of the checkout, and scripts."""
     from .apps import app_names
     from .errors import VerifyError

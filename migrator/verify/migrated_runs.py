@@ -24,14 +24,13 @@ from .in_target_python import command_line
 from .interpreters import Interpreter, require
 from .layers import layers_of
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
-from .own_draws import with_own_draws
 from .progress import Runs, progress
 from .recordings import Recording, RecordSettings, record_run
 from .run import Run
+from .run_options import RunOptions
 from .script import Script, translated
 from .script_notes import note_on_free, note_on_growth
 from .script_result import ScriptResult
-from .verification import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,12 +76,6 @@ class MigratedRuns:
     @property
     def console(self) -> Console | None:
         return self.options.console
-
-    def run(self, result: ScriptResult) -> ScriptResult:
-        result = self.compared_runs(result)
-        if not self.draws or not result.passed or not self.has_operators:
-            return result
-        return with_own_draws(self, result)
 
     def compared_runs(self, result: ScriptResult) -> ScriptResult:
         """The runs whose numbers must be the original's: random ones are drawn on the CPU."""

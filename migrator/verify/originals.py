@@ -22,7 +22,7 @@ from .in_target_python import command_line
 from .interpreters import pip
 from .progress import Runs, progress
 from .recordings import Recording, RecordSettings, importing_once, record_run
-from .verification import RunOptions
+from .run_options import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -26,14 +26,15 @@ from .goldens import ScriptGolden, read
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .originals import notes_on, record_original, refuse_migrated
+from .own_draws import all_runs
 from .progress import Runs
 from .recordings import Recording, RecordSettings, importing_once
+from .run_options import RunOptions
 from .script import Script
 from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .upgraded_original import upgraded
-from .verification import RunOptions
 
 _BISECTED = "--bisect follows the code that the golden was recorded from"
 _NOT_BISECTED = (
@@ -82,7 +83,7 @@ def verify_against(
             result, verification = _begun(
                 result, found, target, interpreter, running, golden, settings, options, work
             )
-            result = verification.run(result)
+            result = all_runs(verification, result)
             if options.bisect and result.stepwise.findings and not result.passed:
                 result = replace(result, bisection=verification.bisect(result.stepwise))
             if options.keep is not None:

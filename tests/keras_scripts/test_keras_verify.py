@@ -18,9 +18,9 @@ from migrator.frameworks import find_framework
 from migrator.targets import find_target
 from migrator.verify.command import verify_command
 from migrator.verify.recordings import Recording, RecordSettings, record_run
+from migrator.verify.run_options import Migration, RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import Migration, RunOptions
 
 SCRIPT = """import numpy as np
 import tensorflow as tf

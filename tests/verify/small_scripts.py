@@ -7,9 +7,9 @@ from target import TARGET
 
 from migrator.targets import find_target
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 ON_TARGET = find_target(TARGET)
 

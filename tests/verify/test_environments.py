@@ -25,7 +25,7 @@ from migrator.verify.environments import (
     install,
 )
 from migrator.verify.errors import VerifyError
-from migrator.verify.verification import RunOptions
+from migrator.verify.run_options import RunOptions
 
 from .support import executable, fake_interpreter
 

@@ -13,8 +13,8 @@ from migrator.verify.interpreters import Interpreter
 from migrator.verify.migrated_runs import MigratedRuns
 from migrator.verify.progress import Runs, about
 from migrator.verify.recordings import Recording, RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script import Script
-from migrator.verify.verification import RunOptions
 
 
 def test_a_log_has_a_line_as_each_run_begins_and_ends(

@@ -13,9 +13,9 @@ from tiers import thorough_on
 from migrator.targets import find_target
 from migrator.verify import verify_app
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 SCRIPT = """\
 import torch

@@ -20,10 +20,10 @@ from migrator.verify import goldens
 from migrator.verify.layers import Layer
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import body, numbers
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 

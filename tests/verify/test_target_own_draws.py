@@ -12,9 +12,9 @@ from tiers import thorough_on
 from migrator import migrate_paths
 from migrator.verify.own_draws import note_on_losses
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 

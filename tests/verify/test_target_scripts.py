@@ -20,12 +20,12 @@ from tiers import thorough_but, thorough_on
 from migrator import migrate_paths
 from migrator.verify.originals import record_script, trace_original
 from migrator.verify.recordings import Recording, RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script import Script
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import verdict
 from migrator.verify.script_verification import verify_against
 from migrator.verify.tolerances import KINDS
-from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET, held
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from migrator.verify.recordings import RecordSettings
+from migrator.verify.run_options import RunOptions
 from migrator.verify.script_verification import verify_against
-from migrator.verify.verification import RunOptions
 
 from .small_scripts import ON_TARGET
 
