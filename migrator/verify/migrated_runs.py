@@ -29,7 +29,7 @@ from .progress import Runs, progress
 from .recordings import Recording, Settings, record_run
 from .run import Run
 from .script import Script, translated
-from .script_notes import note_on_free, note_on_growth
+from .script_notes import note_on_free, note_on_growth, reported_at
 from .script_result import ScriptResult
 from .verification import Options
 
@@ -339,6 +339,8 @@ class MigratedRuns:
         text = f"the migrated script, run {how}, fails: {recording.ended}"
         if "device type tensor to numpy" in recording.ended:
             text += " (the original raises on a GPU, too: the tensor needs .cpu())"
+        said = reported_at(recording.ended, self.report)
+        text += said * all(said not in problem for problem in result.problems)
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
     def compared(
