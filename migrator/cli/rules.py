@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection
-from difflib import get_close_matches
 
 import click
 
 from migrator.cli.values import codes
-from migrator.codes import current
+from migrator.codes import current, meant
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -91,11 +89,4 @@ def explain_command(code: str | None) -> None:
     elif is_name(code) and not _CODE.fullmatch(wanted):
         say(out, explain_name(code))
     else:
-        raise UsageError(f"there is no code {code}{_meant(code, known)}")
-
-
-def _meant(code: str, known: Collection[str]) -> str:
-    """What may have been meant, or where all codes are."""
-    family = [each for each in known if code[:3].upper() == each[:3]]
-    near = get_close_matches(code.upper(), family or known, 3, 0.5)
-    return f"; did you mean {', '.join(near)}?" if near else "; tpu-migrate rules lists them"
+        raise UsageError(f"there is no code {code}{meant(code, known)}")

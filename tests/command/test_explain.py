@@ -64,6 +64,8 @@ def test_a_family_lists_its_codes(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("explain", "TRN055"), "no code TRN055; did you mean TRN005"),
+        (("train.py", *TO, "--select", "CUD999"), "no rule begins with 'CUD999'; did you mean CUD"),
+        (("train.py", *TO, "--ignore", "cuda"), "no rule begins with 'cuda'; did you mean CUD"),
         (("explain",), "explain takes a code (CUD003), or a name"),
         (("explain", "Stream"), "did you mean torch.cuda.Stream?"),
         (("explain", "synchronise"), "did you mean torch.cuda.synchronize?"),
