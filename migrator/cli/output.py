@@ -94,7 +94,7 @@ def _next(report: Report, asked: Arguments) -> str:
         return f"take it back: tpu-migrate {shlex.join(asked.paths)} --undo"
     programs = [file.path for file in report.changed
                 if any(d.is_edit and not d.outcome for d in file.result.diagnostics)]  # fmt: skip
-    if asked.output or not programs or "," in report.target:  # verify takes one target
+    if not programs or "," in report.target:  # verify takes one target, and the original
         return ""
     first = shlex.quote(str(min(programs, key=_is_less_telling)))
     return f"compare the numbers: tpu-migrate verify {first} --target {report.target} --quick"

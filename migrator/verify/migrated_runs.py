@@ -29,7 +29,7 @@ from .progress import Runs, progress
 from .recordings import Recording, Settings, record_run
 from .run import Run
 from .script import Script, translated
-from .script_notes import note_on_free, note_on_growth, reported_at
+from .script_notes import device_option, note_on_free, note_on_growth, reported_at
 from .script_result import ScriptResult
 from .verification import Options
 
@@ -323,6 +323,7 @@ class MigratedRuns:
         """Add problems of the run: it ended too early, or never used the device."""
         if recording.devices == ["cpu"]:
             text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            text += device_option(self.script)
             others = [problem for problem in result.problems if problem != text]
             result = replace(result, problems=[*others, text])
         if recording.ranks != self.first.ranks:

@@ -31,6 +31,18 @@ def notes_on_quick(first: Recording, settings: Settings) -> list[str]:
     ]
 
 
+_DEVICE_OPTION = re.compile(r"""["'](--[\w-]*(?:cuda|gpu|device)[\w-]*)["']""")
+
+
+def device_option(script: Script) -> str:
+    """The options of a script that may choose its device; or nothing."""
+    text = (script.folder / script.file).read_text(encoding="utf-8", errors="replace")
+    found = [
+        each for each in dict.fromkeys(_DEVICE_OPTION.findall(text)) if each not in script.args
+    ]
+    return f" (its options: {', '.join(found[:3])})" if found else ""
+
+
 def reported_at(ended: str, report: Report | None) -> str:
     """What the migration has reported of the line at which a migrated script failed; or nothing."""
     place = re.search(r"(?:^|\s)(\S+?):(\d+): ", ended)
