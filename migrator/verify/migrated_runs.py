@@ -121,7 +121,8 @@ class MigratedRuns:
             compiling = _STARTING * self.beginning + _COMPILING * own
             seconds["compiled"] = None if own < _SHORT else compiling
         if not self.compiles or self.options.bisect or self.settings.layers:
-            seconds["stepwise"] = self.to_step
+            only_compiles = not self.compiles and own < _SHORT  # what is recorded up to a read
+            seconds["stepwise"] = None if only_compiles else self.to_step
         self.runs.expect(seconds)
 
     @property
