@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 SYNTAX = "ERR001"
 ENCODING = "ERR002"
@@ -20,6 +21,13 @@ FORMER = {"LIB010": UPGRADES}  # codes of former versions, and what rules they a
 def current(codes: Iterable[str]) -> tuple[str, ...]:
     """Codes, or what they begin with, with those of former versions as they are called now."""
     return tuple(FORMER.get(code, code) for code in codes)
+
+
+def meant(code: str, known: Collection[str]) -> str:
+    """The codes that may have been meant by one that is not `known`, or where all codes are."""
+    family = [each for each in known if code[:3].upper() == each[:3]]
+    near = get_close_matches(code.upper(), family or known, 3, 0.5)
+    return f"; did you mean {', '.join(near)}?" if near else "; tpu-migrate rules lists them"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from migrator.codes import current
+from migrator.codes import current, meant
 from migrator.errors import UsageError
 from migrator.files import witness
 from migrator.files.places import resolved
@@ -151,9 +151,10 @@ def check_codes(codes: Collection[str], where: str) -> None:
         return
     from migrator.registry import registry
 
+    known = registry().rules
     for code in codes:
-        if not any(known.startswith(code) for known in registry().rules):
-            raise UsageError(f"{where}: no rule begins with {code!r} (see: tpu-migrate rules)")
+        if not any(each.startswith(code) for each in known):
+            raise UsageError(f"{where}: no rule begins with {code!r}{meant(code, known)}")
 
 
 def _checked(table: Any, file: Path) -> Config:

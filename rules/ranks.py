@@ -58,12 +58,12 @@ dicts. But memory is not divided: each rank has all parameters.
 With --shard, one process drives all devices of torchax instead. It is rank 0 of a world of one, so
 prints, files and checkpoints are those of rank 0.
 
-Eight ranks with a batch size of 32 become one process whose batches have 256 samples. The
-configuration still says 32, and the learning rate stays: the loader's k-th batch holds the k-th
-batch of every rank, in the sampler's order, and is split over the devices. If the program divides a
-batch size by the number of ranks, that is the number of devices. Sums and means over the batch are
-those over all ranks. So a collective leaves a tensor unchanged, and a division by the number of
-ranks that undoes a sum divides by 1. BatchNorm uses the statistics of the whole batch, as
+Eight ranks with a batch size of 32 become one process with batches of 256. The configuration still
+says 32, and the learning rate stays. The loader's k-th batch holds the k-th batches of all ranks,
+in the sampler's order, and is split over the devices. A batch size that the program divides by the
+number of ranks is divided by the number of devices. Sums and means over the batch are those over
+all ranks. So a collective leaves a tensor unchanged, and a division by the number of ranks that
+undoes a sum divides by 1. BatchNorm uses the statistics of the whole batch, as
 SyncBatchNorm does. A program that does not train has one rank, and the devices share the model's
 weights (rule SHD001).""",
     effort=Effort.HOURS,

@@ -38,8 +38,8 @@ application of FastAPI or Flask.
 Other modules that are only imported get no set-up. If a folder has no program, the summary says
 that whoever imports it has to call `setup()`.
 
-A program that asks its settings or options for a device is one, too, if a configuration or a script
-of the project names a GPU there (`device: cuda`, `--device cuda`).""",
+A program that takes its device from settings or options gets the set-up, too, if a configuration or
+a script of the project names a GPU there (`device: cuda`, `--device cuda`).""",
     examples=(
         Example(
             """

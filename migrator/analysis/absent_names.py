@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Set
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -82,6 +83,15 @@ def missing(qualname: str, installed: tuple[str, ...]) -> str | None:
 
 def _is_missing(qualname: str) -> bool:
     return any(missing(qualname, installed) is not None for installed in _sets())
+
+
+def near(qualname: str) -> list[str]:
+    """What its module has: this name itself, or else names like it (`torch.cuda.Streem`)."""
+    module, _, name = qualname.rpartition(".")
+    lists = sorted({package for installed in _sets() for package in installed})
+    known = set().union(*(_names(package, module) or () for package in lists))
+    found = [name] if name in known else get_close_matches(name, sorted(known), 2, 0.8)
+    return [f"{module}.{each}" for each in found]
 
 
 def find(names: Names, node: ast.AST) -> Iterator[Construct]:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -93,7 +94,12 @@ def _next(report: Report, asked: Arguments) -> str:
         return f"take it back: tpu-migrate {shlex.join(asked.paths)} --undo"
     programs = [file.path for file in report.changed
                 if any(d.is_edit and not d.outcome for d in file.result.diagnostics)]  # fmt: skip
-    if asked.output or not programs or "," in report.target:  # verify takes one target
+    if not programs or "," in report.target:  # verify takes one target, and the original
         return ""
-    first = shlex.quote(str(programs[0]))
+    first = shlex.quote(str(min(programs, key=_is_less_telling)))
     return f"compare the numbers: tpu-migrate verify {first} --target {report.target} --quick"
+
+
+def _is_less_telling(program: Path) -> tuple[bool, bool]:
+    """The script that trains comes first, and a notebook last."""
+    return "train" not in program.stem.lower(), program.suffix != ".py"

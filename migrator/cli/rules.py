@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Collection
-from difflib import get_close_matches
 
 import click
 
 from migrator.cli.values import codes
-from migrator.codes import current
+from migrator.codes import current, meant
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -63,14 +62,19 @@ def rules_command(tested: str | None, form: str) -> None:
     out.print(table)
 
 
+_CODE = re.compile(r"[A-Z]{3}\d+")
+
+
 @click.command("explain", short_help="Explain a code or a name, before and after.")
-@click.argument("code", metavar="CODE|NAME", shell_complete=codes)
+@click.argument("code", metavar="CODE|NAME", required=False, shell_complete=codes)
 @color_option
-def explain_command(code: str) -> None:
+def explain_command(code: str | None) -> None:
     """Explain a code: what it means, why, and before and after for each target.
 
     TRN lists the codes of a family, torch.cuda.Stream says what becomes of a name.
     """
+    if code is None:
+        raise UsageError("explain takes a code (CUD003), or a name (torch.cuda.Stream)")
     from migrator.report.explain import every_code, explain
     from migrator.report.explain_name import explain_name, is_name
     from migrator.report.terminal import say
@@ -82,14 +86,7 @@ def explain_command(code: str) -> None:
     elif family := [entry for name, entry in known.items() if name.startswith(wanted)]:
         for entry in family:
             say(out, f"{entry.code}  {entry.name}: {entry.summary}", 8)
-    elif is_name(code):
+    elif is_name(code) and not _CODE.fullmatch(wanted):
         say(out, explain_name(code))
     else:
-        raise UsageError(f"nothing has the code {code!r}{_meant(code, known)}")
-
-
-def _meant(code: str, known: Collection[str]) -> str:
-    """What may have been meant, or where all codes are."""
-    family = [each for each in known if code[:3].upper() == each[:3]]
-    near = get_close_matches(code.upper(), family or known, 3, 0.5)
-    return f"; did you mean {' or '.join(near)}?" if near else "; tpu-migrate rules lists them"
+        raise UsageError(f"there is no code {code}{meant(code, known)}")

@@ -21,7 +21,7 @@ def runtime_command() -> None:
     """The runtime that lies in a project, as a wheel in `vendor` or as the folder `tpu_runtime`."""
 
 
-@runtime_command.command("check")
+@runtime_command.command("check", short_help="Say which are old, or were changed.")
 @_PATHS
 @color_option
 def check_command(paths: tuple[Path, ...]) -> None:
@@ -49,7 +49,7 @@ def check_command(paths: tuple[Path, ...]) -> None:
     raise SystemExit(0 if all(each.is_right for each in found) else 1)
 
 
-@runtime_command.command("update")
+@runtime_command.command("update", short_help="Renew those that are there.")
 @_PATHS
 @click.option("--allow-dirty", is_flag=True, help="Overwrite files that git does not hold.")
 @color_option
@@ -69,7 +69,7 @@ def update_command(paths: tuple[Path, ...], allow_dirty: bool) -> None:
     raise SystemExit(2 if report.errors else 0)
 
 
-@runtime_command.command("wheel")
+@runtime_command.command("wheel", short_help="Write one for an index or an image.")
 @click.option("--target", required=True, type=TargetName(), help="Whose runtime.")
 @click.option("--portable", is_flag=True, help="That of programs that choose their device.")
 @click.option(

@@ -126,7 +126,7 @@ def _print(found: Forecast, form: str, out: Console) -> None:
         for problem in [found.error] if found.error else found.problems:
             out.print(problem, style="red", markup=False, soft_wrap=True)
     elif found.error is not None:
-        raise UsageError(found.error)
+        raise UsageError(f"{found.script}: {found.error}")
     else:
         show(found, console())
 

@@ -48,7 +48,7 @@ def page_of(code: str) -> str:
     """A code's page. Raises UsageError for one that there isn't."""
     found = every_code().get(code.upper())
     if found is None:
-        raise UsageError(f"nothing has the code {code!r}")
+        raise UsageError(f"there is no code {code}")
     return markdown(found)
 
 

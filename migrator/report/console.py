@@ -21,6 +21,7 @@ from migrator.report.diff import unified
 from migrator.report.findings import as_written
 from migrator.report.statistics import (
     MANY,
+    NO_FILES,
     NO_PROGRAM,
     REPORTED,
     Work,
@@ -33,7 +34,7 @@ from migrator.report.statistics import (
     untried,
 )
 from migrator.report.staying import Staying, staying
-from migrator.report.terminal import line, print_code, say, shown
+from migrator.report.terminal import fits, line, print_code, say, shown
 from migrator.runs.run_report import WHEEL, Report
 
 if TYPE_CHECKING:
@@ -144,9 +145,8 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
     """One paragraph: the line in the way, what depends on it, and which option gets furthest."""
     first, *more = program.obstacles
     code = registry().for_launched_code.code
-    row = line(first.place, "  ", (code, "yellow"), "  ", (program.keeps, "bold"), ": ",
-               first.reason)  # fmt: skip
-    say(console, row)
+    row = line(first.place, "  ", (code, "yellow"), "  ", (program.keeps, "bold"), ":")
+    _with_message(console, row, f" {first.reason}")
     said = [f"also in the way: {other.place}: {other.reason}" for other in more[:_MANY]]
     if len(more) > _MANY:
         said.append(f"and {counted(len(more) - _MANY, 'more line')}")
@@ -204,9 +204,9 @@ def _reason(
     first = diagnostics[0]
     row = line(
         str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
-        (first.construct, "bold"), "  ", message,
+        (first.construct, "bold"),
     )  # fmt: skip
-    say(console, row)
+    _with_message(console, row, f"  {message}")
     rest = diagnostics[1:]
     if rest and brief:
         places = ", ".join(str(d.range) for d in rest[:_MANY])
@@ -216,6 +216,16 @@ def _reason(
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
         say(console, line((f"    also {places}", "dim")), 8)
+
+
+def _with_message(console: Console, place: Text, message: str) -> None:
+    """A place and what is said of it; on a line of its own where one line is too short for both."""
+    row = place.copy().append_text(line(message))
+    if fits(console, row):
+        say(console, row)
+        return
+    say(console, place)
+    say(console, line("    ", message.lstrip()))
 
 
 def _errors(report: Report, console: Console, verbose: bool) -> None:
@@ -243,7 +253,7 @@ def _statistics(report: Report, console: Console) -> None:
     console.print(_by_file(found[:_SHOWN]))
     if len(found) > _SHOWN:
         console.print(Text(f"and {counted(len(found) - _SHOWN, 'more file')}", "dim"))
-    said = f"takes: what the hardest of them takes; more than {MANY} of minutes count as hours"
+    said = f"takes: the time of the hardest one; over {MANY} that take minutes each count as hours"
     say(console, Text(said, "dim"))
 
 
@@ -301,7 +311,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     console.print(Text(f"{said}  ({report.seconds:.2f} s)", "bold"))
     if report.since:
         console.print(f"only what concerns lines that differ from {report.since}", soft_wrap=True)
-    if report.untracked:
+    if report.untracked and report.output is None:
         folders = " ".join(shlex.quote(str(folder)) for folder in report.untracked)
         console.print(
             line(("the runtime is not in git yet: ", "yellow"), f"git add {folders}"),
@@ -315,6 +325,8 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         say(console, f"{inventory(work)}: {_outcomes(work)} ({share})")
     elif scanned and report.target and not failed:
         say(console, "no GPU code was found")
+    elif not scanned and not failed and not report.since:
+        say(console, NO_FILES)
     if report.lacks_program:
         say(console, line((NO_PROGRAM, "yellow")))
     if work.left:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from migrator.analysis.absent_names import near
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.errors import UsageError
 from migrator.options import Options
@@ -13,13 +14,13 @@ from migrator.pipeline.engine import migrate_file
 from migrator.registry import registry
 from migrator.targets import targets
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _TENSOR = ("torch.Tensor.", "Tensor.", "tensor.")
 _MODULE = ("torch.nn.Module.", "nn.Module.", "module.")
 
 
 def is_name(text: str) -> bool:
-    """Whether it is a dotted name, as of a function or a method."""
+    """Whether it is a name, as of a function, a method or a library."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -29,6 +30,7 @@ def explain_name(name: str) -> str:
     Raises:
         UsageError: it is no GPU construct on any target.
     """
+    meant = _meant(name)
     answers: dict[str, list[str]] = {}
     codes: set[str] = set()
     lines = _program(name)
@@ -42,11 +44,19 @@ def explain_name(name: str) -> str:
             answers.setdefault(answer, []).append(target_name)
         codes.update(d.code for d in found)
     if not answers:
-        raise UsageError(f"{name} is no GPU construct that tpu-migrate knows: it stays as it is")
+        ends = meant or ": it stays as it is; tpu-migrate rules lists all codes"
+        raise UsageError(f"{name} is no GPU construct that tpu-migrate knows{ends}")
     rules = registry().rules
     more = ", ".join(f"{code} ({rules[code].name})" for code in sorted(codes) if code in rules)
-    said = [f"* {', '.join(names)}: {answer}" for answer, names in answers.items()]
+    said = [f"PyTorch has no {name}{meant}\n"] if meant and "." in name else []
+    said += [f"* {', '.join(names)}: {answer}" for answer, names in answers.items()]
     return "\n".join((f"# {name}", "", *said, "", f"`tpu-migrate explain CODE` has more: {more}"))
+
+
+def _meant(name: str) -> str:
+    """Names that PyTorch has, where it has none of this name."""
+    found = near(name if "." in name else f"torch.cuda.{name}")
+    return f"; did you mean {' or '.join(found)}?" if found and name not in found else ""
 
 
 def _program(name: str) -> list[str]:

@@ -65,7 +65,7 @@ class ReportFinding:
             unsafe = d.why if d.safety is Safety.UNSAFE else ""
             said = "; ".join(dict.fromkeys(filter(None, (d.message, unsafe))))
             said = said or (rule.summary if rule else "")
-            verb = "to be rewritten" if d.outcome else "to be put in"
+            verb = "to be rewritten" if d.outcome else "to be added"
             said = f"{verb}: {said}" if said else verb
         return f"{d.construct}: {said}" if d.construct else said
 

@@ -19,6 +19,11 @@ NO_PROGRAM = (
     f"No program was found: whatever imports this code has to call {RUNTIME}.setup() first."
 )
 
+NO_FILES = (
+    "nothing to look at: no Python files, notebooks, shell scripts, requirements or settings, "
+    "or all are excluded (--show-settings)"
+)
+
 UNTRIED = "Imported, and not known to run without a GPU"
 
 

@@ -164,10 +164,19 @@ def say(to: Console, text: Text | str, indent: int = 4) -> None:
     from rich.text import Text
 
     text = Text(text) if isinstance(text, str) else text
-    wraps = to.width >= _NARROW and not to.is_dumb_terminal  # rich takes those for 80 columns
-    for number, each in enumerate(text.divide(_breaks(text.plain, to.width, indent) * wraps)):
+    breaks = _breaks(text.plain, to.width, indent) if _wraps(to) else []
+    for number, each in enumerate(text.divide(breaks)):
         each.rstrip()
         to.print(Text(" " * indent).append(each) if number else each, soft_wrap=True)
+
+
+def fits(to: Console, text: Text) -> bool:
+    """Whether `say` prints it as one line."""
+    return text.cell_len <= to.width or not _wraps(to)
+
+
+def _wraps(to: Console) -> bool:
+    return to.width >= _NARROW and not to.is_dumb_terminal  # rich takes those for 80 columns
 
 
 def _breaks(text: str, width: int, indent: int) -> list[int]:

@@ -68,7 +68,7 @@ class VerifyArguments:
     def check(self) -> None:
         """Raise UsageError for options that can't be combined, or don't apply to the argument."""
         if bool(self.app) == self.all_apps:
-            raise click.UsageError("name one APP, or give --all")
+            raise click.UsageError("name a script (train.py) or an app, or give --all (apps)")
         if self.bisect and self.compile_for:
             raise click.UsageError("--bisect compares numbers, --compile-for does not")
         if self.compile_for:

@@ -29,7 +29,7 @@ from .recordings import Recording, RecordSettings, record_run
 from .run import Run
 from .run_options import RunOptions
 from .script import Script, translated
-from .script_notes import note_on_free, note_on_growth
+from .script_notes import device_option, note_on_free, note_on_growth, reported_at
 from .script_result import ScriptResult
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ class MigratedRuns:
             compiling = _STARTING * self.beginning + _COMPILING * own
             seconds["compiled"] = None if own < _SHORT else compiling
         if not self.compiles or self.options.bisect or self.settings.layers:
-            seconds["stepwise"] = self.to_step
+            only_compiles = not self.compiles and own < _SHORT  # what is recorded up to a read
+            seconds["stepwise"] = None if only_compiles else self.to_step
         self.runs.expect(seconds)
 
     @property
@@ -316,6 +317,7 @@ class MigratedRuns:
         """Add problems of the run: it ended too early, or never used the device."""
         if recording.devices == ["cpu"]:
             text = "no tensor was on the device: the script, as it was called, chose the CPU"
+            text += device_option(self.script)
             others = [problem for problem in result.problems if problem != text]
             result = replace(result, problems=[*others, text])
         if recording.ranks != self.first.ranks:
@@ -332,6 +334,8 @@ class MigratedRuns:
         text = f"the migrated script, run {how}, fails: {recording.ended}"
         if "device type tensor to numpy" in recording.ended:
             text += " (the original raises on a GPU, too: the tensor needs .cpu())"
+        said = reported_at(recording.ended, self.report)
+        text += said * all(said not in problem for problem in result.problems)
         return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
 
     def compared(

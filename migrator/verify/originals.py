@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -196,7 +197,11 @@ def _fails(script: Script, installer: Sequence[str], recording: Recording, tail:
         return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"
     if "No such file" in ended or "FileNotFoundError" in ended:
         where = f"it runs in a copy of {script.folder}"
+        if re.search(r"(?<![\w./])\.\./", ended):
+            return f"{text} ({where}: name what is outside of that by an absolute path)"
         return f"{text} ({where}: start from a folder with all its files)"
+    if ended == "exit code 2" and "usage: " in tail:
+        return f"{text} (its own arguments go behind --, as in `-- --epochs 1`)\n{tail}"
     if "relative import" in ended:
         return f"{text} (name it as `python -m` does: -m {_dotted(script.entry)})"
     if "asks for input" in ended or "out of memory" in ended:

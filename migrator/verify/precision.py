@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from migrator.report.statistics import counted
 from migrator.targets import Target
 
 _STABLEHLO = re.compile(r'"?stablehlo\.(dot_general|dot|convolution)\b"?')
@@ -57,11 +58,13 @@ class PrecisionReport:
         """The lines to print."""
         if not self.programs:
             return ["precision: not checked, no program was compiled for the target"]
-        products = f"float32 dots: {self.count_dots}, convolutions: {self.count_convs}"
-        verdict = f"{len(self.offenders)} below HIGHEST" if self.offenders else "all at HIGHEST"
-        if not self.count_dots + self.count_convs:
-            verdict = "nothing to assert"
-        lines = [f"precision: {products} (in {self.programs} programs): {verdict}"]
+        dots = counted(self.count_dots, "product") + " of float32 matrices"
+        said = f"{dots} and {counted(self.count_convs, 'convolution')}"
+        said += f" in {counted(self.programs, 'program')}"
+        if self.count_dots + self.count_convs:
+            below = len(self.offenders)
+            said += f": {below} below HIGHEST" if below else ": all at HIGHEST"
+        lines = [f"precision: {said}"]
         lines += [f"  below HIGHEST: {offender}" for offender in self.offenders[:5]]
         if len(self.offenders) > 5:
             lines.append(f"  and {len(self.offenders) - 5} more")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from migrator.diagnostics import Outcome
+from migrator.report.findings import as_written
+from migrator.runs.run_report import Report
 
 from .errors import VerifyError
 from .findings import Comparison
@@ -24,6 +29,29 @@ def notes_on_quick(first: Recording, settings: RecordSettings) -> list[str]:
         f"--quick did not look at what comes after {settings.steps} steps (or calls of a "
         "model, where nothing is trained), such as evaluation and files"
     ]
+
+
+_DEVICE_OPTION = re.compile(r"""["'](--[\w-]*(?:cuda|gpu|device)[\w-]*)["']""")
+
+
+def device_option(script: Script) -> str:
+    """The options of a script that may choose its device; or nothing."""
+    text = (script.folder / script.file).read_text(encoding="utf-8", errors="replace")
+    found = [
+        each for each in dict.fromkeys(_DEVICE_OPTION.findall(text)) if each not in script.args
+    ]
+    return f" (its options: {', '.join(found[:3])})" if found else ""
+
+
+def reported_at(ended: str, report: Report | None) -> str:
+    """What the migration has reported of the line at which a migrated script failed; or nothing."""
+    place = re.search(r"(?:^|\s)(\S+?):(\d+): ", ended)
+    if place is None or report is None:
+        return ""
+    for path, d in as_written(report, edits=False).diagnostics(Outcome.REPORTED):
+        if path.as_posix() == place[1] and d.range.line == int(place[2]):
+            return f"; this line is left to change by hand: {d.code}: {d.message}"
+    return ""
 
 
 def notes_on_golden(golden: ScriptGolden, script: Script) -> list[str]:

@@ -26,7 +26,8 @@ def upgraded(script: Script, target: Target, work: Path) -> tuple[Script, str] |
         return None
     codes = ", ".join(sorted({d.code for d in made}))
     note = (
-        f"the original does not start under these versions: {counted(len(made), 'upgrade')} "
-        f"({codes}) went before it, too; `--select {UPGRADES} --diff` shows them"
+        "the original does not run with these versions of its libraries, so it got "
+        f"{counted(len(made), 'upgrade')}, too ({codes}); "
+        f"`tpu-migrate {script.entry} --target {target.name} --select {UPGRADES} --diff` shows them"
     )
     return replace(script, folder=folder), note

@@ -31,7 +31,14 @@ from .scripts import TO
             "apex.normalization.FusedLayerNorm",
             ("* torch_tpu, torch_xla, torchax: rewritten (LIB005), `print(torch.nn.LayerNorm())`",),
         ),
-        ("torch.cuda.Strem", ("reported (CUD005): torch.cuda.Strem has no counterpart",)),
+        (
+            "torch.cuda.Strem",
+            (
+                "PyTorch has no torch.cuda.Strem; did you mean torch.cuda.Stream?",
+                "reported (CUD005): torch.cuda.Strem has no counterpart",
+            ),
+        ),
+        ("flash_attn", ("reported (LIB001): flash_attn is for CUDA only",)),
     ],
 )
 def test_a_name_says_what_becomes_of_it(tmp_path: Path, name: str, lines: tuple[str, ...]) -> None:
@@ -56,8 +63,13 @@ def test_a_family_lists_its_codes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("explain", "TRN055"), "did you mean TRN005"),
-        (("explain", "nonsense"), "tpu-migrate rules lists them"),
+        (("explain", "TRN055"), "no code TRN055; did you mean TRN005"),
+        (("train.py", *TO, "--select", "CUD999"), "no rule begins with 'CUD999'; did you mean CUD"),
+        (("train.py", *TO, "--ignore", "cuda"), "no rule begins with 'cuda'; did you mean CUD"),
+        (("explain",), "explain takes a code (CUD003), or a name"),
+        (("explain", "Stream"), "did you mean torch.cuda.Stream?"),
+        (("explain", "synchronise"), "did you mean torch.cuda.synchronize?"),
+        (("explain", "nonsense"), "tpu-migrate rules lists all codes"),
         (("trian.py", *TO), "trian.py: no such file or folder; did you mean train.py?"),
         (("verify", "train.py", "--epochs", "1"), "come behind --: -- --epochs"),
     ],
@@ -80,6 +92,20 @@ def test_where_there_is_no_gpu_code_it_says_so(tmp_path: Path) -> None:
     write_tree(tmp_path, {"a.py": "print(1)\n"})
     run = cli(".", *TO, cwd=tmp_path)
     assert run.returncode == 0 and "no GPU code was found" in run.stdout.decode()
+
+
+def test_where_there_are_no_files_it_says_so(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"empty/notes.txt": "cuda\n", "gone/a.py": "x.cuda()\n"})
+    for options in (("empty",), ("gone", "--exclude", "a.py")):
+        run = cli(*options, *TO, cwd=tmp_path)
+        assert run.returncode == 0 and "nothing to look at: no Python files" in run.stdout.decode()
+
+
+def test_the_next_command_names_the_program_that_trains(tmp_path: Path) -> None:
+    program = "import torch\nx = torch.ones(2).cuda()\n"
+    write_tree(tmp_path, {"bench.py": program, "train.py": program})
+    run = cli(".", *TO, "--check", cwd=tmp_path)
+    assert "compare the numbers: tpu-migrate verify train.py --target" in run.stdout.decode()
 
 
 def test_paragraphs_are_wrapped_at_words_and_indented() -> None:

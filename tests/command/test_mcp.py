@@ -148,7 +148,7 @@ def test_pages_and_the_prompt(root: Path) -> None:
         (message,) = prompt.messages
         said = str(getattr(message.content, "text", ""))
         assert "loosen a tolerance" in said and "`remaining` p" in said
-        assert "nothing has the code" in await refused(client, "explain", code="XYZ999")
+        assert "there is no code" in await refused(client, "explain", code="XYZ999")
         found = await called(client, "doctor")
         assert {"torchax", "torch_xla"} <= {each["target"] for each in found["targets"]}
 

@@ -87,7 +87,7 @@ def test_the_overview_says_what_the_target_and_the_runtime_are(tmp_path: Path, o
     cli("a.py", *TO, "--report", "r.html", "-q", cwd=tmp_path)
     overview = opened(tmp_path / "r.html").locator(".overview")
     text = overview.inner_text()
-    assert "torchax: PyTorch on JAX" in text and "effort: rewrite" in text
+    assert "torchax: PyTorch on JAX" in text and "hardest: rewrite" in text
     assert f"{wheel_for('torchax')} is written into the project" in text
     assert overview.get_by_role("link", name="torchax", exact=True).count() == 1
 

@@ -106,6 +106,22 @@ def test_a_compiled_run_is_expected_to_take_twice_the_time_of_the_original(
     assert runs.coming["compiled"] == 2 * 1 + 2 * 40
 
 
+@pytest.mark.parametrize(("seconds", "known"), [(5.0, False), (40.0, True)])
+def test_a_short_run_that_compiles_as_it_goes_has_no_known_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, known: bool
+) -> None:
+    """torch_xla compiles in its only run: an ODE's steps took 367 s there, and 11 s originally."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.py").write_text("x = 1\n")
+    target, python, runs = find_target("torch_xla"), Path(sys.executable), Runs(None)
+    original = Recording(tmp_path, [], [], "", "", 3, seconds, randomness={}, machine={})
+    MigratedRuns(
+        Script.find(Path("t.py"), []), target, Interpreter(python, target), python, Settings(),
+        Options(), tmp_path, original, None, runs, beginning=1.0,
+    ).expect()  # fmt: skip
+    assert (runs.coming["stepwise"] is not None) == known
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(1, "about 5 s"), (42, "about 40 s"), (59, "about 1 minute")]
 )

@@ -203,7 +203,7 @@ def test_a_script_that_chose_the_cpu_shows_nothing_of_the_target(
     text += "print(torch.nn.Linear(2, 2).to(d)(torch.ones(3, 2).to(d)).sum().item())\n"
     found = held(tmp_path, text, roundings=0)
     assert not found.passed and len(found.problems) == 1
-    assert "no tensor was on the device" in found.problems[0]
+    assert "chose the CPU (its options: --gpu)" in found.problems[0]
     assert held(tmp_path, text, "--gpu", roundings=0).passed
 
 

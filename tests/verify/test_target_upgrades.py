@@ -38,7 +38,7 @@ def test_the_original_is_upgraded_where_it_does_not_start(
         Path("train.py"), [], ON_TARGET, None, RecordSettings(roundings=1), options
     )
     assert result.passed, (result.error, result.problems)
-    said = "the original does not start under these versions: 2 upgrades (UPG001)"
+    said = "the original does not run with these versions of its libraries, so it got 2 upgrades"
     assert any(note.startswith(said) for note in result.notes), result.notes
     assert (tmp_path / "train.py").read_text(encoding="utf-8") == OLD
 

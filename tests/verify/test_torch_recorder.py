@@ -48,6 +48,9 @@ def losses(recording: Recording) -> list[float]:
 @pytest.mark.parametrize(("text", "line"), [
     ("name = input('which? ')", "t.py:1: it asks for input, and there is none"),
     ("import torch\ntorch.load('data/x.pt')", "t.py:2: FileNotFoundError: .*start from a folder"),
+    ("import torch\ntorch.load('../data/x.pt')", "t.py:2: FileNotFoundError: .*an absolute path"),
+    ("import argparse\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()",
+     "exit code 2 \\(its own arguments go behind --, as in `-- --epochs 1`\\)\nusage: "),
     ("import nosuch.x", "t.py:1: ModuleNotFoundError: .*PYTHON.* nosuch, or the package"),
     ("import torch._six", "t.py:1: ModuleNotFoundError: .*torch [0-9.]+.* has no such module"),
     ("from . import x", "t.py:1: ImportError: .*-m t\\)"),

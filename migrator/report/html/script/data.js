@@ -38,14 +38,14 @@ const ROW = 21; // pixels, as in report.css
 const KINDS = {
   rewritten: ["Rewritten", "constructs that were rewritten"],
   added: ["Added", "what the program gains: imports, set-up, comments"],
-  left: ["Left", "constructs that are left to change by hand"],
+  left: ["Reported", "constructs that are left to change by hand"],
   advice: ["Advice", "nothing is wrong, but a TPU expert would mention it"],
-  kept: ["Kept", "right as they stand: shown when chosen here, or by their rule"],
+  kept: ["Kept", "left as they are on purpose: shown when chosen here, or by their rule"],
   failed: ["Failed", "could not be processed"],
 };
 const LABELS = {
   imports: "Imports that follow from other changes",
-  comments: "Comments for what is left",
+  comments: "Comments for what is reported",
   metadata: "What the notebook asks for",
 };
 
@@ -53,8 +53,8 @@ const data = parsed("data");
 const change = data.written ? "changed" : "would change";
 const STATUSES = {
   failed: ["✕", "Failed", "could not be processed"],
-  left: ["!", "Left", "something is left to change by hand"],
-  changed: ["✓", data.written ? "Changed" : "Would change", `${change}, nothing is left`],
+  left: ["!", "Reported", "something is left to change by hand"],
+  changed: ["✓", data.written ? "Changed" : "Would change", `${change}, nothing is reported`],
   clean: ["–", "Clean", "nothing to do"],
 };
 const SAFETIES = {

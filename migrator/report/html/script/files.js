@@ -32,13 +32,13 @@ const statusMark = (status) => make("span",
 
 const isFinding = (kind) => (item) => !item.hunk && item.notes[0].kind === kind;
 
-/** What is in a file, in words: "3 changes, 2 left". */
+/** What is in a file, in words: "3 changes, 2 reported". */
 function counts(file) {
   const left = file.notes.filter((note) => note.kind === "left").length;
   const advice = file.items.filter(isFinding("advice")).length;
   return [
     file.hunks.length && counted(file.hunks.length, "change"),
-    left && `${left} left${file.effort ? ` (${file.effort})` : ""}`,
+    left && `${left} reported${file.effort ? ` (${file.effort})` : ""}`,
     advice && `${advice} advice`,
   ].filter(Boolean).join(", ");
 }

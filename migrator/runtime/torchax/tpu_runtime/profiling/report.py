@@ -102,10 +102,11 @@ def describe(figures: dict[str, Any]) -> list[str]:
     """The figures as lines of text."""
     total = f"{figures['programs']} programs compiled in {figures['seconds']} s"
     found = [total, *(str(Record(**kept)) for kept in figures["functions"] if kept["calls"])]
+    found += ["the lines that took longest, with what was compiled there:"] * bool(figures["lines"])
     for line in figures["lines"]:
         counts = f"{_counted(line['programs'], 'program')}, {_counted(line['runs'], 'run')}"
-        found.append(f"{line['seconds']} s ({counts}) at {line['line']}")
-        found += [f"  {line['cure']}"] if line["cure"] else []
+        found.append(f"  {line['seconds']} s ({counts}) at {line['line']}")
+        found += [f"    {line['cure']}"] if line["cure"] else []
     return found
 
 
