@@ -202,10 +202,8 @@ def _reason(
 ) -> None:
     """One reason with all its places: `path:line:column` first, so that terminals link it."""
     first = diagnostics[0]
-    row = line(
-        str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), "  ",
-        (first.construct, "bold"),
-    )  # fmt: skip
+    what = ("  ", (first.construct, "bold")) if first.construct else ()
+    row = line(str(path), (f":{first.range}", "dim"), "  ", (code, "yellow"), *what)
     _with_message(console, row, f"  {message}")
     rest = diagnostics[1:]
     if rest and brief:

@@ -101,6 +101,12 @@ def test_where_there_are_no_files_it_says_so(tmp_path: Path) -> None:
         assert run.returncode == 0 and "nothing to look at: no Python files" in run.stdout.decode()
 
 
+def test_a_message_without_code_stands_right_behind_its_rule(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": "import torch\nx.cuda()\ny = 3  # tpu-migrate: ignore\n"})
+    run = cli("a.py", *TO, "--check", cwd=tmp_path)
+    assert "SUP001  there is nothing to ignore on this line" in run.stdout.decode()
+
+
 def test_the_next_command_names_the_program_that_trains(tmp_path: Path) -> None:
     program = "import torch\nx = torch.ones(2).cuda()\n"
     write_tree(tmp_path, {"bench.py": program, "train.py": program})
