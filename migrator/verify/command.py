@@ -37,7 +37,7 @@ class _Verify(click.Command):
 
 def _complete_apps(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> "list[CompletionItem[str]]":
+) -> list[CompletionItem[str]]:
     """Apps of the checkout, and scripts."""
     from .apps import app_names
     from .errors import VerifyError
