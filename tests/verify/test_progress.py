@@ -116,8 +116,8 @@ def test_a_short_run_that_compiles_as_it_goes_has_no_known_time(
     target, python, runs = find_target("torch_xla"), Path(sys.executable), Runs(None)
     original = Recording(tmp_path, [], [], "", "", 3, seconds, randomness={}, machine={})
     MigratedRuns(
-        Script.find(Path("t.py"), []), target, Interpreter(python, target), python, RecordSettings(),
-        RunOptions(), tmp_path, original, None, runs, beginning=1.0,
+        Script.find(Path("t.py"), []), target, Interpreter(python, target), python,
+        RecordSettings(), RunOptions(), tmp_path, original, None, runs, beginning=1.0,
     ).expect()  # fmt: skip
     assert (runs.coming["stepwise"] is not None) == known
 
