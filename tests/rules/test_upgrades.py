@@ -107,6 +107,7 @@ def test_linear_algebra_gives_what_it_gave(line: str, expected: object) -> None:
         "y = torch.eig(a)",
         "y = torch.lstsq(b, a)",
         "y = map(torch.symeig, matrices)",
+        "from tensorflow.examples.tutorials.mnist import input_data",
     ],
 )
 def test_what_a_call_does_not_show_is_reported(line: str) -> None:
