@@ -72,14 +72,13 @@ def test_an_original_that_fails_is_told_by_its_line(text: str, line: str) -> Non
 PENALTY = """\
 import torch
 from torch import nn
-from torch.nn import functional as F
 torch.manual_seed(0)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.w = nn.ParameterList([torch.randn(8, 4), torch.randn(1, 8)])
     def forward(self, x):
-        return F.linear(F.linear(x, self.w[0]).tanh(), self.w[1])
+        return nn.functional.linear(nn.functional.linear(x, self.w[0]).tanh(), self.w[1])
 net = {net}
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 x = torch.randn(5, 4, requires_grad=True)
@@ -94,9 +93,7 @@ optimizer.step()
 @pytest.mark.parametrize(
     "net", ["Net()", "nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))"]
 )
-def test_rounding_moves_layers_and_functions_by_little_through_a_gradients_gradient(
-    net: str,
-) -> None:
+def test_rounding_moves_little_through_a_gradients_gradient(net: str) -> None:
     record(PENALTY.replace("{net}", net), roundings=2)
     golden = read(Path("..", "golden"))
     (loss,) = losses(golden.first)
