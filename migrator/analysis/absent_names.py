@@ -72,10 +72,7 @@ def missing(qualname: str, installed: tuple[str, ...]) -> str | None:
     """The name that does not exist under any of its spellings in what is installed."""
     head = qualname.partition(".")[0]
     package = next((each for each in installed if each.startswith(f"{head}-")), None)
-    if package is None:
-        return None
-    parts = qualname.split(".")
-    if any(removed(".".join(parts[:end])) is not None for end in range(2, len(parts) + 1)):
+    if package is None or removed(qualname) is not None:
         return None
     found = [absent(each, package) for each in spellings(qualname)]
     return found[0] if all(found) else None
@@ -98,7 +95,10 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
     """A use of such a name through its module, or an import of it."""
     if isinstance(node, ast.Attribute):
         qualname = names.qualified(node) if isinstance(node.ctx, ast.Load) else None
-        if qualname is not None and qualname.startswith(PACKAGES) and _is_missing(qualname):
+        if qualname is None or not qualname.startswith(PACKAGES):
+            return
+        through = names.qualified(node.value)  # what takes its place has this name
+        if _is_missing(qualname) and (through is None or removed(through) is None):
             yield Construct("absent", qualname, node)
     elif isinstance(node, ast.Import | ast.ImportFrom):
         for name, alias in imported_names(node):

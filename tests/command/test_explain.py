@@ -35,7 +35,7 @@ from .scripts import TO
             "torch.cuda.Strem",
             (
                 "PyTorch has no torch.cuda.Strem; did you mean torch.cuda.Stream?",
-                "reported (CUD005): torch.cuda.Strem has no counterpart",
+                "* torchax: reported (UPG006): torch.cuda has no Strem",
             ),
         ),
         ("flash_attn", ("reported (LIB001): flash_attn is for CUDA only",)),
