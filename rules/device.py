@@ -1,4 +1,4 @@
-"""Device selection: strings, `torch.device`, availability, indices."""
+"""Device selection: strings, `torch.device`, indices."""
 
 import ast
 from collections.abc import Sequence
@@ -24,23 +24,18 @@ from migrator.rule_api.device_objects import device_object_word, device_variable
 from migrator.rule_api.devices import (
     INDEXED,
     ONLY_SHOWN,
-    availability_choice,
     compared_with,
     device_call,
     is_read,
     is_written_out,
     method_caller,
-    names_attribute,
     names_index,
     not_a_device,
     own_move,
     places_of_load,
-    question,
     table_of,
     whole_string,
-    with_older_torch,
 )
-from migrator.rule_api.gpu_only_code import guarded
 from migrator.rule_api.option_help import help_beside
 from migrator.rule_api.portable_device_names import asked_for, with_index
 from migrator.rule_api.project import program_file
@@ -48,57 +43,6 @@ from migrator.rule_api.python import CUDA_STRING
 from migrator.rule_api.training import is_tag
 
 FAMILY = Family("DEV", "Devices", 20)
-
-AVAILABLE = Rule(
-    code="DEV001",
-    name="cuda-availability",
-    summary="torch.cuda.is_available() is False on a TPU machine: the CPU would be used silently",
-    why="""A TPU is not a CUDA device, so every branch on `torch.cuda.is_available()` silently takes
-its CPU side, and the program runs on the CPU. If the answer only chooses a device, the choice
-becomes the TPU. Elsewhere the question goes to the runtime.""",
-    references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
-    examples=(
-        Example(
-            """
-            import torch
-            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            """,
-            after="""
-            import torch
-            device = torch.device("{device}")
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                device = torch_xla.device()
-                """
-            },
-        ),
-        Example(
-            """
-            import torch
-            device = 'cuda:0' if torch.cuda.is_available() else 'cpu'
-            """,
-            after="""
-            import torch
-            device = '{device}'
-            """,
-        ),
-        Example(
-            """
-            import torch
-            use_cuda = not args.no_cuda and torch.cuda.is_available()
-            """,
-            after="""
-            import torch
-            import tpu_runtime
-            use_cuda = not args.no_cuda and tpu_runtime.is_available()
-            """,
-        ),
-    ),
-    moves_to_device=True,
-)
 
 STRING = Rule(
     code="DEV002",
@@ -146,6 +90,28 @@ the target shows one device. In a file that compares devices with a tensor's,
                 run()
             """,
         ),
+        Example(
+            """
+            import torch
+            logger.info("cuda")
+            """,
+            says={2: "is only printed"},
+        ),
+        Example(
+            """
+            import re
+            import torch
+            index = re.match(r"cuda:(\\d+)", str(x.device))[1]
+            """,
+            says={3: "looks into the name of a device"},
+        ),
+        Example(
+            """
+            import torch
+            apply = {"cuda": fast, "cpu": slow}[kind]
+            """,
+            says={2: "is used as a key"},
+        ),
     ),
     moves_to_device=True,
 )
@@ -186,6 +152,20 @@ or mean the CPU, so they become the target's device.""",
 
             def send(x, rank: int):
                 return torch.zeros(2, device="{device}"), x.to("{device}")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            def send(x, rank):
+                return x.to(rank)
+            """,
+            says={3: "doesn't show where rank comes from"},
+        ),
+        Example(
+            """
+            import torch
+            device = torch.device("cpu", 0)
             """,
         ),
     ),
@@ -247,29 +227,6 @@ def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
         word = device_object_word(ctx, near)
         return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
     return Rewrite([Replace(node, _named(ctx, near))])
-
-
-@AVAILABLE.on("name", "torch.cuda.is_available", "torch.accelerator.is_available")
-def available(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
-    call, called = ctx.names.call_of(node), ""
-    if ctx.words.device_names and found.key.startswith("torch.accelerator"):
-        return Keep("knows the target's device")
-    if call is not None:
-        if (alone := guarded(ctx, call)) is not None:
-            return alone
-        asked = question(ctx.names, call)
-        choice = availability_choice(ctx.names, ctx.flow, asked)
-        if choice is not None and not names_attribute(ctx.names, choice.node):
-            return device_value(ctx, choice.node, choice.device)
-        asked = with_older_torch(ctx.names, asked)
-        if asked is not call:
-            node, called = asked, "()"
-    word = ctx.words.renames.get(found.key) or ctx.code.runtime("is_available")
-    if word is None:
-        return ctx.code.lacks(found.key)
-    return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
 
 
 @STRING.on("string", "cuda")

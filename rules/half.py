@@ -41,6 +41,22 @@ made with `--unsafe`.""",
             model = model.half()
             """,
         ),
+        Example(
+            """
+            import torch
+            small = x.cpu().half()
+            """,
+            unsafe=True,
+            says={2: "is on the CPU"},
+        ),
+        Example(
+            """
+            import torch
+            small = x.half().cpu().numpy()
+            """,
+            unsafe=True,
+            says={2: "NumPy has no bfloat16"},
+        ),
     ),
 )
 
@@ -59,6 +75,19 @@ float32.""",
             """
             import torch
             torch.set_default_dtype(torch.bfloat16)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            torch.set_default_dtype(torch.float32)
+            """,
+            says={2: "works on the target"},
+        ),
+        Example(
+            """
+            import torch
+            x = torch.zeros(2, dtype=torch.bfloat16)
             """,
         ),
     ),
