@@ -4,7 +4,6 @@ import ast
 from collections.abc import Sequence
 
 from migrator.rule_api import (
-    RUNTIME,
     Construct,
     Context,
     Decision,
@@ -20,7 +19,7 @@ from migrator.rule_api import (
     argument,
     dotted,
 )
-from migrator.rule_api.device_objects import device_object_word, device_variable_at
+from migrator.rule_api.device_objects import device_name, device_object, keeps_index
 from migrator.rule_api.devices import (
     INDEXED,
     ONLY_SHOWN,
@@ -29,7 +28,6 @@ from migrator.rule_api.devices import (
     is_read,
     is_written_out,
     method_caller,
-    names_index,
     not_a_device,
     own_move,
     places_of_load,
@@ -173,27 +171,6 @@ or mean the CPU, so they become the target's device.""",
 )
 
 
-def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
-    """The edit that makes a `torch.device(…)` call name the target's device."""
-    word = ctx.words.device_object
-    if word is not None:
-        return Rewrite([Replace(call, device_variable_at(ctx, call) or word.code)], word.requires)
-    text = _named(ctx, near)
-    requires = _at_import(ctx, call)
-    return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
-
-
-def _named(ctx: Context, near: ast.AST) -> str:
-    """The name of the target's device, with an index if the file compares the one it had."""
-    if isinstance(near, ast.expr) and _keeps_index(ctx, near):
-        return ctx.code.quoted(f"{ctx.words.device}:0", near)
-    return ctx.code.device_string(near)
-
-
-def _keeps_index(ctx: Context, node: ast.expr) -> bool:
-    return not ctx.target.portable and names_index(ctx.names, node) and ctx.code.compares_indices
-
-
 def _unequal(ctx: Context, node: ast.expr) -> str | None:
     """Why a name with an index that is compared directly can't be the target's device."""
     others = compared_with(ctx.names, node)
@@ -209,24 +186,6 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
         if not reads and not any(ctx.flow.kind(other) & Kind.DEVICE for other in others):
             return "is compared with its index; compare the type of the device"
     return None
-
-
-def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
-    """A library module that names the device when it is imported must know the device by then."""
-    runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
-    needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
-    return (RUNTIME,) if needed else ()
-
-
-def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
-    """The edit that replaces any kind of device expression by the target's device."""
-    call = device_call(ctx.names, node)
-    if call is not None:
-        return device_object(ctx, call, near)
-    if ctx.flow.kind(node) & Kind.DEVICE:
-        word = device_object_word(ctx, near)
-        return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
-    return Rewrite([Replace(node, _named(ctx, near))])
 
 
 @STRING.on("string", "cuda")
@@ -274,11 +233,11 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         if _takes_device(ctx, whole):
             return Rewrite([Replace(whole, ctx.code.device(whole))])
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
-        index = ":0" if _keeps_index(ctx, node) else ""
+        index = ":0" if keeps_index(ctx, node) else ""
         return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
-    return Rewrite([Replace(whole, _named(ctx, whole))])
+    return Rewrite([Replace(whole, device_name(ctx, whole))])
 
 
 def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:

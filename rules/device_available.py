@@ -3,6 +3,7 @@
 import ast
 
 from migrator.rule_api import Construct, Context, Decision, Example, Keep, Replace, Rewrite, Rule
+from migrator.rule_api.device_objects import device_value
 from migrator.rule_api.devices import (
     availability_choice,
     names_attribute,
@@ -10,8 +11,6 @@ from migrator.rule_api.devices import (
     with_older_torch,
 )
 from migrator.rule_api.gpu_only_code import guarded
-
-from .device import device_value
 
 AVAILABLE = Rule(
     code="DEV001",
