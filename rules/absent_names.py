@@ -27,6 +27,31 @@ not there fails when it is reached. It may be of an older version, of a newer on
             model = resnet19().to("{device}")
             """,
         ),
+        Example(
+            """
+            try:
+                from torchvision.models import resnet19
+            except ImportError:
+                resnet19 = None
+            """,
+            says={2: "the fallback is used"},
+        ),
+        Example(
+            """
+            import torch
+            torch.normed = lambda x: x / x.norm()
+            y = torch.normed(x)
+            """,
+            says={3: "the program gives it a value"},
+        ),
+        Example(
+            """
+            import torch
+            if torch.__version__ < "2":
+                torch.fast_mode(True)
+            """,
+            says={3: "never runs on a TPU machine"},
+        ),
     ),
 )
 

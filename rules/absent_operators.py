@@ -33,6 +33,12 @@ tensor that the target doesn't have: sparse, or quantized.""",
             y = x.to_sparse()
             """,
         ),
+        Example(
+            """
+            import torch
+            y = torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255)
+            """,
+        ),
     ),
 )
 _FUNCTIONS = (

@@ -99,6 +99,30 @@ device, and the CUDA branch asks it.""",
                 device = 'cpu'
             """,
         ),
+        Example(
+            """
+            import torch
+            import tpu_runtime
+            if tpu_runtime.is_available():
+                device = args.tpu
+            elif torch.cuda.is_available():
+                device = "cuda"
+            elif torch.xpu.is_available():
+                device = "xpu"
+            """,
+            says={3: "the check for a TPU comes first"},
+        ),
+        Example(
+            """
+            import torch
+            if torch.xpu.is_available():
+                name = "Arc"
+            elif torch.backends.mps.is_available():
+                name = "M2"
+            else:
+                name = "CPU"
+            """,
+        ),
     ),
 )
 
@@ -146,6 +170,13 @@ reach is reported. `torch.version.hip`, which AMD's ROCm sets, is None on a TPU 
             is_rocm = torch.version.hip is not None
             """,
         ),
+        Example(
+            """
+            import torch
+            print(f"HIP {torch.version.hip}")
+            """,
+            says={2: "only shown"},
+        ),
     ),
 )
 
@@ -178,6 +209,22 @@ that.""",
             except ImportError:
                 torch_npu = None
             """,
+        ),
+        Example(
+            """
+            import torch
+            import intel_extension_for_pytorch as ipex
+            model = ipex.optimize(model, dtype=torch.bfloat16)
+            """,
+            says={3: "if it converts to a dtype, call `.to(dtype)`"},
+        ),
+        Example(
+            """
+            import torch
+            import intel_extension_for_pytorch as ipex
+            fast = ipex.optimize(model)
+            """,
+            says={3: "remove it"},
         ),
     ),
 )

@@ -40,6 +40,22 @@ are shuffled). Loaders for evaluation, which must not skip anything, and loaders
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
         _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
+        Example.moved(
+            """
+            from torch.utils.data import DataLoader
+
+            model.cuda()
+            val_loader = DataLoader(val_set, batch_size=64, num_workers=4)  # must not skip anything
+            """
+        ),
+        Example.moved(
+            """
+            from torch.utils.data import DataLoader
+
+            model.cuda()
+            train_loader = DataLoader(train_set, batch_sampler=by_length, num_workers=4)
+            """
+        ),
     ),
     references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
 )
@@ -56,6 +72,25 @@ data that is moved to the device while loading, which a worker can't do.""",
     examples=(
         _loader("batch_size=64, shuffle=True, drop_last=True"),
         _loader("batch_size=64, shuffle=True, drop_last=True, num_workers=8"),
+        Example.moved(
+            """
+            from torch.utils.data import DataLoader, TensorDataset
+
+            model.cuda()
+            train_set = TensorDataset(x, y)  # in memory already
+            train_loader = DataLoader(train_set, batch_size=64, shuffle=True, drop_last=True)
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+            from torch.utils.data import DataLoader
+
+            model.cuda()
+            collate = lambda rows: torch.stack(rows).to(device)  # no worker could
+            loader = DataLoader(train_set, 64, shuffle=True, drop_last=True, collate_fn=collate)
+            """
+        ),
     ),
     references=(_GUIDE,),
 )
@@ -82,6 +117,20 @@ of a block or more, and for training batches that are not multiples of 8.""",
         Example.moved(
             "from torch import nn\n\nmodel = nn.Sequential(\n"
             "    nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)\n).cuda()\n"
+        ),
+        Example.moved(
+            """
+            from torch import nn
+
+            model = nn.Sequential(nn.Linear(784, 256), nn.Linear(256, 200)).cuda()  # 200 classes
+            """
+        ),
+        Example.moved(
+            """
+            from torch import nn
+
+            model = nn.Sequential(nn.Linear(784, 240), nn.Linear(240, 10)).cuda()  # wastes little
+            """
         ),
     ),
     references=(_GUIDE,),

@@ -32,6 +32,18 @@ longer. Nothing is rewritten, because a program may use the lengths.""",
             "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"
             "collate = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=64)\n"
         ),
+        Example.moved(
+            """
+            model.cuda()
+            batch = tokenizer(texts, padding="max_length", max_length=128, return_tensors="pt")
+            """
+        ),
+        Example.moved(
+            """
+            model.cuda()
+            lengths = [len(ids) for ids in tokenizer(texts)["input_ids"]]
+            """
+        ),
     ),
     references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
 )

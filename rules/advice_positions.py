@@ -51,6 +51,28 @@ that a mask covers everything that is read.""",
             f"{_LOOP}    start = torch.tensor(at - 1, device=tokens.device)\n"
             "    logits = model(tokens[:, [at - 1]], start)\n"
         ),
+        Example.moved(
+            """
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    length = x.shape[1]
+                    return x + self.places[:, :length]  # of the shape alone
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            for at in range(0, total, size):
+                logits = model(encode(texts[at : at + size]))  # of a list
+            """
+        ),
     ),
     references=("https://docs.pytorch.org/xla/release/r2.8/perf/recompilation.html",),
 )

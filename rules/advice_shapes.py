@@ -55,6 +55,33 @@ code that runs once compiles once.""",
             _MODEL + "        loss = self.loss(x)\n        chosen = x > 0\n"
             "        return torch.where(chosen, loss, 0.0).sum() / chosen.sum()\n"
         ),
+        Example.moved(
+            """
+            import torch
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def __init__(self, table):
+                    super().__init__()
+                    self.register_buffer("rows", torch.nonzero(table))  # once
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    return x.repeat_interleave(self.heads, dim=1)  # a number
+            """
+        ),
     ),
     references=(_RECOMPILATION, _DYNAMIC),
 )
@@ -85,6 +112,27 @@ after the loop.""",
             "for _ in range(new_tokens):\n"
             "    new = model(tokens).index_select(1, at - 1).argmax(-1)\n"
             "    tokens.index_copy_(1, at, new)\n    at = at + 1\n"
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            outputs = []
+            for x in batches:
+                outputs.append(model(x))
+            outputs = torch.cat(outputs)
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            for a, b in batches:
+                a = torch.cat([a, b], dim=1)  # begins anew in each iteration
+                y = model(a)
+            """
         ),
     ),
     references=(_RECOMPILATION,),

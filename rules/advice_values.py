@@ -40,6 +40,33 @@ tensors that stay on the host.""",
             '        self.register_buffer("mean", mean, persistent=False)\n\n'
             "    def forward(self, x):\n        return x - self.mean\n"
         ),
+        Example.moved(
+            """
+            import torch
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def forward(self, x, scale):
+                    return x * torch.tensor([scale, 1.0], device=x.device)  # another in each call
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def forward(self, x):
+                    sizes = torch.tensor([2, 3])  # stays on the host
+                    return x.view(*sizes.tolist())
+            """
+        ),
     ),
 )
 
@@ -60,6 +87,23 @@ If you need the precision (the angles of a position embedding), compute once on 
             _CLASS + "    def forward(self, x):\n        return self.head(x.double().mean(1))\n"
         ),
         Example.moved(_CLASS + "    def forward(self, x):\n        return self.head(x.mean(1))\n"),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            for x in batches:
+                total = model(x).cpu().double().sum()
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            weights = torch.tensor(counts, dtype=torch.float64).reciprocal().float()
+            """
+        ),
     ),
     references=(
         "https://docs.jax.dev/en/latest/notebooks/Common_Gotchas_in_JAX.html#double-64bit-precision",
@@ -83,6 +127,23 @@ ask. `.half()` belongs to PRE005, autocast to PRE003.""",
         Example.moved(
             "import torch\n\nmodel.cuda()\n"
             "pipe = Pipeline.from_pretrained(name, torch_dtype=torch.bfloat16)\n"
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model.cuda()
+            if weights.dtype == torch.float16:
+                weights = weights.float()
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            small = model(x).cpu().to(torch.float16)  # for a file
+            """
         ),
     ),
     references=("https://cloud.google.com/tpu/docs/bfloat16",),

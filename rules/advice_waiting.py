@@ -39,6 +39,28 @@ TRN005.""",
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in batches:\n"
             "    loss = loss_fn(model(x), y)\n    total += loss.detach()\nprint(float(total))\n"
         ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            for step, (x, y) in enumerate(batches):
+                loss = loss_fn(model(x), y)
+                if step % 100 == 0:
+                    print(loss.item())
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            total = 0
+            for x, y in batches:
+                loss = loss_fn(model(x), y)
+                total += float(x.size(0))  # a shape is known
+            """
+        ),
     ),
     references=(_TROUBLE,),
 )
@@ -65,6 +87,31 @@ them.""",
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"
             "class Net(nn.Module):\n    def forward(self, x):\n"
             "        x = x / x.abs().max().clamp(min=1)\n        return self.layers(x)\n"
+        ),
+        Example.moved(
+            """
+            from torch import nn
+
+            model = Net().cuda()
+
+
+            class Net(nn.Module):
+                def forward(self, x, mask=None):
+                    if mask is not None and x.shape[0] > 1:
+                        x = x * mask
+                    return self.layers(x)
+            """
+        ),
+        Example.moved(
+            """
+            import torch
+
+            model = Net().cuda()
+            for step, x in enumerate(batches):
+                y = model(x)
+                if step % 100 == 0 and y.max() > 5:
+                    print("large")
+            """
         ),
     ),
     references=(_TROUBLE,),

@@ -83,6 +83,27 @@ with what to use instead.""",
                 scaled.backward()
             """,
         ),
+        Example(
+            """
+            from apex.optimizers import FusedSGD
+            opt = FusedSGD(net.parameters(), lr=0.1, wd_after_momentum=True)
+            """,
+            says={2: "no counterpart for wd_after_momentum=True"},
+        ),
+        Example(
+            """
+            from apex.optimizers import FusedAdam
+            opt = FusedAdam(net.parameters(), **options)
+            """,
+            says={2: "are unpacked"},
+        ),
+        Example(
+            """
+            from apex.optimizers import FusedAdam
+            kinds = {"adam": FusedAdam}
+            """,
+            says={2: "its defaults are not AdamW's"},
+        ),
     ),
 )
 

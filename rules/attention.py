@@ -92,6 +92,28 @@ version, and is reported.""",
                 return flash_attn_func(q, k, v)
             """,
         ),
+        Example(
+            """
+            from flash_attn import flash_attn_func
+            y = flash_attn_func(q, k, v, softcap=30.0)
+            """,
+            says={2: "has no softcap"},
+        ),
+        Example(
+            """
+            from flash_attn.bert_padding import unpad_input
+            x, rows, *_ = unpad_input(x, mask)
+            """,
+            says={2: "keep the padding and mask it"},
+        ),
+        Example(
+            """
+            import torch
+            if is_xformers_available():
+                unet.enable_xformers_memory_efficient_attention()
+            """,
+            says={3: "only runs if xformers is there"},
+        ),
     ),
 )
 

@@ -61,6 +61,32 @@ reported.""",
             kind = "flash_attention_2"
             """,
         ),
+        Example(
+            """
+            if config._attn_implementation == "flash_attention_2":
+                mask = None
+            """,
+        ),
+        Example(
+            """
+            classes = {"eager": Attention, "flash_attention_2": FlashAttention}
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from network import build
+            model = build(use_flash_attention_2=True)
+            """,
+            says={3: "if this is given to transformers"},
+        ),
+        Example(
+            """
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, use_flash_attention_2=args.fast)
+            """,
+            says={2: "needs flash_attn"},
+        ),
     ),
 )
 
@@ -73,15 +99,28 @@ def flash(ctx: Context, found: Construct) -> Decision:
 
 
 @OPTION.on("keyword", "use_flash_attention_2")
-def flag(ctx: Context, found: Construct) -> Decision | None:
+def flag(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parent(found.node)
     assert isinstance(found.node, ast.keyword) and isinstance(call, ast.Call)
-    if not (isinstance(found.node.value, ast.Constant) and found.node.value.value is True):
-        return None
+    is_true = isinstance(found.node.value, ast.Constant) and found.node.value.value is True
+    if not is_true or not _makes_model(ctx, call):
+        return Report(
+            "needs flash_attn, which is for CUDA only, wherever it is true; if this is given to "
+            'transformers, write attn_implementation="sdpa"'
+        )
     if any(keyword.arg == "attn_implementation" for keyword in call.keywords):
         return Rewrite([EditCall(call, drop=[found.node])])
     put = {"attn_implementation": '"sdpa"'}
     return Rewrite([EditCall(call, drop=[found.node], put=put)])
+
+
+def _makes_model(ctx: Context, call: ast.Call) -> bool:
+    """`AutoModel.from_pretrained(…)`: a function of the program may know the older name alone."""
+    is_making = isinstance(call.func, ast.Attribute) and call.func.attr in _MAKING
+    return is_making and ctx.flow.called_definition(call) is None
+
+
+_MAKING = ("from_pretrained", "from_config", "_from_config")
 
 
 @OPTION.on("attention option", "unknown")

@@ -79,6 +79,34 @@ scaling is needed; its significand has 8 bits instead of 11.""",
             """,
             says={2: "autocast of the CPU"},
         ),
+        Example(
+            """
+            import torch
+            with torch.autocast(**options):
+                y = model(x)
+            """,
+            says={2: "its arguments are unpacked"},
+        ),
+        Example(
+            """
+            import torch
+            @torch.cuda.amp.autocast
+            def predict(x):
+                return model(x)
+            """,
+            says={2: "does not switch autocast on"},
+        ),
+        Example(
+            """
+            import torch
+            class Exact(torch.autograd.Function):
+                @staticmethod
+                @torch.cuda.amp.custom_fwd
+                def forward(ctx, x):
+                    return x.exp()
+            """,
+            says={4: "acts inside CUDA autocast only"},
+        ),
     ),
 )
 SCALER = Rule(
@@ -112,6 +140,28 @@ it, the runtime's scaler keeps a state.""",
             scaler = tpu_runtime.GradScaler(enabled=args.amp)
             scaler.load_state_dict(saved["scaler"])
             """,
+        ),
+        Example(
+            """
+            import torch
+            scaler = torch.amp.GradScaler("cpu", enabled=False)
+            """,
+            says={2: "it is switched off"},
+        ),
+        Example(
+            """
+            from torch.cuda.amp import GradScaler
+            def scaled(loss, scaler: GradScaler):
+                return scaler.scale(loss)
+            """,
+            says={2: "no scaler is made"},
+        ),
+        Example(
+            """
+            from torch.cuda.amp import GradScaler
+            scaler = build(GradScaler)
+            """,
+            says={2: "the class itself is passed on"},
         ),
     ),
 )

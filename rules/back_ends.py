@@ -29,6 +29,19 @@ group's back end is compared with (`dist.get_backend() == "nccl"`).""",
             parser.add_argument("--dist-backend", default="nccl")
             """,
         ),
+        Example(
+            """
+            import os
+            fast = os.environ["BACK_END"] == "nccl"
+            """,
+            says={2: "a back end for GPUs"},
+        ),
+        Example(
+            """
+            workers = {"nccl": 4, "gloo": 1}
+            """,
+            says={1: "a back end for GPUs"},
+        ),
     ),
 )
 

@@ -66,6 +66,43 @@ it can't be compiled as a whole. If the branch replaces a mask that hides nothin
                     return x
             """,
         ),
+        Example(
+            """
+            import torch
+            from torch import nn
+            class Net(nn.Module):
+                def forward(self, x):
+                    scale = torch.ones(x.shape)
+                    if torch.all(x == 0):  # torch.where would give it zeros as gradients
+                        scale = torch.zeros_like(scale)
+                    return x * scale
+            """,
+            says={6: "right, and slow"},
+        ),
+        Example(
+            """
+            from torch import nn
+            class Net(nn.Module):
+                def forward(self, x):
+                    if x.shape[0] == 0:  # a shape is known without waiting
+                        x = x.new_zeros(1)
+                    return x
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from torch import nn
+            class Net(nn.Module):
+                def forward(self, x):
+                    mask = torch.ones(x.shape, dtype=torch.bool)
+                    self.mask = mask  # torch.where would make a copy of it
+                    if torch.all(x == 0):
+                        mask = torch.zeros_like(mask)
+                    return mask
+            """,
+            says={7: "right, and slow"},
+        ),
     ),
 )
 

@@ -68,6 +68,35 @@ loaded as before.""",
             y = Double()(x.to("{device}"))
             """,
         ),
+        Example(
+            """
+            import torch
+            first = losses.data[0]
+            """,
+            says={2: "fails if this is a mean or a sum"},
+        ),
+        Example(
+            """
+            import torch
+            class Scale(torch.autograd.Function):
+                def __init__(self, by):
+                    self.by = by
+                def forward(self, x):
+                    return self.by * x
+            y = Scale(2)(x)
+            """,
+            says={5: "runs no function with a state"},
+        ),
+        Example(
+            """
+            import torch
+            class Double(torch.autograd.Function):
+                @staticmethod
+                def forward(ctx, x):
+                    return 2 * x
+            y = Double.apply(x)
+            """,
+        ),
     ),
 )
 

@@ -21,6 +21,7 @@ known to be a device, the rules for devices decide.""",
             import torch
             back_end = "cuda" if torch.cuda.is_available() else "vanilla"
             """,
+            says={2: "names kernels for CUDA"},
         ),
         Example(
             """
@@ -29,6 +30,7 @@ known to be a device, the rules for devices decide.""",
             if torch.cuda.is_available():
                 providers.insert(0, "CUDAExecutionProvider")
             """,
+            says={3: "chooses a provider for CUDA"},
         ),
     ),
 )

@@ -88,6 +88,28 @@ reported.""",
             says={2: "conda has no build for TPUs"},
             path="train.sh",
         ),
+        Example(
+            """
+            nvcc -o ops ops.cu
+            """,
+            path="train.sh",
+            says={1: "a CUDA tool"},
+        ),
+        Example(
+            """
+            export CUDA_HOME=/usr/local/cuda
+            python train.py
+            """,
+            path="train.sh",
+            says={1: "names CUDA folders"},
+        ),
+        Example(
+            """
+            CUDA_VISIBLE_DEVICES="" python test.py
+            """,
+            path="train.sh",
+            says={1: "hides all GPUs, and no TPU"},
+        ),
     ),
     for_written_files=True,
 )

@@ -121,6 +121,21 @@ passed as a device, it becomes the target's device.""",
             used = tpu_runtime.max_memory_allocated() / 2**20
             """,
         ),
+        Example(
+            """
+            import torch
+            def current():
+                return torch.cuda.current_device()
+            """,
+            says={3: "its use can't be followed"},
+        ),
+        Example(
+            """
+            import torch
+            timers = {"device": torch.Event}
+            """,
+            says={2: "the class itself is passed on"},
+        ),
     ),
 )
 
@@ -173,6 +188,13 @@ removed.""",
             """,
             says={2: "is passed on, not called"},
         ),
+        Example(
+            """
+            import torch
+            torch.cuda.set_device(next(devices))
+            """,
+            says={2: "would drop next(devices)"},
+        ),
     ),
 )
 
@@ -191,6 +213,27 @@ message says what to use instead, if anything.""",
             import torch
             cap = torch.cuda.get_device_capability()
             """,
+        ),
+        Example(
+            """
+            import torch
+            try:
+                y = model(x)
+            except torch.cuda.OutOfMemoryError:
+                y = None
+            """,
+            says={4: "a TPU never raises it"},
+        ),
+        Example(
+            """
+            import torch
+            try:
+                y = model(x)
+            except RuntimeError as error:
+                if "out of memory" in str(error):
+                    y = None
+            """,
+            says={5: "RESOURCE_EXHAUSTED"},
         ),
     ),
 )

@@ -59,6 +59,21 @@ alone, becomes the call of the model.""",
                 y = model(x)
             """,
         ),
+        Example(
+            """
+            from torch import nn
+            class Parallel(nn.DataParallel):
+                pass
+            """,
+            says={2: "splits batches and joins results in its own way"},
+        ),
+        Example(
+            """
+            from torch import nn
+            y = nn.parallel.data_parallel(model, inputs, range(2))
+            """,
+            says={2: "may be a tuple"},
+        ),
     ),
 )
 

@@ -57,6 +57,20 @@ again, it uses that function, too.""",
             torch.set_default_tensor_type("torch.FloatTensor")
             """,
         ),
+        Example(
+            """
+            import torch
+            torch.set_default_device("cpu")
+            """,
+            says={2: "names the CPU"},
+        ),
+        Example(
+            """
+            import torch
+            torch.set_default_tensor_type(args.type)
+            """,
+            says={2: "puts every new tensor on CUDA"},
+        ),
     ),
     moves_to_device=True,
 )

@@ -1,10 +1,9 @@
-"""Device selection: strings, `torch.device`, availability, indices."""
+"""Device selection: strings, `torch.device`, indices."""
 
 import ast
 from collections.abc import Sequence
 
 from migrator.rule_api import (
-    RUNTIME,
     Construct,
     Context,
     Decision,
@@ -20,27 +19,21 @@ from migrator.rule_api import (
     argument,
     dotted,
 )
-from migrator.rule_api.device_objects import device_object_word, device_variable_at
+from migrator.rule_api.device_objects import device_name, device_object, keeps_index
 from migrator.rule_api.devices import (
     INDEXED,
     ONLY_SHOWN,
-    availability_choice,
     compared_with,
     device_call,
     is_read,
     is_written_out,
     method_caller,
-    names_attribute,
-    names_index,
     not_a_device,
     own_move,
     places_of_load,
-    question,
     table_of,
     whole_string,
-    with_older_torch,
 )
-from migrator.rule_api.gpu_only_code import guarded
 from migrator.rule_api.option_help import help_beside
 from migrator.rule_api.portable_device_names import asked_for, with_index
 from migrator.rule_api.project import program_file
@@ -48,57 +41,6 @@ from migrator.rule_api.python import CUDA_STRING
 from migrator.rule_api.training import is_tag
 
 FAMILY = Family("DEV", "Devices", 20)
-
-AVAILABLE = Rule(
-    code="DEV001",
-    name="cuda-availability",
-    summary="torch.cuda.is_available() is False on a TPU machine: the CPU would be used silently",
-    why="""A TPU is not a CUDA device, so every branch on `torch.cuda.is_available()` silently takes
-its CPU side, and the program runs on the CPU. If the answer only chooses a device, the choice
-becomes the TPU. Elsewhere the question goes to the runtime.""",
-    references=("https://docs.pytorch.org/docs/stable/generated/torch.cuda.is_available.html",),
-    examples=(
-        Example(
-            """
-            import torch
-            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            """,
-            after="""
-            import torch
-            device = torch.device("{device}")
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                device = torch_xla.device()
-                """
-            },
-        ),
-        Example(
-            """
-            import torch
-            device = 'cuda:0' if torch.cuda.is_available() else 'cpu'
-            """,
-            after="""
-            import torch
-            device = '{device}'
-            """,
-        ),
-        Example(
-            """
-            import torch
-            use_cuda = not args.no_cuda and torch.cuda.is_available()
-            """,
-            after="""
-            import torch
-            import tpu_runtime
-            use_cuda = not args.no_cuda and tpu_runtime.is_available()
-            """,
-        ),
-    ),
-    moves_to_device=True,
-)
 
 STRING = Rule(
     code="DEV002",
@@ -146,6 +88,28 @@ the target shows one device. In a file that compares devices with a tensor's,
                 run()
             """,
         ),
+        Example(
+            """
+            import torch
+            logger.info("cuda")
+            """,
+            says={2: "is only printed"},
+        ),
+        Example(
+            """
+            import re
+            import torch
+            index = re.match(r"cuda:(\\d+)", str(x.device))[1]
+            """,
+            says={3: "looks into the name of a device"},
+        ),
+        Example(
+            """
+            import torch
+            apply = {"cuda": fast, "cpu": slow}[kind]
+            """,
+            says={2: "is used as a key"},
+        ),
     ),
     moves_to_device=True,
 )
@@ -188,30 +152,23 @@ or mean the CPU, so they become the target's device.""",
                 return torch.zeros(2, device="{device}"), x.to("{device}")
             """,
         ),
+        Example(
+            """
+            import torch
+            def send(x, rank):
+                return x.to(rank)
+            """,
+            says={3: "doesn't show where rank comes from"},
+        ),
+        Example(
+            """
+            import torch
+            device = torch.device("cpu", 0)
+            """,
+        ),
     ),
     moves_to_device=True,
 )
-
-
-def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
-    """The edit that makes a `torch.device(…)` call name the target's device."""
-    word = ctx.words.device_object
-    if word is not None:
-        return Rewrite([Replace(call, device_variable_at(ctx, call) or word.code)], word.requires)
-    text = _named(ctx, near)
-    requires = _at_import(ctx, call)
-    return Rewrite([Replace(call, f"{{function}}({text})", {"function": call.func})], requires)
-
-
-def _named(ctx: Context, near: ast.AST) -> str:
-    """The name of the target's device, with an index if the file compares the one it had."""
-    if isinstance(near, ast.expr) and _keeps_index(ctx, near):
-        return ctx.code.quoted(f"{ctx.words.device}:0", near)
-    return ctx.code.device_string(near)
-
-
-def _keeps_index(ctx: Context, node: ast.expr) -> bool:
-    return not ctx.target.portable and names_index(ctx.names, node) and ctx.code.compares_indices
 
 
 def _unequal(ctx: Context, node: ast.expr) -> str | None:
@@ -229,47 +186,6 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
         if not reads and not any(ctx.flow.kind(other) & Kind.DEVICE for other in others):
             return "is compared with its index; compare the type of the device"
     return None
-
-
-def _at_import(ctx: Context, node: ast.AST) -> tuple[str, ...]:
-    """A library module that names the device when it is imported must know the device by then."""
-    runs_later = ctx.names.function(node) is not None or ctx.options.entry is not False
-    needed = not runs_later and ctx.project is not None and ctx.target.runtime is not None
-    return (RUNTIME,) if needed else ()
-
-
-def device_value(ctx: Context, node: ast.expr, near: ast.AST) -> Rewrite:
-    """The edit that replaces any kind of device expression by the target's device."""
-    call = device_call(ctx.names, node)
-    if call is not None:
-        return device_object(ctx, call, near)
-    if ctx.flow.kind(node) & Kind.DEVICE:
-        word = device_object_word(ctx, near)
-        return Rewrite([Replace(node, word.code)], [*word.requires, *_at_import(ctx, node)])
-    return Rewrite([Replace(node, _named(ctx, near))])
-
-
-@AVAILABLE.on("name", "torch.cuda.is_available", "torch.accelerator.is_available")
-def available(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
-    call, called = ctx.names.call_of(node), ""
-    if ctx.words.device_names and found.key.startswith("torch.accelerator"):
-        return Keep("knows the target's device")
-    if call is not None:
-        if (alone := guarded(ctx, call)) is not None:
-            return alone
-        asked = question(ctx.names, call)
-        choice = availability_choice(ctx.names, ctx.flow, asked)
-        if choice is not None and not names_attribute(ctx.names, choice.node):
-            return device_value(ctx, choice.node, choice.device)
-        asked = with_older_torch(ctx.names, asked)
-        if asked is not call:
-            node, called = asked, "()"
-    word = ctx.words.renames.get(found.key) or ctx.code.runtime("is_available")
-    if word is None:
-        return ctx.code.lacks(found.key)
-    return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
 
 
 @STRING.on("string", "cuda")
@@ -317,11 +233,11 @@ def string(ctx: Context, found: Construct) -> Decision | None:
         if _takes_device(ctx, whole):
             return Rewrite([Replace(whole, ctx.code.device(whole))])
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
-        index = ":0" if _keeps_index(ctx, node) else ""
+        index = ":0" if keeps_index(ctx, node) else ""
         return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
-    return Rewrite([Replace(whole, _named(ctx, whole))])
+    return Rewrite([Replace(whole, device_name(ctx, whole))])
 
 
 def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:

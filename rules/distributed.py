@@ -60,6 +60,36 @@ program without a launcher is rewritten, and the code for the launcher stays."""
             rpc.init_rpc('worker')
             """,
         ),
+        Example(
+            """
+            import torch.distributed as dist
+            if dist.is_available() and dist.is_initialized():
+                dist.all_reduce(x)
+            """,
+            says={2: "means the same here", 3: "does the same"},
+        ),
+        Example(
+            """
+            import torch.distributed as dist
+            dist.all_reduce_multigpu([loss])
+            """,
+            says={2: "torch no longer has it"},
+        ),
+        Example(
+            """
+            import deepspeed
+            model, opt, *_ = deepspeed.initialize(model=model, config=config)
+            model.cuda()
+            """,
+            says={3: "so it stays as it is"},
+        ),
+        Example(
+            """
+            from torch.utils.data import DistributedSampler
+            sampler = DistributedSampler(data)
+            """,
+            says={2: "a program in one process has one rank"},
+        ),
     ),
     for_launched_code=True,
 )

@@ -13,6 +13,24 @@ from migrator.rule_api.training import (
     prints_tensor,
 )
 
+_BEGIN = """import torch
+
+model = Net().cuda()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+total = 0.0
+for x, y in batches:
+"""
+
+
+def _step(*lines: str) -> Example:
+    """Iterations of these lines. On torch_xla a step ends below the optimizer's."""
+    before = _BEGIN + "".join(f"    {line}\n" for line in lines)
+    after = before.replace(".cuda()", '.to("{device}")')
+    ended = after.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
+    ended = ended.replace("    opt.step()\n", "    opt.step()\n    torch_xla.sync()\n")
+    return Example(before, after, except_on={"torch_xla": ended})
+
+
 STEP = Rule(
     code="TRN005",
     name="divided-step",
@@ -27,95 +45,31 @@ After `optimizer.step()` a read divides nothing, and gets no advice. So read los
 there; a condition becomes `torch.where`, or is checked every N iterations. Models from other files
 that read values in their forward pass are named here, too: docs/compiled-steps.md.""",
     examples=(
-        Example(
-            """
-            import torch
-
-            model = Net().cuda()
-            opt = torch.optim.SGD(model.parameters(), lr=0.1)
-            total = 0.0
-            for x, y in batches:
-                opt.zero_grad()
-                loss = loss_fn(model(x), y)
-                total += loss.item()
-                loss.backward()
-                opt.step()
-            """,
-            after="""
-            import torch
-
-            model = Net().to("{device}")
-            opt = torch.optim.SGD(model.parameters(), lr=0.1)
-            total = 0.0
-            for x, y in batches:
-                opt.zero_grad()
-                loss = loss_fn(model(x), y)
-                total += loss.item()
-                loss.backward()
-                opt.step()
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-
-                model = Net().to("{device}")
-                opt = torch.optim.SGD(model.parameters(), lr=0.1)
-                total = 0.0
-                for x, y in batches:
-                    opt.zero_grad()
-                    loss = loss_fn(model(x), y)
-                    total += loss.item()
-                    loss.backward()
-                    opt.step()
-                    torch_xla.sync()
-                """
-            },
+        _step(
+            "opt.zero_grad()",
+            "loss = loss_fn(model(x), y)",
+            "total += loss.item()",
+            "loss.backward()",
+            "opt.step()",
         ),
-        Example(
-            """
-            import torch
-
-            model = Net().cuda()
-            opt = torch.optim.SGD(model.parameters(), lr=0.1)
-            total = 0.0
-            for x, y in batches:
-                opt.zero_grad()
-                loss = loss_fn(model(x), y)
-                loss.backward()
-                opt.step()
-                total += loss.item()
-            """,
-            after="""
-            import torch
-
-            model = Net().to("{device}")
-            opt = torch.optim.SGD(model.parameters(), lr=0.1)
-            total = 0.0
-            for x, y in batches:
-                opt.zero_grad()
-                loss = loss_fn(model(x), y)
-                loss.backward()
-                opt.step()
-                total += loss.item()
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-
-                model = Net().to("{device}")
-                opt = torch.optim.SGD(model.parameters(), lr=0.1)
-                total = 0.0
-                for x, y in batches:
-                    opt.zero_grad()
-                    loss = loss_fn(model(x), y)
-                    loss.backward()
-                    opt.step()
-                    torch_xla.sync()
-                    total += loss.item()
-                """
-            },
+        _step(
+            "opt.zero_grad()",
+            "loss = loss_fn(model(x), y)",
+            "loss.backward()",
+            "opt.step()",
+            "total += loss.item()",
+        ),
+        _step(
+            "loss = loss_fn(model(x), y)",
+            "total += y.size(0)  # known without waiting",
+            "loss.backward()",
+            "opt.step()",
+        ),
+        _step(
+            "loss = loss_fn(model(x), y)",
+            "losses.append(loss.detach())  # stays on the device",
+            "loss.backward()",
+            "opt.step()",
         ),
     ),
     references=("https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html",),

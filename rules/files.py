@@ -115,15 +115,16 @@ runtime's `load`, which moves it to the device (without `map_location`: what cam
         Example(
             """
             import torch
-            x = torch.load(path, map_location="cpu")
+            state = torch.load("a.pt", map_location="cpu")
             """,
+            says={2: "loads to the CPU"},
         ),
         Example(
             """
             import torch
-            state = torch.load("a.pt", map_location="cpu")
+            state = torch.load(path, map_location=lambda storage, place: storage.cuda(rank).half())
             """,
-            says={2: "loads to the CPU"},
+            says={2: "its map_location is a function"},
         ),
     ),
 )
@@ -184,6 +185,21 @@ runtime makes `torch.save` do this, so the call stays; so does one for what is o
             torch.save({"step": 3, "weights": {n: w.cpu() for n, w in weights.items()}}, path)
             """,
         ),
+        Example(
+            """
+            import pickle
+            import torch
+            torch.save(model.state_dict(), path, pickle_module=pickle)
+            """,
+            except_on={"torch_xla": None},
+        ),
+        Example(
+            """
+            import torch
+            if __name__ == "__main__":
+                torch.save(torch.rand(2), "noise.pt")
+            """,
+        ),
     ),
 )
 
@@ -205,6 +221,19 @@ torch_xla the decoder runs on the CPU, as before.""",
             x = tpu_runtime.decode_image(path)
             """,
             except_on={"torch_xla": None},
+        ),
+        Example(
+            """
+            import torchvision
+            torchvision.io.write_jpeg(x.cpu(), path)
+            """,
+        ),
+        Example(
+            """
+            from PIL import Image
+            from torchvision.transforms.functional import pil_to_tensor
+            x = pil_to_tensor(Image.open(path))
+            """,
         ),
     ),
 )

@@ -35,6 +35,27 @@ On torch_tpu FlexAttention works, and stays.""",
                 return flex_attention(q, k, v, score_mod)
             """,
         ),
+        Example(
+            """
+            from torch.nn.functional import scaled_dot_product_attention
+            def attend(q, k, v, mask):
+                return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            """,
+        ),
+        Example(
+            """
+            from torch.nn.attention.flex_attention import create_block_mask
+            mask = create_block_mask(causal, None, None, 128, 128)
+            """,
+            says={2: "FlexAttention has no kernel for a TPU"},
+        ),
+        Example(
+            """
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+            with sdpa_kernel(SDPBackend.MATH):
+                y = attend(q, k, v)
+            """,
+        ),
     ),
 )
 

@@ -63,6 +63,23 @@ is reported, and then the project stays as it is.""",
                 """,
             },
         ),
+        Example(
+            """
+            import torch
+            import tpu_runtime
+            device = torch.device("jax")
+            tokens = tpu_runtime.TokenBuffer(text)
+            """,
+            except_on={"torch_tpu": None, "torch_xla": None},
+        ),
+        Example(
+            """
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_matmul_precision(args.tf32)
+            """,
+            except_on={"torch_tpu": None},
+        ),
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from textwrap import dedent
 
 from migrator.rule_api import (
     AddParameter,
@@ -35,6 +36,76 @@ from migrator.rule_api.python import StatementOrder, parameters
 from migrator.rule_api.training import is_model
 
 FAMILY = Family("TOK", "Generation", 75)
+
+_BUFFERED = """
+import torch
+import tpu_runtime
+model = GPT().to("{device}")
+with torch.no_grad():
+    tokens = tpu_runtime.TokenBuffer(text)
+    for _ in range(new_tokens):
+        context = tokens.window(block_size)
+        logits = tokens.last(model(context))  # of the last token
+        tokens.append(logits.argmax(-1, keepdim=True))
+    text = tokens.tokens
+"""
+_IN_MODEL = """
+import torch
+import tpu_runtime
+class GPT(torch.nn.Module):
+    def forward(self, idx, targets=None, last=None):
+        x = self.blocks(idx)
+        return self.head(x[:, [-1], :] if last is None else x.index_select(1, last))
+
+    @torch.no_grad()
+    def generate(self, idx, count):
+        tokens = tpu_runtime.TokenBuffer(idx)
+        for _ in range(count):
+            logits = self(tokens.window(self.size), last=tokens.position)
+            logits = logits[:, -1, :]
+            tokens.append(logits.argmax(-1, keepdim=True))
+        idx = tokens.tokens
+        return idx
+model = GPT().to("{device}")
+"""
+_JOINED = """
+import torch
+model = GPT().to("{device}")
+with torch.no_grad():
+    logits = model(text, use_cache=True)
+    collected = [text]
+    for _ in range(new_tokens):
+        token = logits[:, -1].argmax(-1, keepdim=True)
+        collected.append(token)
+        logits = model(token, use_cache=True)
+    text = torch.cat(collected, dim=1)
+"""
+_WRITTEN = """
+import torch
+with torch.no_grad():
+    for _ in range(new_tokens):
+        token = model(text)[:, -1].argmax(-1, keepdim=True)
+        text = torch.cat((text, token), dim=1)
+    text[:, 0] = 0  # also of the text that was given, if there are no new tokens
+"""
+_ALL_PLACES = """
+import torch
+with torch.no_grad():
+    for _ in range(new_tokens):
+        token = model(text).mean(1).argmax(-1, keepdim=True)  # of all places
+        text = torch.cat((text, token), dim=1)
+"""
+
+
+def _stepped(text: str, last: str) -> dict[str, str]:
+    """The same on torch_xla, where a step ends below the last line of the loop."""
+    text = dedent(text.removeprefix("\n"))
+    *_, line = (line for line in text.splitlines() if line.strip() == last)
+    indent = line.removesuffix(last)
+    head, tail = text.rsplit(f"{line}\n", 1)
+    head = head.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
+    return {"torch_xla": f"{head}{line}\n{indent}torch_xla.sync()\n{tail}"}
+
 
 BUFFER = Rule(
     code="TOK001",
@@ -71,34 +142,8 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     logits = model(context)[:, -1, :]  # of the last token
                     text = torch.cat((text, logits.argmax(-1, keepdim=True)), dim=1)
             """,
-            after="""
-            import torch
-            import tpu_runtime
-            model = GPT().to("{device}")
-            with torch.no_grad():
-                tokens = tpu_runtime.TokenBuffer(text)
-                for _ in range(new_tokens):
-                    context = tokens.window(block_size)
-                    logits = tokens.last(model(context))  # of the last token
-                    tokens.append(logits.argmax(-1, keepdim=True))
-                text = tokens.tokens
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                import tpu_runtime
-                model = GPT().to("{device}")
-                with torch.no_grad():
-                    tokens = tpu_runtime.TokenBuffer(text)
-                    for _ in range(new_tokens):
-                        context = tokens.window(block_size)
-                        logits = tokens.last(model(context))  # of the last token
-                        tokens.append(logits.argmax(-1, keepdim=True))
-                        torch_xla.sync()
-                    text = tokens.tokens
-                """
-            },
+            after=_BUFFERED,
+            except_on=_stepped(_BUFFERED, "tokens.append(logits.argmax(-1, keepdim=True))"),
             unsafe=True,
         ),
         Example(
@@ -118,48 +163,8 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     return idx
             model = GPT().cuda()
             """,
-            after="""
-            import torch
-            import tpu_runtime
-            class GPT(torch.nn.Module):
-                def forward(self, idx, targets=None, last=None):
-                    x = self.blocks(idx)
-                    return self.head(x[:, [-1], :] if last is None else x.index_select(1, last))
-
-                @torch.no_grad()
-                def generate(self, idx, count):
-                    tokens = tpu_runtime.TokenBuffer(idx)
-                    for _ in range(count):
-                        logits = self(tokens.window(self.size), last=tokens.position)
-                        logits = logits[:, -1, :]
-                        tokens.append(logits.argmax(-1, keepdim=True))
-                    idx = tokens.tokens
-                    return idx
-            model = GPT().to("{device}")
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                import tpu_runtime
-                class GPT(torch.nn.Module):
-                    def forward(self, idx, targets=None, last=None):
-                        x = self.blocks(idx)
-                        return self.head(x[:, [-1], :] if last is None else x.index_select(1, last))
-
-                    @torch.no_grad()
-                    def generate(self, idx, count):
-                        tokens = tpu_runtime.TokenBuffer(idx)
-                        for _ in range(count):
-                            logits = self(tokens.window(self.size), last=tokens.position)
-                            logits = logits[:, -1, :]
-                            tokens.append(logits.argmax(-1, keepdim=True))
-                            torch_xla.sync()
-                        idx = tokens.tokens
-                        return idx
-                model = GPT().to("{device}")
-                """
-            },
+            after=_IN_MODEL,
+            except_on=_stepped(_IN_MODEL, "tokens.append(logits.argmax(-1, keepdim=True))"),
             unsafe=True,
         ),
         Example(
@@ -173,34 +178,19 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     text = torch.cat([text, token], dim=1)
                     logits = model(token, use_cache=True)
             """,
-            after="""
-            import torch
-            model = GPT().to("{device}")
-            with torch.no_grad():
-                logits = model(text, use_cache=True)
-                collected = [text]
-                for _ in range(new_tokens):
-                    token = logits[:, -1].argmax(-1, keepdim=True)
-                    collected.append(token)
-                    logits = model(token, use_cache=True)
-                text = torch.cat(collected, dim=1)
-            """,
-            except_on={
-                "torch_xla": """
-                import torch
-                import torch_xla
-                model = GPT().to("{device}")
-                with torch.no_grad():
-                    logits = model(text, use_cache=True)
-                    collected = [text]
-                    for _ in range(new_tokens):
-                        token = logits[:, -1].argmax(-1, keepdim=True)
-                        collected.append(token)
-                        logits = model(token, use_cache=True)
-                        torch_xla.sync()
-                    text = torch.cat(collected, dim=1)
-                """
-            },
+            after=_JOINED,
+            except_on=_stepped(_JOINED, "logits = model(token, use_cache=True)"),
+            unsafe=True,
+        ),
+        Example(
+            _WRITTEN,
+            except_on=_stepped(_WRITTEN, "text = torch.cat((text, token), dim=1)"),
+            unsafe=True,
+            says={5: "may be changed by another name"},
+        ),
+        Example(
+            _ALL_PLACES,
+            except_on=_stepped(_ALL_PLACES, "text = torch.cat((text, token), dim=1)"),
             unsafe=True,
         ),
         Example.moved(

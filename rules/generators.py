@@ -35,6 +35,28 @@ numbers no longer depend on the hardware (they differ from CUDA's).""",
             g = torch.Generator().manual_seed(0)
             """,
         ),
+        Example(
+            """
+            import torch
+            g = torch.Generator().manual_seed(0)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            with torch.random.fork_rng(devices=[]):
+                x = torch.rand(2)
+            """,
+            says={2: "forks the CPU's generator"},
+        ),
+        Example(
+            """
+            import torch
+            with torch.random.fork_rng(devices=[0]):
+                x = torch.rand(2)
+            """,
+            says={2: "seed again after the block"},
+        ),
     ),
     moves_to_device=True,
 )

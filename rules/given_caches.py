@@ -67,6 +67,16 @@ def _filled(**parts: str) -> str:
     return text
 
 
+_PARTS = {
+    "limit": "",
+    "joins": "if past is not None:\n    k = torch.cat((past[0], k), dim=-2)\n"
+    "    v = torch.cat((past[1], v), dim=-2)\npresent = (k, v)",
+    "causal": "is_causal=past is None",
+    "begin": "pasts[0][0].size(-2)",
+    "places": "torch.arange(begin, begin + n, device=tokens.device)",
+}
+
+
 GIVEN = Rule(
     code="TOK004",
     name="given-cache",
@@ -103,15 +113,7 @@ than that are an error in the original, but not on the device.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
-            _filled(
-                limit="",
-                joins="if past is not None:\n    k = torch.cat((past[0], k), dim=-2)\n"
-                "    v = torch.cat((past[1], v), dim=-2)\npresent = (k, v)",
-                causal="is_causal=past is None",
-                begin="pasts[0][0].size(-2)",
-                places="torch.arange(begin, begin + n, device=tokens.device)",
-                moved=".cuda()",
-            ),
+            _filled(**_PARTS, moved=".cuda()"),
             after=_filled(
                 limit="self.cache_length = config.length",
                 joins="at = torch.arange(k.shape[-2], device=k.device)\n"
@@ -126,6 +128,20 @@ than that are an error in the original, but not on the device.""",
                 begin="pasts[0][2]",
                 places="begin + torch.arange(n, device=tokens.device)",
                 moved='.to("{device}")',
+            ),
+            unsafe=True,
+        ),
+        Example(
+            _filled(
+                **{**_PARTS, "joins": f"{_PARTS['joins']}\nself.last = k  # read by others"},
+                moved="",
+            ),
+            unsafe=True,
+        ),
+        Example(
+            _filled(
+                **{**_PARTS, "causal": "attn_mask=self.bias"},  # for keys of any length
+                moved="",
             ),
             unsafe=True,
         ),

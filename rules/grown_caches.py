@@ -77,6 +77,18 @@ def _filled(*, moved: str, **parts: str) -> str:
     return text
 
 
+_PARTS = {
+    "begins": "self.position = 0",
+    "grows": "if self.keys is None:\n    self.keys, self.values = k, v\nelse:\n"
+    "    self.keys = torch.cat([self.keys, k], dim=1)\n"
+    "    self.values = torch.cat([self.values, v], dim=1)",
+    "rows": "self.position : self.position + length",
+    "resets": "self.keys, self.values = None, None\nself.position = 0",
+    "counts": "self.seen = 0",
+    "places": "torch.arange(self.seen, self.seen + length, device=tokens.device)",
+}
+
+
 GROWN = Rule(
     code="TOK003",
     name="grown-cache",
@@ -112,17 +124,7 @@ texts.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(
-            _filled(
-                begins="self.position = 0",
-                grows="if self.keys is None:\n    self.keys, self.values = k, v\nelse:\n"
-                "    self.keys = torch.cat([self.keys, k], dim=1)\n"
-                "    self.values = torch.cat([self.values, v], dim=1)",
-                rows="self.position : self.position + length",
-                resets="self.keys, self.values = None, None\nself.position = 0",
-                counts="self.seen = 0",
-                places="torch.arange(self.seen, self.seen + length, device=tokens.device)",
-                moved=".cuda()",
-            ),
+            _filled(**_PARTS, moved=".cuda()"),
             after=_filled(
                 begins='self.register_buffer("position", torch.tensor(0), persistent=False)',
                 grows="at = self.position + torch.arange(k.shape[1], device=k.device)\n"
@@ -136,6 +138,20 @@ texts.""",
                 counts='self.register_buffer("seen", torch.tensor(0), persistent=False)',
                 places="self.seen + torch.arange(length, device=tokens.device)",
                 moved='.to("{device}")',
+            ),
+            unsafe=True,
+        ),
+        Example(
+            _filled(
+                **{**_PARTS, "resets": "self.keys, self.values = None, None  # not self.position"},
+                moved="",
+            ),
+            unsafe=True,
+        ),
+        Example(
+            _filled(
+                **{**_PARTS, "rows": ":length"},  # which do not move on with the position
+                moved="",
             ),
             unsafe=True,
         ),

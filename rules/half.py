@@ -1,5 +1,7 @@
 """Types with 16 and 64 bits, and their replacements on a TPU."""
 
+import ast
+
 from migrator.rule_api import (
     Construct,
     Context,
@@ -39,6 +41,22 @@ made with `--unsafe`.""",
             model = model.half()
             """,
         ),
+        Example(
+            """
+            import torch
+            small = x.cpu().half()
+            """,
+            unsafe=True,
+            says={2: "is on the CPU"},
+        ),
+        Example(
+            """
+            import torch
+            small = x.half().cpu().numpy()
+            """,
+            unsafe=True,
+            says={2: "NumPy has no bfloat16"},
+        ),
     ),
 )
 
@@ -59,6 +77,19 @@ float32.""",
             torch.set_default_dtype(torch.bfloat16)
             """,
         ),
+        Example(
+            """
+            import torch
+            torch.set_default_dtype(torch.float32)
+            """,
+            says={2: "works on the target"},
+        ),
+        Example(
+            """
+            import torch
+            x = torch.zeros(2, dtype=torch.bfloat16)
+            """,
+        ),
     ),
 )
 
@@ -66,12 +97,29 @@ float32.""",
 @HALF.on("method", "half")
 def half(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
-    assert call is not None
+    assert call is not None and isinstance(call.func, ast.Attribute)
+    if ctx.training.hot.is_on_host(call.func.value):
+        return Keep("is on the CPU")
+    if _is_for_numpy(ctx, call):
+        return Keep("becomes an array, and NumPy has no bfloat16")
     return Rewrite(
         [EditCall(call, method="bfloat16")],
         note="float16 has no hardware on a TPU; bfloat16 rounds to 8 bits instead of 11",
         works=True,
     )
+
+
+def _is_for_numpy(ctx: Context, call: ast.Call) -> bool:
+    """`x.half().cpu().numpy()`"""
+    made: ast.Call | None = call
+    while made is not None:
+        method = ctx.names.parent(made)
+        if not isinstance(method, ast.Attribute) or method.attr in ("float", "double"):
+            return False
+        if method.attr == "numpy":
+            return True
+        made = ctx.names.call_of(method)
+    return False
 
 
 @HALF.on("name", "torch.Tensor.half", "torch.nn.Module.half")

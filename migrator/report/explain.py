@@ -170,12 +170,16 @@ def _related(rule: Rule) -> dict[str, Rule | Code]:
 
 
 def _by_hand(rule: Rule) -> Iterator[str]:
-    """For advice: the message for the first example, and the second one as the code to write."""
-    before, after = (example.before for example in rule.examples[:2])
+    """For advice: the message for the first example, the second one as the code to write, and the
+    others, of which it says nothing."""
+    before, after, *others = (example.before for example in rule.examples)
     yield "What a TPU expert would change:"
     yield _fenced(_diff(before, after), "diff")
     said = {name: _messages(rule, rule.examples[0], name) for name in rule.targets}
     yield from _quoted_messages(said)
+    for other in others:
+        yield "No advice:"
+        yield _fenced(other, "python")
 
 
 def _cures(rule: Rule) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
@@ -39,6 +40,9 @@ def asks(hot: Hot, test: ast.expr) -> bool:
     match test:
         case ast.BoolOp(op=ast.And(), values=values) if any(_is_of_half(hot, v) for v in values):
             return False  # `x.dtype == torch.float16 and torch.isinf(x).any()`
+        case ast.BoolOp(op=ast.And(), values=values):  # `step % 100 == 0 and loss > 5`
+            each_time = takewhile(lambda value: asks(hot, value) or not _counts(value), values)
+            return any(asks(hot, value) for value in each_time)
         case ast.BoolOp(values=values):
             return any(asks(hot, value) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -56,6 +60,16 @@ def asks(hot: Hot, test: ast.expr) -> bool:
             return True
         case ast.Call():
             return hot.is_tensor(test) or _is_read(hot, test)
+    return False
+
+
+def _counts(test: ast.expr) -> bool:
+    """`step % 100 == 0`, `not step % 100`: true in some iterations only."""
+    match test:
+        case ast.Compare(left=ast.BinOp(op=ast.Mod(), left=ast.Name())):
+            return True
+        case ast.UnaryOp(op=ast.Not(), operand=ast.BinOp(op=ast.Mod(), left=ast.Name())):
+            return True
     return False
 
 

@@ -156,8 +156,8 @@ class CachedScores:
             assert isinstance(node, ast.expr)
             whole, above = self._whole(node)
             match above:
-                case ast.Assign() | ast.Tuple():
-                    continue  # another name
+                case ast.Assign() | ast.Tuple() if self._gets_name(whole):
+                    continue
                 case ast.BinOp(_, ast.MatMult(), right) if right is whole:
                     found.products.append(above)
                 case ast.Call(func, [_, right]) if right is whole:
@@ -177,6 +177,11 @@ class CachedScores:
                     return None
         found.products.sort(key=lambda product: product.lineno)
         return found
+
+    def _gets_name(self, node: ast.expr) -> bool:
+        """`keys, values = k, v`, but not `self.last = k`, which others may read."""
+        pairs = assigned(self._names.statement(node))
+        return any(isinstance(name, ast.Name) and value is node for name, value in pairs)
 
     def _is_read(self, node: ast.AST) -> bool:
         match node:
