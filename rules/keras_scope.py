@@ -87,6 +87,25 @@ Without a TPU the strategy is TensorFlow's default, which computes as the progra
             },
             script=True,
         ),
+        Example(
+            """
+            import tensorflow as tf
+
+            for line in tf.data.TextLineDataset("train.txt"):
+                print(line)
+            """,
+            script=True,
+        ),
+        Example(
+            """
+            import tensorflow as tf
+
+            strategy = tf.distribute.get_strategy()
+            with strategy.scope():
+                model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+            """,
+            script=True,
+        ),
     ),
 )
 
@@ -131,6 +150,28 @@ gradients would be too large by the number of replicas.""",
                     return {"loss": loss}
             """
             },
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Model(keras.Model):
+                def test_step(self, data):
+                    x, y = data
+                    return {"loss": tf.reduce_mean(tf.square(self(x) - y))}
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x) - y))
+            print(tape.gradient(loss, x))
+            """,
         ),
     ),
 )
