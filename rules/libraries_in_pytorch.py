@@ -114,6 +114,14 @@ is reported.""",
             spread = scatter_std(x, index)
             """,
         ),
+        Example(
+            """
+            try:
+                from torch_scatter import scatter_add
+            except ImportError:
+                scatter_add = None
+            """,
+        ),
     ),
 )
 

@@ -44,6 +44,21 @@ it may be meant as it is.""",
             rows = names[best // x.size(1)]
             """,
         ),
+        Example(
+            """
+            import torch
+            mask = torch.zeros(4) > x
+            z = 1 - mask
+            """,
+            says={3: "a comparison gives booleans"},
+        ),
+        Example(
+            """
+            import torch
+            scores, best = x.view(-1).topk(5)
+            share = best / x.size(1)  # no index, and may be meant as it is
+            """,
+        ),
     ),
 )  # fmt: skip
 _SINCE = "of integers gives fractions since PyTorch 1.5"

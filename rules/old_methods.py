@@ -42,6 +42,14 @@ an object is not always known: a method that a class of the project defines is l
             width, height = draw.textsize(label)
             """,
         ),
+        Example(
+            """
+            import torch
+            for name, value in weights.iteritems():
+                print(name)
+            """,
+            says={2: "nothing here uses a device"},
+        ),
     ),
 )
 
@@ -53,7 +61,7 @@ def method(ctx: Context, found: Construct) -> Decision:
     if (kept := reason_to_keep(ctx, call, found.key)) is not None:
         return kept
     if owner := ctx.values.defines(found.key):
-        return Report(f"{gone.since} no longer has it, if it is not the one of {owner}")
+        return Report(f"{gone.since} no longer has it, but {owner}: see whose this is")
     if gone.code:
         return with_code(ctx, gone, call.func, call.func.value)
     if gone.exact and not call.args and not call.keywords:
