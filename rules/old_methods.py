@@ -50,6 +50,14 @@ an object is not always known: a method that a class of the project defines is l
             """,
             says={2: "nothing here uses a device"},
         ),
+        Example(
+            """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            width, height = draw.textsize(label)
+            """,
+            says={3: "use textbbox"},
+        ),
     ),
 )
 

@@ -89,6 +89,22 @@ version first, or catches the error, stays. `--ignore UPG` leaves all old names.
             values, vectors = torch.eig(torch.eye(3).to("{device}"), eigenvectors=True)
             """,
         ),
+        Example(
+            """
+            try:
+                from torch._six import string_classes
+            except ImportError:
+                string_classes = str
+            """,
+            says={2: "the import fails, and the fallback is used"},
+        ),
+        Example(
+            """
+            import torch
+            solution, factors = torch.lstsq(b, a)
+            """,
+            says={2: "with the arguments the other way round"},
+        ),
     ),
 )
 

@@ -57,6 +57,12 @@ stay; imports are adapted (docs/rules-of-your-own.md).""",
             """,
             replace=(("mylib.to_gpu", "mylib.to_device"),),
         ),
+        Example(
+            """
+            import mylib as m
+            x = m.to_gpu(x)
+            """,
+        ),
     ),
 )
 

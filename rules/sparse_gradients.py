@@ -45,6 +45,20 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
             words = nn.Embedding(5000, 64, sparse=args.sparse).to("{device}")
             """,
         ),
+        Example(
+            """
+            from torch import nn
+            words = nn.Embedding(5000, 64, sparse=args.sparse)
+            """,
+            says={2: "it has to be False there"},
+        ),
+        Example(
+            """
+            import torch
+            from mylib import Embedding
+            words = Embedding(5000, 64, sparse=True)
+            """,
+        ),
     ),
 )
 
@@ -74,6 +88,13 @@ OPTIMIZER = Rule(
             import torch
             opt = torch.optim.SparseAdam(table.parameters())
             """,
+        ),
+        Example(
+            """
+            import torch
+            kinds = {"dense": torch.optim.Adam, "sparse": torch.optim.SparseAdam}
+            """,
+            says={2: "use Adam, and sparse=False"},
         ),
     ),
 )

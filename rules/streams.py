@@ -105,6 +105,13 @@ kernel. Remove capture and replay, and call the function itself.""",
             g = torch.cuda.CUDAGraph()
             """,
         ),
+        Example(
+            """
+            import torch
+            g = torch.cuda.CUDAGraph() if torch.cuda.is_available() else None
+            """,
+            says={2: "does not run on a TPU"},
+        ),
     ),
 )
 _STREAMS = (

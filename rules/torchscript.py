@@ -106,6 +106,14 @@ keep their results as constants.""",
             net = net.to("{device}").eval()
             """,
         ),
+        Example(
+            """
+            import torch
+            net = torch.jit.script(net)
+            net.save("net.pt")
+            """,
+            says={2: "the program uses no device"},
+        ),
     ),
 )
 

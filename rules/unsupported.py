@@ -130,6 +130,13 @@ and computes on the CPU, which is right but slow.""",
             run = onnxruntime.InferenceSession("m.onnx", providers=["CUDAExecutionProvider"])
             """,
         ),
+        Example(
+            """
+            import onnxruntime
+            run = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+            """,
+            says={2: "onnxruntime computes on the CPU"},
+        ),
     ),
 )
 

@@ -44,6 +44,26 @@ that were imported beside the target's PyTorch; older ones may not start: timm 0
             x = torch.ones(3).to("{device}")
             """,
         ),
+        Example(
+            """
+            import timm
+            import torch
+            assert timm.__version__ == "0.3.2"
+            """,
+            says={3: "nothing here uses a device"},
+        ),
+        Example(
+            """
+            import timm
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            try:
+                assert timm.__version__ == "0.3.2"
+            except AssertionError:
+                print("another timm")
+            """,
+            says={5: "its error is caught"},
+        ),
     ),
 )
 
