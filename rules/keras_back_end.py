@@ -209,6 +209,14 @@ any back end. Elements of data sets are TensorFlow's, so they stay.""",
                 print(row.numpy())
             """,
         ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            y = tf.convert_to_tensor(x).numpy()
+            """,
+        ),
     ),
 )
 

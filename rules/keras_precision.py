@@ -104,6 +104,22 @@ a whole, so `jit_compile=True` inside of it is removed.""",
             model.compile("sgd", "mse", jit_compile="auto")
             """,
         ),
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", jit_compile=args.jit)
+            """,
+            except_on={
+                "tf_tpu": """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            """
+            },
+        ),
     ),
 )
 

@@ -74,6 +74,7 @@ alone. Sharded strategies are reported.""",
             import lightning as L
             trainer = L.Trainer(accelerator="tpu", devices=8, strategy="fsdp")
             """,
+            says={2: "shards over GPUs"},
         ),
         Example(
             """

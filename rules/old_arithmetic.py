@@ -31,6 +31,7 @@ it may be meant as it is.""",
             y = x[~mask] * (~mask)
             z = (1 - mask) + mask
             """,
+            says={4: "a comparison gives booleans since PyTorch 1.2"},
         ),
         Example(
             """

@@ -41,6 +41,7 @@ an object is not always known: a method that a class of the project defines is l
             x = torch.ones(3).to("{device}")
             width, height = draw.textsize(label)
             """,
+            says={3: "use textbbox"},
         ),
         Example(
             """
@@ -53,10 +54,16 @@ an object is not always known: a method that a class of the project defines is l
         Example(
             """
             from accelerate import Accelerator
+            from mylib import Layers
+
+            class Weights(Layers):
+                def iteritems(self):
+                    return iter(self.layers)
+
             accelerator = Accelerator()
-            width, height = draw.textsize(label)
+            print(*weights.iteritems())
             """,
-            says={3: "use textbbox"},
+            says={9: "but Weights (line 4) has iteritems"},
         ),
     ),
 )

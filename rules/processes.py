@@ -54,6 +54,7 @@ Celery are reported, and so is what Ray runs of a script, which no worker loads.
             if __name__ == "__main__":
                 mp.Process(target=work, args=(0,)).start()
             """,
+            says={10: "this child process uses the device"},
         ),
         Example(
             """

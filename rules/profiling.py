@@ -62,6 +62,7 @@ tools (`torch.cuda.nvtx.range`), which raises without CUDA, becomes torch's `rec
             from torch.profiler import ProfilerActivity
             activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
             """,
+            says={2: "collects the kernels of a GPU"},
         ),
         Example(
             """

@@ -88,6 +88,7 @@ version first, or catches the error, stays. `--ignore UPG` leaves all old names.
             import torch
             values, vectors = torch.eig(torch.eye(3).to("{device}"), eigenvectors=True)
             """,
+            says={2: "use torch.linalg.eig, whose results are complex"},
         ),
         Example(
             """
@@ -100,10 +101,12 @@ version first, or catches the error, stays. `--ignore UPG` leaves all old names.
         ),
         Example(
             """
-            import torch
-            solution, factors = torch.lstsq(b, a)
+            import numpy as np
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            integer = np.int if hasattr(np, "int") else int
             """,
-            says={2: "with the arguments the other way round"},
+            says={4: "the program asks for the version first"},
         ),
     ),
 )

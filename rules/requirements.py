@@ -95,6 +95,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
                 """
             },
             path="requirements.txt",
+            says={4: "xformers is for CUDA only"},
         ),
         Example(
             """
@@ -182,6 +183,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
                 """
             },
             path="pyproject.toml",
+            says={3: "excludes every version tested with the target"},
         ),
         Example(
             """

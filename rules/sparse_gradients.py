@@ -44,13 +44,13 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
             from torch import nn
             words = nn.Embedding(5000, 64, sparse=args.sparse).to("{device}")
             """,
+            says={2: "it has to be False there"},
         ),
         Example(
             """
             from torch import nn
-            words = nn.Embedding(5000, 64, sparse=args.sparse)
+            words = nn.Embedding(5000, 64, sparse=False)
             """,
-            says={2: "it has to be False there"},
         ),
         Example(
             """
@@ -88,6 +88,7 @@ OPTIMIZER = Rule(
             import torch
             opt = torch.optim.SparseAdam(table.parameters())
             """,
+            says={2: "a TPU has no sparse gradients"},
         ),
         Example(
             """

@@ -58,6 +58,7 @@ keep their results as constants.""",
             net = torch.jit.script(net).to("{device}")
             net.save("net.pt")
             """,
+            says={2: "cannot be moved once it is scripted"},
         ),
         Example(
             """

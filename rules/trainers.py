@@ -151,6 +151,7 @@ Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Tr
             from transformers import TrainingArguments
             args = TrainingArguments("out", optim="paged_adamw_8bit")
             """,
+            says={2: "an optimizer of a library for CUDA"},
         ),
         Example(
             """
