@@ -49,8 +49,9 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
         Example(
             """
             from torch import nn
-            words = nn.Embedding(5000, 64, sparse=False)
+            words = nn.EmbeddingBag.from_pretrained(table, sparse=args.sparse)
             """,
+            says={2: "it has to be False there"},
         ),
         Example(
             """

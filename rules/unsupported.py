@@ -106,13 +106,17 @@ transformers uses a GPU, by its number or by itself, otherwise the CPU.""",
         ),
         Example(
             """
+            from transformers import AutoModel
             model = AutoModel.from_pretrained(name, load_in_4bit=True)
             """,
+            says={2: "load the weights in bfloat16"},
         ),
         Example(
             """
+            from transformers import AutoModel
             model = AutoModel.from_pretrained(name, device_map="auto")
             """,
+            says={2: "accelerate places the model and finds no TPU"},
         ),
         Example(
             """
