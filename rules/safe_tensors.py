@@ -56,6 +56,22 @@ torch_xla's device by the name `"xla"`, but doesn't take a `torch.device`.""",
         Example(
             """
             from safetensors.torch import load_file
+            x = load_file(path, device=0)["x"]
+            """,
+            after="""
+            import tpu_runtime
+            x = tpu_runtime.load_file(path, device="{device}")["x"]
+            """,
+            except_on={
+                "torch_xla": """
+                from safetensors.torch import load_file
+                x = load_file(path, device="{device}")["x"]
+                """
+            },
+        ),
+        Example(
+            """
+            from safetensors.torch import load_file
             x = load_file(path, device="cpu")
             """,
         ),
