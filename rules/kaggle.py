@@ -37,6 +37,27 @@ no GPU or TPU stays.""",
             """,
             path="kernel-metadata.json",
         ),
+        Example(
+            """
+            {
+              "kernel_type": "script",
+              "enable_gpu": false,
+              "docker_image": "gcr.io/kaggle-images/python@sha256:0123"
+            }
+            """,
+            says={4: "asks for no accelerator"},
+            path="kernel-metadata.json",
+        ),
+        Example(
+            """
+            {
+              "model": "resnet50",
+              "enable_gpu": true
+            }
+            """,
+            says={3: "check what the program does with it"},
+            path="kernel-metadata.json",
+        ),
     ),
 )
 _FIELDS = {

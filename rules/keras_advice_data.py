@@ -23,6 +23,7 @@ a batch size that divides the data, because dropped examples are not measured.""
 
             data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1000).batch(64)
             """,
+            says={4: "the last batch may be smaller"},
         ),
         Example(
             """
@@ -54,6 +55,7 @@ or to a few (`bucket_by_sequence_length`).""",
 
             data = data.map(lambda x: tf.py_function(read, [x], tf.float32))
             """,
+            says={4: "runs on the host"},
         ),
         Example(
             """
@@ -112,6 +114,7 @@ that is not repeated ends with its last batch, and training ends, too. `.repeat(
             data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
             model.fit(data, epochs=5, steps_per_epoch=60)
             """,
+            says={5: "the dataset is not repeated"},
         ),
         Example(
             """

@@ -100,6 +100,22 @@ runs (KER003) keeps TensorFlow.""",
             """,
             except_on={"tf_tpu": None},
         ),
+        Example(
+            """
+            import os
+            os.environ["KERAS_BACKEND"] = "torch"
+            import keras
+            """,
+            says={2: "the program is for Keras on 'torch': it stays"},
+        ),
+        Example(
+            """
+            import os
+            os.environ.setdefault("KERAS_BACKEND", back_end)
+            import keras
+            """,
+            says={2: "may choose a back end other than"},
+        ),
     ),
 )
 
@@ -149,6 +165,14 @@ only `tf.keras` has, such as `ImageDataGenerator`, stay: they work with any back
             """,
             except_on={"tf_tpu": None},
         ),
+        Example(
+            """
+            import tensorflow as tf
+            from tensorflow.keras.preprocessing.image import ImageDataGenerator
+
+            data = ImageDataGenerator(rescale=1 / 255).flow(x, y)
+            """,
+        ),
     ),
 )
 
@@ -175,6 +199,23 @@ any back end. Elements of data sets are TensorFlow's, so they stay.""",
             y = keras.ops.convert_to_numpy(model(x))
             """,
             except_on={"tf_tpu": None},
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            for row in tf.data.Dataset.from_tensor_slices(x):
+                print(row.numpy())
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            y = tf.convert_to_tensor(x).numpy()
+            """,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""GPUs as TensorFlow names them: device blocks, lists of devices, memory, variables."""
+"""GPUs as TensorFlow names them: device blocks, lists of devices, memory."""
 
 import ast
 from collections.abc import Iterator
@@ -15,12 +15,10 @@ from migrator.rule_api import (
     Report,
     Rewrite,
     Rule,
-    Safety,
     Unwrap,
     argument,
 )
 from migrator.rule_api.keras import listed_devices, stays
-from migrator.rule_api.texts import HIDES
 
 DEVICE = Rule(
     code="KER010",
@@ -45,6 +43,26 @@ prepares data in it.""",
 
             model = keras.Sequential([keras.layers.Dense(1)])
             """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            with tf.device("/CPU:0"):
+                data = tf.data.Dataset.from_tensor_slices(x)
+            """,
+            says={4: "does not name a GPU"},
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            with tf.device(args.device):
+                model = keras.Sequential([keras.layers.Dense(1)])
+            """,
+            says={4: "the device is chosen elsewhere"},
         ),
     ),
 )
@@ -100,24 +118,24 @@ the back end's devices, and `tf.config.list_logical_devices("TPU")` TensorFlow's
             """
             },
         ),
-    ),
-)
-
-VARIABLE = Rule(
-    code="KER012",
-    name="gpu-variable",
-    summary="variables for GPUs stay, and change nothing",
-    why="""TensorFlow reads them only on a GPU. `CUDA_VISIBLE_DEVICES` doesn't hide a TPU: a
-program that ran on the CPU because it hid all GPUs runs on the TPU now.""",
-    safety=Safety.DISPLAY_ONLY,
-    framework="tensorflow",
-    examples=(
         Example(
             """
-            import os
-            os.environ["CUDA_VISIBLE_DEVICES"] = "0"
             import keras
+            import tensorflow as tf
+
+            gpus = tf.config.list_physical_devices("GPU")
+            strategy = made_for(gpus[0].name)
             """,
+            says={4: "is empty on a TPU machine, and line 5 takes a GPU from it"},
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            print("with CUDA:", tf.test.is_built_with_cuda())
+            """,
+            says={4: "not which device is used"},
         ),
     ),
 )
@@ -137,10 +155,6 @@ _SETTINGS = (
 )
 _QUESTIONS = ("tensorflow.test.is_gpu_available", "tensorflow.test.gpu_device_name")
 _BUILT = ("tensorflow.test.is_built_with_cuda", "tensorflow.test.is_built_with_gpu_support")
-_OF_GPUS = (
-    "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_GPU_THREAD_MODE", "TF_GPU_THREAD_COUNT",
-    "TF_CUDNN_DETERMINISTIC", "TF_CUDNN_USE_AUTOTUNE", "TF_ENABLE_CUBLAS_TENSOR_OP_MATH_FP32",
-)  # fmt: skip
 
 
 @DEVICE.on("name", "tensorflow.device")
@@ -337,36 +351,3 @@ def compiled(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(statement, ast.Expr) and statement.value is ctx.names.call_of(found.node):
         return Rewrite([Delete(statement)])
     return Keep("compiles graphs for GPUs and CPUs; programs for a TPU are always compiled")
-
-
-@VARIABLE.on("variable", *_OF_GPUS)
-def variable(ctx: Context, found: Construct) -> Decision | None:
-    return Keep("is read only on a GPU, and changes nothing on a TPU")
-
-
-@VARIABLE.on("variable", "CUDA_VISIBLE_DEVICES")
-def visible(ctx: Context, found: Construct) -> Decision | None:
-    match ctx.names.parent(found.node):
-        case ast.Subscript(ctx=ast.Store()) as place:
-            above = ctx.names.parent(place)
-            value = above.value if isinstance(above, ast.Assign) else None
-        case ast.Call(func=ast.Attribute(attr="setdefault" | "putenv"), args=[_, value]):
-            pass
-        case _:
-            return Report("is not set on a TPU machine")
-    if isinstance(value, ast.Constant) and value.value in ("", "-1"):
-        return Report(HIDES)
-    return Keep("chooses GPUs; no effect on a TPU")
-
-
-@VARIABLE.on("variable", "XLA_FLAGS", "TF_XLA_FLAGS")
-def flags(ctx: Context, found: Construct) -> Decision | None:
-    place = ctx.names.parent(found.node)
-    above = ctx.names.parent(place) if place is not None else None
-    value = above.value if isinstance(above, ast.Assign) else None
-    if found.key == "TF_XLA_FLAGS" and ctx.words.keras_backend:
-        return Keep("only TensorFlow reads it")
-    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        if all(flag.startswith("--xla_gpu_") for flag in value.value.split()):
-            return Keep("sets what XLA does for GPUs, and changes nothing on a TPU")
-    return Report("is read on a TPU, too: remove what a TPU should not get, or unset it")

@@ -119,6 +119,27 @@ one, if Python has nothing to run in each step. Without a TPU the results don't 
             },
             script=True,
         ),
+        Example(
+            """
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                loss = tf.square(model(x) - y)
+            gradients = tape.gradient(loss, variables)
+            optimizer.apply_gradients(zip(gradients, variables))
+            """,
+            script=True,
+        ),
+        Example(
+            """
+            import tensorflow as tf
+
+            data = tf.data.Dataset.from_tensor_slices((x, y)).batch(64, drop_remainder=True)
+            for x, y in data:
+                metric.update_state(y, model(x))
+            """,
+            script=True,
+        ),
     ),
 )
 

@@ -58,6 +58,22 @@ stay.""",
             },
             path="requirements.txt",
         ),
+        Example(
+            """
+            tensorflow-datasets
+            numpy
+            """,
+            says={1: "does not depend on the device"},
+            path="requirements.txt",
+        ),
+        Example(
+            """
+            tensorflow-text==2.15.0
+            numpy
+            """,
+            says={1: "depends on `tensorflow`, whose files would overwrite"},
+            path="requirements.txt",
+        ),
     ),
     is_requirement=True,
 )
@@ -90,6 +106,21 @@ reported.""",
             """,
             },
             path="train.sh",
+        ),
+        Example(
+            """
+            pip install tensorflow-datasets imageio
+            """,
+            says={1: "installs nothing that depends on the device"},
+            path="train.sh",
+        ),
+        Example(
+            """
+            FROM tensorflow/tensorflow:2.15.0-gpu
+            RUN python train.py
+            """,
+            says={1: "contains TensorFlow for GPUs"},
+            path="Dockerfile",
         ),
     ),
 )

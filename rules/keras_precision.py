@@ -52,6 +52,23 @@ Keras only scales losses for `mixed_float16`. Its significand has 8 bits instead
             optimizer = keras.optimizers.Adam(1e-3)
             """,
         ),
+        Example(
+            """
+            import keras
+
+            policy = "mixed_float16" if args.half else "float32"
+            """,
+            says={3: "is a policy for GPUs"},
+        ),
+        Example(
+            """
+            import keras
+
+            adam = keras.optimizers.Adam()
+            optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=1024)
+            """,
+            says={4: "by its own settings"},
+        ),
     ),
 )
 
@@ -79,6 +96,30 @@ a whole, so `jit_compile=True` inside of it is removed.""",
             """,
             except_on={"tf_tpu": None},
         ),
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", jit_compile="auto")
+            """,
+        ),
+        Example(
+            """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse", jit_compile=args.jit)
+            """,
+            except_on={
+                "tf_tpu": """
+            import keras
+
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            """
+            },
+        ),
     ),
 )
 
@@ -97,6 +138,22 @@ float32 instead. On a TPU float64 is emulated, and slow.""",
 
             keras.config.set_floatx("float64")
             """,
+        ),
+        Example(
+            """
+            import keras
+
+            keras.config.set_floatx("float32")
+            """,
+            says={3: "a TPU has this type"},
+        ),
+        Example(
+            """
+            import keras
+
+            keras.config.set_floatx(args.dtype)
+            """,
+            says={3: "may be float64"},
         ),
     ),
 )

@@ -87,6 +87,25 @@ Without a TPU the strategy is TensorFlow's default, which computes as the progra
             },
             script=True,
         ),
+        Example(
+            """
+            import tensorflow as tf
+
+            for line in tf.data.TextLineDataset("train.txt"):
+                print(line)
+            """,
+            script=True,
+        ),
+        Example(
+            """
+            import tensorflow as tf
+
+            strategy = tf.distribute.get_strategy()
+            with strategy.scope():
+                model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+            """,
+            script=True,
+        ),
     ),
 )
 
@@ -95,8 +114,8 @@ SHARE = Rule(
     name="replica-loss",
     summary="a loss that a step averages itself is divided by the number of replicas",
     why="""A strategy sums the gradients of all replicas. Keras divides its own losses by their
-number. An average that `train_step` computes is that of one replica's part, so the sum of its
-gradients would be too large by the number of replicas.""",
+number. An average that `train_step` or `compute_loss` computes is that of one replica's part, so
+the sum of its gradients would be too large by the number of replicas.""",
     framework="tensorflow",
     examples=(
         Example(
@@ -131,6 +150,38 @@ gradients would be too large by the number of replicas.""",
                     return {"loss": loss}
             """
             },
+        ),
+        Example(
+            """
+            import keras
+
+
+            class Model(keras.Model):
+                def compute_loss(self, x, y, y_pred, sample_weight=None):
+                    return super().compute_loss(x, y, y_pred, sample_weight)
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Model(keras.Model):
+                def test_step(self, data):
+                    x, y = data
+                    return {"loss": tf.reduce_mean(tf.square(self(x) - y))}
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x) - y))
+            print(tape.gradient(loss, x))
+            """,
         ),
     ),
 )
@@ -195,7 +246,7 @@ def share(ctx: Context, found: Construct) -> Decision | None:
 
 @SHARE.on("tensorflow", "term")
 def term(ctx: Context, found: Construct) -> Decision | None:
-    """An average that is added to what is divided already."""
+    """An average that is added to what is divided already, or that a `compute_loss` returns."""
     return _by_replicas(ctx, found.node, "/")
 
 

@@ -112,6 +112,23 @@ strategy the program stays.""",
             """  # noqa: E501
             },
         ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            strategy = tf.distribute.get_strategy()
+            batch = 64 * strategy.num_replicas_in_sync
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            strategy = tf.distribute.experimental.ParameterServerStrategy(resolver)
+            """,
+        ),
     ),
 )
 

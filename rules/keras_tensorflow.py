@@ -115,6 +115,25 @@ TensorFlow's.""",
             """,
             except_on={"tf_tpu": None},
         ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+            data = data.map(lambda image: tf.cast(image, tf.float32) / 255)
+            """,
+        ),
+        Example(
+            """
+            import keras
+            import tensorflow as tf
+
+
+            class Lengths(keras.layers.Layer):
+                def call(self, x):
+                    return tf.strings.length(x)
+            """,
+        ),
     ),
 )
 

@@ -168,6 +168,29 @@ ADV012.""",
             },
             unsafe=True,
         ),
+        Example(
+            """
+            import torch
+            class Attention(torch.nn.Module):
+                def __init__(self, length, width):
+                    super().__init__()
+                    self.keys = torch.zeros(1, length, width)
+                def forward(self, x, start):
+                    self.keys[:, start : start + 1] = x
+                    return torch.relu(x @ self.keys[:, : start + 1].mT)
+            """,
+            unsafe=True,
+        ),
+        Example(
+            """
+            import torch
+            class Attention(torch.nn.Module):
+                def forward(self, x, keys):
+                    keys = torch.cat([keys, x], 1)
+                    return (x @ keys.mT).softmax(-1), keys
+            """,
+            unsafe=True,
+        ),
     ),
 )
 

@@ -26,7 +26,11 @@ replacement.""",
     references=("https://cloud.google.com/tpu/docs/run-in-container",),
     examples=(
         Example("torchrun --nproc_per_node=8 train.py --lr 0.1\n", path="train.sh"),
-        Example("FROM pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime\n", path="Dockerfile"),
+        Example(
+            "FROM pytorch/pytorch:2.1.0-cuda11.8-cudnn8-runtime\n",
+            says={1: "an image for CUDA"},
+            path="Dockerfile",
+        ),
     ),
 )
 

@@ -113,6 +113,15 @@ is reported.""",
             from torch_scatter import scatter_std
             spread = scatter_std(x, index)
             """,
+            says={1: "the runtime has no counterpart for scatter_std"},
+        ),
+        Example(
+            """
+            try:
+                from torch_scatter import scatter_add
+            except ImportError:
+                scatter_add = None
+            """,
         ),
     ),
 )

@@ -74,6 +74,21 @@ alone. Sharded strategies are reported.""",
             import lightning as L
             trainer = L.Trainer(accelerator="tpu", devices=8, strategy="fsdp")
             """,
+            says={2: "shards over GPUs"},
+        ),
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(accelerator=args.accelerator)
+            """,
+            says={2: "is decided at run time"},
+        ),
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(accelerator="auto", devices=8)
+            """,
+            says={2: "Lightning starts no processes for TPUs"},
         ),
     ),
 )
@@ -94,6 +109,20 @@ scaling is needed; it has 8 bits of significand instead of 11.""",
             import lightning as L
             trainer = L.Trainer(precision="bf16-mixed")
             """,
+        ),
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(precision="bf16-mixed")
+            """,
+            says={2: "bfloat16 is what TPUs compute in"},
+        ),
+        Example(
+            """
+            import lightning as L
+            trainer = L.Trainer(precision=args.precision)
+            """,
+            says={2: "is decided at run time"},
         ),
     ),
 )

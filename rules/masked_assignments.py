@@ -56,6 +56,23 @@ choose wrong elements.""",
                 return chosen
             """,
         ),
+        Example(
+            """
+            import torch
+            x, d = torch.rand(4, 8), torch.zeros(4, 8)
+            mask = torch.rand(4) < 0.5  # of rows
+            d[mask] = x[mask]
+            """,
+        ),
+        Example(
+            """
+            import numpy as np
+            import torch
+            x, d = np.random.rand(4, 8), np.zeros((4, 8))
+            mask = x < d
+            d[mask] = x[mask]
+            """,
+        ),
     ),
 )
 

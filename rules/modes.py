@@ -17,6 +17,7 @@ from migrator.rule_api import (
     Rule,
     Unwrap,
     argument,
+    dotted,
 )
 from migrator.rule_api.cuda_calls import counterpart, removal
 from migrator.rule_api.device_objects import device_object_word
@@ -48,6 +49,23 @@ refuses them. `no_grad` gives the same numbers.""",
             @torch.no_grad()
             def run(x):
                 return model(x)
+            """,
+        ),
+        Example(
+            """
+            import torch
+
+            with torch.inference_mode(not train):
+                y = model(x)
+            """,
+            says={3: "with a variable mode"},
+        ),
+        Example(
+            """
+            import torch
+            y = model(x)
+            if x.is_inference():
+                y = y.clone()
             """,
         ),
     ),
@@ -94,6 +112,28 @@ torch_xla, so the script would silently run on the CPU.""",
                 torch_xla.sync(wait=True)
                 """
             },
+        ),
+        Example(
+            """
+            import torch
+            if hasattr(torch.accelerator, "memory"):
+                print("PyTorch 2.9 or later")
+            """,
+            says={2: "only looked at"},
+        ),
+        Example(
+            """
+            import torch
+            wait = torch.accelerator.current_accelerator
+            """,
+            says={2: "does not know the target"},
+        ),
+        Example(
+            """
+            import torch
+            getattr(torch.accelerator, name)()
+            """,
+            says={2: "torch.accelerator does not know the target"},
         ),
     ),
 )
@@ -159,9 +199,10 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     name = _RENAMED.get(name, name).removeprefix("memory.")
     if name in MIRRORED:
         return counterpart(ctx, node, name)
-    if not name and isinstance(ctx.names.parent(node), ast.Call):
+    taken = ctx.names.parent(node)
+    if not name and isinstance(taken, ast.Call) and dotted(taken.func) != "getattr":
         return Keep("only looked at")
-    return Report(f"torch.accelerator.{name} does not know the target")
+    return Report(f"{found.key} does not know the target")
 
 
 def _current(ctx: Context, call: ast.Call) -> Decision:

@@ -63,6 +63,21 @@ names of its version 0.8.""",
             config = yaml.load(open("config.yaml"), Loader=yaml.FullLoader)
             """,
         ),
+        Example(
+            """
+            import yaml
+            config = yaml.load(open("config.yaml"))
+            """,
+            says={2: "nothing here uses a device"},
+        ),
+        Example(
+            """
+            import torch
+            from torch.optim.lr_scheduler import StepLR
+            scheduler = StepLR(optimizer, 30, verbose=args.verbose)
+            """,
+            says={3: "no longer takes verbose"},
+        ),
     ),
 )
 

@@ -31,6 +31,7 @@ it may be meant as it is.""",
             y = x[~mask] * (~mask)
             z = (1 - mask) + mask
             """,
+            says={4: "a comparison gives booleans since PyTorch 1.2"},
         ),
         Example(
             """
@@ -42,6 +43,21 @@ it may be meant as it is.""",
             import torch
             scores, best = x.to("{device}").view(-1).topk(5)
             rows = names[best // x.size(1)]
+            """,
+        ),
+        Example(
+            """
+            import torch
+            mask = torch.zeros(4) > x
+            z = 1 - mask
+            """,
+            says={3: "a comparison gives booleans"},
+        ),
+        Example(
+            """
+            import torch
+            scores, best = x.view(-1).topk(5)
+            share = best / x.size(1)  # no index, and may be meant as it is
             """,
         ),
     ),

@@ -56,6 +56,21 @@ reported.""",
             values, vectors = torch.eig(x, eigenvectors=True)
             """,
         ),
+        Example(
+            """
+            import torch
+            solution, factors = torch.solve(b, a)
+            """,
+            says={2: "with the arguments the other way round"},
+        ),
+        Example(
+            """
+            import torch
+            if hasattr(torch, "rfft"):
+                y = torch.rfft(x, 2)
+            """,
+            says={3: "the program asks for the version first"},
+        ),
     ),
 )
 

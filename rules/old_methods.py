@@ -41,6 +41,29 @@ an object is not always known: a method that a class of the project defines is l
             x = torch.ones(3).to("{device}")
             width, height = draw.textsize(label)
             """,
+            says={3: "use textbbox"},
+        ),
+        Example(
+            """
+            import torch
+            for name, value in weights.iteritems():
+                print(name)
+            """,
+            says={2: "nothing here uses a device"},
+        ),
+        Example(
+            """
+            from accelerate import Accelerator
+            from mylib import Layers
+
+            class Weights(Layers):
+                def iteritems(self):
+                    return iter(self.layers)
+
+            accelerator = Accelerator()
+            print(*weights.iteritems())
+            """,
+            says={9: "but Weights (line 4) has iteritems"},
         ),
     ),
 )
@@ -53,7 +76,7 @@ def method(ctx: Context, found: Construct) -> Decision:
     if (kept := reason_to_keep(ctx, call, found.key)) is not None:
         return kept
     if owner := ctx.values.defines(found.key):
-        return Report(f"{gone.since} no longer has it, if it is not the one of {owner}")
+        return Report(f"{gone.since} no longer has it, but {owner}: see whose this is")
     if gone.code:
         return with_code(ctx, gone, call.func, call.func.value)
     if gone.exact and not call.args and not call.keywords:

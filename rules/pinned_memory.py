@@ -44,6 +44,21 @@ program's own functions and classes that pass their `**kwargs` on to a loader.""
             'kwargs = {"num_workers": 1, "pin_memory": True}\n',
             after='kwargs = {"num_workers": 1, "pin_memory": False}\n',
         ),
+        Example(
+            """
+            import json
+            options = {"batch_size": 32, "pin_memory": True}
+            json.dump(options, open("options.json", "w"))
+            """,
+            says={2: "goes to a file, and to no loader"},
+        ),
+        Example(
+            """
+            import torch
+            loader = make_loader(data, pin_memory=True)
+            """,
+            says={2: "what make_loader pins"},
+        ),
     ),
 )
 NON_BLOCKING = Rule(
@@ -51,7 +66,16 @@ NON_BLOCKING = Rule(
     name="non-blocking",
     summary="non_blocking stays, and changes nothing on a TPU",
     why="Transfers to the device are asynchronous anyway, so the argument stays.",
-    examples=(Example("x = x.to(device, non_blocking=True)\n"),),
+    examples=(
+        Example("x = x.to(device, non_blocking=True)\n"),
+        Example(
+            """
+            import torch
+            x.record_stream(stream)
+            """,
+            says={2: "for CUDA's caching allocator"},
+        ),
+    ),
 )
 
 

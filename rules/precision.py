@@ -48,6 +48,21 @@ a flag stays, because it works without CUDA.""",
             """,
             after="import torch\n",
         ),
+        Example(
+            """
+            import torch
+            if torch.backends.cudnn.benchmark:
+                print("the first steps are slow")
+            """,
+            says={2: "only read; it answers without CUDA too"},
+        ),
+        Example(
+            """
+            import torch
+            print(torch.backends.cuda.cufft_plan_cache.size)
+            """,
+            says={2: "asks CUDA, and raises without it"},
+        ),
     ),
 )
 
@@ -79,6 +94,20 @@ request: "high" is three bfloat16 passes (at least as exact as TF32), "medium" i
             import torch
             import tpu_runtime
             tpu_runtime.set_matmul_precision("high")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            was = torch.backends.cuda.matmul.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = was
+            """,
+            says={2: "only read; it answers without CUDA too", 3: "sets back what was read before"},
+        ),
+        Example(
+            """
+            import torch
+            print(torch.get_float32_matmul_precision())
             """,
         ),
     ),

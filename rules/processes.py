@@ -54,6 +54,28 @@ Celery are reported, and so is what Ray runs of a script, which no worker loads.
             if __name__ == "__main__":
                 mp.Process(target=work, args=(0,)).start()
             """,
+            says={10: "this child process uses the device"},
+        ),
+        Example(
+            """
+            import torch.multiprocessing as mp
+            from accelerate import Accelerator
+            from mylib import work
+
+            accelerator = Accelerator()
+            mp.Process(target=work).start()
+            """,
+            says={6: "the source doesn't show what this child process does"},
+        ),
+        Example(
+            """
+            import multiprocessing as mp
+            from accelerate import Accelerator
+            from mylib import read
+
+            accelerator = Accelerator()
+            mp.Process(target=read).start()
+            """,
         ),
     ),
 )
@@ -85,6 +107,24 @@ threads share the device, as on a GPU. Threads that stay on the CPU are not repo
 
             async def load(x):
                 return await asyncio.to_thread(lambda: x.to("{device}"))
+            """,
+        ),
+        Example(
+            """
+            import threading
+            from accelerate import Accelerator
+
+            accelerator = Accelerator()
+            threading.Thread(target=print, args=("training",)).start()
+            """,
+        ),
+        Example(
+            """
+            import threading
+            from accelerate import Accelerator
+
+            accelerator = Accelerator()
+            threading.Thread(target=lambda: accelerator.prepare(model)).start()
             """,
         ),
     ),

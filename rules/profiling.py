@@ -62,6 +62,24 @@ tools (`torch.cuda.nvtx.range`), which raises without CUDA, becomes torch's `rec
             from torch.profiler import ProfilerActivity
             activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
             """,
+            says={2: "collects the kernels of a GPU"},
+        ),
+        Example(
+            """
+            import torch
+            from torch.profiler import ProfilerActivity, profile
+            with profile(activities=[ProfilerActivity.CPU]) as p:
+                y = model(x)
+            """,
+            says={3: "times what the host does"},
+        ),
+        Example(
+            """
+            import torch
+            with torch.cuda.nvtx.range("step {}", i):
+                y = model(x)
+            """,
+            says={2: "marks ranges for NVIDIA's profiler"},
         ),
     ),
 )

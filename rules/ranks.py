@@ -171,6 +171,22 @@ weights (rule SHD001).""",
                 """
             },
         ),
+        Example(
+            """
+            import os
+            import torch
+            rank = int(os.environ["RANK"])
+            """,
+            says={3: "set by a launcher"},
+        ),
+        Example(
+            """
+            import torch
+            import torch.multiprocessing as mp
+            mp.spawn(**options)
+            """,
+            says={3: "the source doesn't show what it starts"},
+        ),
     ),
 )
 

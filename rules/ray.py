@@ -33,11 +33,19 @@ the TPU on itself.""",
             def answer(x):
                 return x + 1
             """,
+            says={3: "Ray finds no GPU on a TPU machine"},
         ),
         Example(
             """
             from ray.train import ScalingConfig
             scaling = ScalingConfig(num_workers=4, use_gpu=True)
+            """,
+            says={2: "write use_tpu=True"},
+        ),
+        Example(
+            """
+            from ray.train import ScalingConfig
+            scaling = ScalingConfig(num_workers=4, use_gpu=False)
             """,
         ),
     ),

@@ -88,6 +88,25 @@ version first, or catches the error, stays. `--ignore UPG` leaves all old names.
             import torch
             values, vectors = torch.eig(torch.eye(3).to("{device}"), eigenvectors=True)
             """,
+            says={2: "use torch.linalg.eig, whose results are complex"},
+        ),
+        Example(
+            """
+            try:
+                from torch._six import string_classes
+            except ImportError:
+                string_classes = str
+            """,
+            says={2: "the import fails, and the fallback is used"},
+        ),
+        Example(
+            """
+            import numpy as np
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            integer = np.int if hasattr(np, "int") else int
+            """,
+            says={4: "the program asks for the version first"},
         ),
     ),
 )

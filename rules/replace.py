@@ -57,6 +57,20 @@ stay; imports are adapted (docs/rules-of-your-own.md).""",
             """,
             replace=(("mylib.to_gpu", "mylib.to_device"),),
         ),
+        Example(
+            """
+            from mylib.arrays import to_gpu
+            x = to_gpu(x)
+            """,
+            replace=(("mylib.to_gpu", "mylib.to_device"),),
+        ),
+        Example(
+            """
+            from mylib import batches
+            x = batches().to_gpu()
+            """,
+            replace=(("mylib.to_gpu", "mylib.to_device"),),
+        ),
     ),
 )
 

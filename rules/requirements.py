@@ -12,7 +12,6 @@ from migrator.rule_api import (
     Keep,
     Report,
     Rule,
-    lines_of,
 )
 from migrator.rule_api.libraries import of_package
 from migrator.rule_api.packages import (
@@ -96,6 +95,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
                 """
             },
             path="requirements.txt",
+            says={4: "xformers is for CUDA only"},
         ),
         Example(
             """
@@ -183,6 +183,7 @@ and lists written by uv or pip-compile, which have to be made again.""",
                 """
             },
             path="pyproject.toml",
+            says={3: "excludes every version tested with the target"},
         ),
         Example(
             """
@@ -256,6 +257,22 @@ and lists written by uv or pip-compile, which have to be made again.""",
                 """
             },
             path="setup.py",
+        ),
+        Example(
+            """
+            torchmetrics
+            numpy
+            """,
+            says={1: "does not depend on the device"},
+            path="requirements.txt",
+        ),
+        Example(
+            """
+            numpy
+            torch==1.13 ; sys_platform == "linux"
+            """,
+            says={2: "takes torch==2.9.0 instead of entries that depend on the machine"},
+            path="requirements.txt",
         ),
     ),
     is_requirement=True,
@@ -376,25 +393,3 @@ def _option(ctx: Context, found: Construct, line: str, said: str) -> Decision:
     if re.search(r"\bnvidia\.com|pytorch-extension\.intel\.com", line):
         return Report("packages for other hardware; remove it")
     return Keep("no package")
-
-
-@REQUIREMENT.on("requirement", "text")
-def requirements_in_text(ctx: Context, found: Construct) -> Decision:
-    """Strings of setup.py that are not in a list, or in one that is parsed in pieces."""
-    every = lines_of(found.content)
-    names = [name_of(re.split(r"[;#]", line)[0]) for line in every]
-    libraries = [library.reason(str(n)) for n in names if (library := of_package(n or ""))]
-    if ctx.target.portable:
-        return Keep("a portable program uses what its machine has")
-    lines = [line for line in every if (name := name_of(line))
-             and shut_out(ctx.target, name, asked_of(line))]  # fmt: skip
-    said = [f"`{line.strip()}` excludes every tested version" for line in lines] + libraries
-    if "torch" in names or (None in names and "torch" in found.content):
-        said.insert(0, f"the target needs {all_needed(ctx)}")
-    versions = [tested(ctx.target).get(n or "") for n in names if n != "torch"]
-    said += [f"the target needs {version}" for version in versions if version]
-    asked = (tested(ctx.target)["torch"], *filter(None, versions))
-    done = set(asked) <= set(found.content.split())
-    if not said or (done and not lines and not libraries):
-        return Keep("does not depend on the device")
-    return Report(f"not changed automatically, because it is not a plain list: {'; '.join(said)}")

@@ -56,6 +56,22 @@ torch_xla's device by the name `"xla"`, but doesn't take a `torch.device`.""",
         Example(
             """
             from safetensors.torch import load_file
+            x = load_file(path, device=0)["x"]
+            """,
+            after="""
+            import tpu_runtime
+            x = tpu_runtime.load_file(path, device="{device}")["x"]
+            """,
+            except_on={
+                "torch_xla": """
+                from safetensors.torch import load_file
+                x = load_file(path, device="{device}")["x"]
+                """
+            },
+        ),
+        Example(
+            """
+            from safetensors.torch import load_file
             x = load_file(path, device="cpu")
             """,
         ),
@@ -72,6 +88,14 @@ torch_xla's device by the name `"xla"`, but doesn't take a `torch.device`.""",
             device = "{device}"
             x = tpu_runtime.load_file(path, device=device)
             """,
+        ),
+        Example(
+            """
+            from safetensors import safe_open
+            with safe_open(path, framework="pt", device=device) as f:
+                x = f.get_tensor("x")
+            """,
+            says={2: "it on the CPU, and move what is read"},
         ),
     ),
 )
@@ -90,8 +114,11 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     if found.key.endswith("load_model") or is_only_state(program_file(ctx), call):
         named = [k for k in call.keywords if k.value is place]
         return Rewrite([EditCall(call, drop=named or [place])])
+    is_number = isinstance(place, ast.Constant) and isinstance(place.value, int)
+    named_device = [Replace(place, ctx.code.device_string(place))] if is_number else []
     if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
-        return Keep("safetensors knows the target's device by its name")
+        known = Keep("safetensors knows the target's device by its name")
+        return Rewrite(named_device) if named_device else known
     if ctx.words.device_names and found.key.endswith("load_file"):
         return _moved(ctx, call, place)
     if found.key == "safetensors.safe_open":
@@ -100,7 +127,7 @@ def tensors(ctx: Context, found: Construct) -> Decision:
     word = ctx.code.runtime("load_file")
     if word is None:
         return Report("safetensors does not know the target's device; read on the CPU, and move")
-    return Rewrite([EditCall(call, function=word.code)], word.requires)
+    return Rewrite([EditCall(call, function=word.code), *named_device], word.requires)
 
 
 def _moved(ctx: Context, call: ast.Call, place: ast.expr) -> Decision:

@@ -63,6 +63,14 @@ not read.""",
             says={3: "a back end for GPUs"},
             path="config.yaml",
         ),
+        Example(
+            """
+            trainer:
+              accelerator: gpu
+            """,
+            says={2: "names a GPU"},
+            path="config.yaml",
+        ),
     ),
 )
 

@@ -69,6 +69,28 @@ a script of the project names a GPU there (`device: cuda`, `--device cuda`).""",
             """,
             script=True,
         ),
+        Example(
+            """
+            import torch
+
+
+            def main(device):
+                print(torch.ones(2).to(device))
+
+
+            main("cpu")
+            """,
+            script=True,
+        ),
+        Example(
+            """
+            import torch
+
+
+            def moved(x, device):
+                return x.to(device)
+            """,
+        ),
     ),
 )
 
@@ -100,6 +122,26 @@ FLAG = Rule(
             parser.add_argument("--use-tpu", action=tpu_runtime.UseTpu, help="run on a TPU")
             args = parser.parse_args()
             x = torch.ones(2).to(tpu_runtime.device())
+            """,
+            portable=True,
+        ),
+        Example(
+            """
+            import argparse
+            import torch
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--device", default="cpu")
+            x = torch.ones(2, device=parser.parse_args().device)
+            """,
+            portable=True,
+        ),
+        Example(
+            """
+            import argparse
+            from accelerate import Accelerator
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--use-tpu", action="store_true")
+            accelerator = Accelerator(cpu=not parser.parse_args().use_tpu)
             """,
             portable=True,
         ),

@@ -88,6 +88,34 @@ their role are divided.""",
             """,
             shard="tp",
         ),
+        Example(
+            """
+            import torch
+            from accelerate import Accelerator
+            device = Accelerator().device
+            model = torch.nn.Linear(8, 8).to(device)
+            """,
+            says={4: "goes to the device unchanged"},
+            shard="tp",
+        ),
+        Example(
+            """
+            import torch
+            from accelerate import Accelerator
+            from torch import nn
+
+
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.fc1 = nn.Linear(8, 8)
+
+
+            model = Net().to(Accelerator().device)
+            """,
+            says={12: "has no layers in repeated blocks"},
+            shard="tp",
+        ),
     ),
 )
 

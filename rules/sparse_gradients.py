@@ -44,6 +44,21 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
             from torch import nn
             words = nn.Embedding(5000, 64, sparse=args.sparse).to("{device}")
             """,
+            says={2: "it has to be False there"},
+        ),
+        Example(
+            """
+            from torch import nn
+            words = nn.EmbeddingBag.from_pretrained(table, sparse=args.sparse)
+            """,
+            says={2: "it has to be False there"},
+        ),
+        Example(
+            """
+            import torch
+            from mylib import Embedding
+            words = Embedding(5000, 64, sparse=True)
+            """,
         ),
     ),
 )
@@ -74,6 +89,14 @@ OPTIMIZER = Rule(
             import torch
             opt = torch.optim.SparseAdam(table.parameters())
             """,
+            says={2: "a TPU has no sparse gradients"},
+        ),
+        Example(
+            """
+            import torch
+            kinds = {"dense": torch.optim.Adam, "sparse": torch.optim.SparseAdam}
+            """,
+            says={2: "use Adam, and sparse=False"},
         ),
     ),
 )

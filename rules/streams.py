@@ -39,6 +39,7 @@ under a check for CUDA that is false on a TPU never run there, and stay.""",
             import torch
             s = torch.cuda.Stream()
             """,
+            says={2: "streams have no counterpart"},
         ),
         Example(
             """
@@ -104,6 +105,14 @@ kernel. Remove capture and replay, and call the function itself.""",
             import torch
             g = torch.cuda.CUDAGraph()
             """,
+            says={2: "CUDA graphs have no counterpart"},
+        ),
+        Example(
+            """
+            import torch
+            g = torch.cuda.CUDAGraph() if torch.cuda.is_available() else None
+            """,
+            says={2: "does not run on a TPU"},
         ),
     ),
 )

@@ -87,6 +87,20 @@ them, so that files of a GPU load, and new ones load there.""",
             model = nn.Linear(2, 2)
             """,
         ),
+        Example(
+            """
+            import torch
+            fast = list(map(torch.compile, models))
+            """,
+            says={2: "torch.compile itself is passed on"},
+        ),
+        Example(
+            """
+            import torch
+            parser.compile(mode="fast")
+            """,
+            says={2: "doesn't show whether this is a model"},
+        ),
     ),
 )
 

@@ -58,6 +58,7 @@ keep their results as constants.""",
             net = torch.jit.script(net).to("{device}")
             net.save("net.pt")
             """,
+            says={2: "cannot be moved once it is scripted"},
         ),
         Example(
             """
@@ -105,6 +106,14 @@ keep their results as constants.""",
             import torch
             net = net.to("{device}").eval()
             """,
+        ),
+        Example(
+            """
+            import torch
+            net = torch.jit.script(net)
+            net.save("net.pt")
+            """,
+            says={2: "the program uses no device"},
         ),
     ),
 )

@@ -62,6 +62,12 @@ keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.
             notebook_launcher(train, num_processes=8)
             """,
         ),
+        Example(
+            """
+            from accelerate import Accelerator
+            accelerator = Accelerator(cpu=True)
+            """,
+        ),
     ),
 )
 
@@ -102,6 +108,20 @@ scaling is needed; it has 8 bits of significand instead of 11, as with `autocast
             args = TrainingArguments("out", bf16=True, max_steps=100)
             """,
         ),
+        Example(
+            """
+            from accelerate import Accelerator
+            accelerator = Accelerator(mixed_precision="bf16")
+            """,
+            says={2: "bfloat16 is what TPUs compute in"},
+        ),
+        Example(
+            """
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", fp16=half)
+            """,
+            says={2: "a TPU has no float16, so it has to be bf16=True"},
+        ),
     ),
 )
 
@@ -131,6 +151,14 @@ Megatron-LM. FSDP shards parameters over GPUs. Liger's kernels are written in Tr
             from transformers import TrainingArguments
             args = TrainingArguments("out", optim="paged_adamw_8bit")
             """,
+            says={2: "an optimizer of a library for CUDA"},
+        ),
+        Example(
+            """
+            from transformers import TrainingArguments
+            args = TrainingArguments("out", tf32=fast)
+            """,
+            says={2: "is decided at run time"},
         ),
     ),
 )

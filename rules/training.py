@@ -76,6 +76,24 @@ counts iterations, makes each step one program that is compiled once. torchax ne
                 """
             },
         ),
+        Example(
+            """
+            import torch
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(opt, 30)
+            for epoch in range(90):
+                scheduler.step()
+            """,
+        ),
+        Example(
+            """
+            import torch
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in data:
+                f(net(x), y).backward()
+                results.append(opt.step())
+            """,
+        ),
     ),
 )
 
@@ -91,6 +109,13 @@ boundary, `torch_xla.sync()`, after it. A scheduler or an environment needs none
             """
             import torch
             thing.step()
+            """,
+        ),
+        Example(
+            """
+            import torch
+            scheduler = torch.optim.lr_scheduler.StepLR(opt, 30)
+            scheduler.step()
             """,
         ),
     ),
@@ -176,6 +201,22 @@ value gets a backward pass later. Where it doesn't show this, there is advice.""
                 print(right.item())
                 """
             },
+        ),
+        Example(
+            """
+            import torch
+            with torch.no_grad():
+                for x, y in loader:
+                    right += (model(x).argmax(1) == y).sum().item()
+            """,
+        ),
+        Example(
+            """
+            import torch
+            with torch.no_grad():
+                for x, y in loader:
+                    counts += torch.bincount(y)
+            """,
         ),
     ),
 )

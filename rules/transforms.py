@@ -33,6 +33,12 @@ wrapped, in Python, so the first operator inside raises an error. `functional_ca
                 return torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, x, y)
             """,
         ),
+        Example(
+            """
+            import torch
+            y = torch.func.functional_call(model, parameters, (x,))
+            """,
+        ),
     ),
 )
 

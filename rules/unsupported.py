@@ -28,7 +28,7 @@ file works without it. Replace any other use by hand; the message says how.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
-        Example("import cupy\n"),
+        Example("import cupy\n", says={1: "cupy is for CUDA only"}),
         Example(
             """
             try:
@@ -60,6 +60,7 @@ is not.""",
             from torch.utils.cpp_extension import load
             ops = load(name='ops', sources=src)
             """,
+            says={2: "a CUDA extension"},
         ),
         Example(
             """
@@ -70,6 +71,14 @@ is not.""",
             def add(x):
                 i = cuda.grid(1)
             """,
+            says={4: "numba compiles it for CUDA"},
+        ),
+        Example(
+            """
+            from torch.utils.cpp_extension import load
+            ops = load(name="ops", sources=["ops.cpp"])
+            """,
+            says={2: "an extension for the CPU"},
         ),
     ),
 )
@@ -93,22 +102,35 @@ transformers uses a GPU, by its number or by itself, otherwise the CPU.""",
             from kernels import get_kernel
             attention = get_kernel("kernels-community/flash-attn3")
             """,
+            says={2: "downloads kernels that were built for CUDA"},
         ),
         Example(
             """
+            from transformers import AutoModel
             model = AutoModel.from_pretrained(name, load_in_4bit=True)
             """,
+            says={2: "load the weights in bfloat16"},
         ),
         Example(
             """
+            from transformers import AutoModel
             model = AutoModel.from_pretrained(name, device_map="auto")
             """,
+            says={2: "accelerate places the model and finds no TPU"},
         ),
         Example(
             """
             from transformers import pipeline
             classify = pipeline("image-classification", device=0)
             """,
+        ),
+        Example(
+            """
+            import torch
+            from transformers import AutoModel
+            model = AutoModel.from_pretrained(name, device_map="cpu")
+            """,
+            says={3: "loads to the CPU"},
         ),
     ),
 )
@@ -129,6 +151,14 @@ and computes on the CPU, which is right but slow.""",
             import onnxruntime
             run = onnxruntime.InferenceSession("m.onnx", providers=["CUDAExecutionProvider"])
             """,
+            says={2: "onnxruntime has no provider for a TPU"},
+        ),
+        Example(
+            """
+            import onnxruntime
+            run = onnxruntime.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+            """,
+            says={2: "onnxruntime computes on the CPU"},
         ),
     ),
 )

@@ -27,6 +27,22 @@ want that, name the CPU as the device.""",
             x = x.to("{device}")
             """,
         ),
+        Example(
+            """
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            import torch
+            """,
+            says={2: "hides all GPUs, and no TPU"},
+        ),
+        Example(
+            """
+            import os
+            import torch
+            count = len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+            """,
+            says={3: "is not set on a TPU machine"},
+        ),
     ),
 )
 

@@ -29,6 +29,7 @@ that were imported beside the target's PyTorch; older ones may not start: timm 0
             assert timm.__version__ == "0.3.2"
             model = timm.create_model("resnet18").to("{device}")
             """,
+            says={3: "this check fails with timm"},
         ),
         Example(
             """
@@ -43,6 +44,27 @@ that were imported beside the target's PyTorch; older ones may not start: timm 0
                 raise RuntimeError("torch 2 is not supported")
             x = torch.ones(3).to("{device}")
             """,
+            says={2: "this check fails with the versions of"},
+        ),
+        Example(
+            """
+            import timm
+            import torch
+            assert timm.__version__ == "0.3.2"
+            """,
+            says={3: "nothing here uses a device"},
+        ),
+        Example(
+            """
+            import timm
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            try:
+                assert timm.__version__ == "0.3.2"
+            except AssertionError:
+                print("another timm")
+            """,
+            says={5: "its error is caught"},
         ),
     ),
 )

@@ -173,6 +173,46 @@ def test_losses_that_a_step_averages_are_shared_out(loss: str, outcome: str) -> 
     assert (text == STEP.format(loss)) is (outcome != "rewritten")
 
 
+LOSS = """import keras
+import tensorflow as tf
+
+
+class Net(keras.Model):
+    def compute_loss(self, x, y, y_pred, sample_weight=None):
+        {0}
+"""
+BY_REPLICAS = " / tf.distribute.get_strategy().num_replicas_in_sync"
+
+
+@pytest.mark.parametrize(
+    ("loss", "becomes"),
+    [
+        ("return tf.reduce_mean(each)", f"return tf.reduce_mean(each){BY_REPLICAS}"),
+        ("return keras.ops.mean(each)", f"return keras.ops.mean(each){BY_REPLICAS}"),
+        (
+            "loss = tf.reduce_mean(each)\n        self.seen(loss)\n        return loss",
+            "loss = tf.reduce_mean(each)\n        self.seen(loss)\n"
+            f"        return loss{BY_REPLICAS}",
+        ),
+        (
+            "return super().compute_loss(x, y, y_pred) + tf.reduce_mean(each)",
+            f"return super().compute_loss(x, y, y_pred) + (tf.reduce_mean(each){BY_REPLICAS})",
+        ),
+        ("return super().compute_loss(x, y, y_pred)", "kept"),
+        ("return keras.losses.MeanSquaredError()(y, y_pred)", "kept"),
+        (f"return tf.reduce_mean(each){BY_REPLICAS}", "kept"),
+        ("return tf.reduce_sum(each)", "reported"),
+        ("return elsewhere(y, y_pred)", "reported"),
+    ],
+)
+def test_a_models_own_loss_is_shared_out(loss: str, becomes: str) -> None:
+    """Keras divides what its losses compute, not what `compute_loss` returns."""
+    result = run(LOSS.format(loss), TARGET)
+    is_rewritten = becomes not in ("kept", "reported")
+    assert result.source.decode() == LOSS.format(becomes if is_rewritten else loss)
+    assert ("KER003" in reported_codes(result)) is (becomes == "reported")
+
+
 def test_an_average_is_divided_where_it_is_added_to_what_keras_divides() -> None:
     whole = "loss = 0.1 * tf.reduce_mean(each) + self.compute_loss(x, y, self(x))"
     text = run(STEP.format(whole), TARGET).source.decode()

@@ -25,6 +25,7 @@ from migrator.frameworks.tensorflow.tpu_obstacles import (
     divided,
     losses_of_parts,
     obstacles_elsewhere,
+    own_averages,
     replica_functions,
 )
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
@@ -126,6 +127,8 @@ def _of_replicas(names: Names) -> Iterator[Construct]:
         yield Construct("tensorflow", "step", step.function)
     for loss in losses_of_parts(names):
         yield Construct("tensorflow", "loss", loss)
+    for average in own_averages(names):
+        yield Construct("tensorflow", "term", average)
     for function in replica_functions(names):
         for term in terms(names, function):
             yield Construct("tensorflow", "term", term)

@@ -40,6 +40,7 @@ _BEGINNINGS = {
     ),
 }
 _MODELS = (["keras.Model"], ["keras.models.Model"])
+_PARTS = ("train_step", "test_step", "compute_loss")  # methods that run on each core
 _NO_CALL = (
     "has no call method, which Keras needs to create all variables before it trains on several "
     "cores: add one that computes what train_step computes"
@@ -101,6 +102,9 @@ def _steps(names: Names) -> Iterator[tuple[ast.AST, str, str]]:
     if has_strategy(names):
         return
     found: list[Unfit] = [*_clipping(names), *_without_call(names)]
+    for loss, kind in _own_losses(names):
+        if kind not in (replica_losses.SHARED, replica_losses.MEAN):
+            found.append(Unfit(loss, "the loss", replica_steps.SUMMED))
     for training in replica_losses.trainings(names):
         if training.is_of_fit(names):
             assert training.function is not None
@@ -142,6 +146,25 @@ def _without_call(names: Names) -> Iterator[Unfit]:
                 yield Unfit(methods["train_step"], owner.name, _NO_CALL)
 
 
+def _own_losses(names: Names) -> Iterator[tuple[ast.expr, str]]:
+    """What models' own `compute_loss` return, which Keras takes to be divided already."""
+    for owner in names.class_attributes:
+        for method in owner.body if is_part(names, owner) else ():
+            if isinstance(method, ast.FunctionDef) and method.name == "compute_loss":
+                for node in ast.walk(method):
+                    if not isinstance(node, ast.Return) or names.function(node) is not method:
+                        continue
+                    if node.value is not None:
+                        yield node.value, replica_losses.kind(names, node.value)
+
+
+def own_averages(names: Names) -> list[ast.expr]:
+    """Averages over a replica's part of the batch that models' own `compute_loss` return."""
+    if has_strategy(names):
+        return []
+    return [loss for loss, kind in _own_losses(names) if kind == replica_losses.MEAN]
+
+
 def _takes_inputs(init: ast.FunctionDef) -> bool:
     """Whether a model passes inputs and outputs to its base class, like functional models."""
     for node in ast.walk(init):
@@ -166,7 +189,7 @@ def replica_functions(names: Names) -> list[ast.FunctionDef]:
     found = [f for step in divided(names) for f in called_by(names, step.function)]
     for owner in names.class_attributes:
         for method in owner.body if is_part(names, owner) else ():
-            if isinstance(method, ast.FunctionDef) and method.name in ("train_step", "test_step"):
+            if isinstance(method, ast.FunctionDef) and method.name in _PARTS:
                 found += called_by(names, method)
     return list(dict.fromkeys(found))
 

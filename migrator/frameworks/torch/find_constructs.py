@@ -378,7 +378,8 @@ def _arguments(
 
 
 _EMBEDDINGS = frozenset({
-    "torch.nn.Embedding", "torch.nn.EmbeddingBag",
+    "torch.nn.Embedding", "torch.nn.Embedding.from_pretrained",
+    "torch.nn.EmbeddingBag", "torch.nn.EmbeddingBag.from_pretrained",
     "torch.nn.functional.embedding", "torch.nn.functional.embedding_bag",
 })  # fmt: skip
 

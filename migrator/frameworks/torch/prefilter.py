@@ -34,6 +34,7 @@ _TOKENS = Tokens(
     b"non_blocking", b"accelerator", b"DataParallel", b"flash_attention_",
     b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
     rb"opt\w*\.step\(",  # of a wrapper, which need not import torch
+    rb"device_map\s*=", rb"load_in_[48]bit\s*=",  # of files that only import transformers
     b"ExecutionProvider",
     b"local.rank", b"DistributedSampler", b"set_default_device", *trainers.TOKENS,
     *ray.TOKENS,
