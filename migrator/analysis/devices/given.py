@@ -28,7 +28,6 @@ READERS = frozenset({
 })  # fmt: skip
 # Cheap tests.
 MAY_TAKE = re.compile(rb"device|\.to\(\w+[.\[]", re.IGNORECASE)
-_MAY_NAME = re.compile(rb"device", re.IGNORECASE)
 
 
 def taken(names: Names, flow: Flow) -> Iterator[ast.expr]:
@@ -74,7 +73,7 @@ def names_gpu(kind: str, content: bytes, keys: Set[str] = frozenset()) -> bool:
         text = map(without_comment, content.decode("utf-8", "replace").splitlines())
         if any(m["key"] in keys for line in text for m in PLACE_SETTING.finditer(line)):
             return True
-    if _MAY_NAME.search(content) is None:
+    if b"device" not in content.lower():
         return False
     named = DEVICE_OPTION if kind == COMMAND else DEVICE_SETTING
     lines = content.decode("utf-8", "replace").splitlines()
