@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 
 from migrator.rule_api import (
@@ -97,14 +97,15 @@ with torch.no_grad():
 """
 
 
-def _stepped(text: str, last: str) -> dict[str, str]:
+def _stepped(example: Example, last: str) -> Example:
     """The same on torch_xla, where a step ends below the last line of the loop."""
-    text = dedent(text.removeprefix("\n"))
+    text = dedent((example.after or example.before).removeprefix("\n"))
     *_, line = (line for line in text.splitlines() if line.strip() == last)
     indent = line.removesuffix(last)
     head, tail = text.rsplit(f"{line}\n", 1)
     head = head.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
-    return {"torch_xla": f"{head}{line}\n{indent}torch_xla.sync()\n{tail}"}
+    ended = f"{head}{line}\n{indent}torch_xla.sync()\n{tail}"
+    return replace(example, except_on={"torch_xla": ended})
 
 
 BUFFER = Rule(
@@ -132,8 +133,9 @@ The model must not write to the text, or keep it. Whatever else the loop does mu
 change the text or the tokens, by any name; otherwise the loop stays.""",
     safety=Safety.UNSAFE,
     examples=(
-        Example(
-            """
+        _stepped(
+            Example(
+                """
             import torch
             model = GPT().cuda()
             with torch.no_grad():
@@ -142,12 +144,14 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     logits = model(context)[:, -1, :]  # of the last token
                     text = torch.cat((text, logits.argmax(-1, keepdim=True)), dim=1)
             """,
-            after=_BUFFERED,
-            except_on=_stepped(_BUFFERED, "tokens.append(logits.argmax(-1, keepdim=True))"),
-            unsafe=True,
+                after=_BUFFERED,
+                unsafe=True,
+            ),
+            "tokens.append(logits.argmax(-1, keepdim=True))",
         ),
-        Example(
-            """
+        _stepped(
+            Example(
+                """
             import torch
             class GPT(torch.nn.Module):
                 def forward(self, idx, targets=None):
@@ -163,12 +167,14 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     return idx
             model = GPT().cuda()
             """,
-            after=_IN_MODEL,
-            except_on=_stepped(_IN_MODEL, "tokens.append(logits.argmax(-1, keepdim=True))"),
-            unsafe=True,
+                after=_IN_MODEL,
+                unsafe=True,
+            ),
+            "tokens.append(logits.argmax(-1, keepdim=True))",
         ),
-        Example(
-            """
+        _stepped(
+            Example(
+                """
             import torch
             model = GPT().cuda()
             with torch.no_grad():
@@ -178,20 +184,25 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
                     text = torch.cat([text, token], dim=1)
                     logits = model(token, use_cache=True)
             """,
-            after=_JOINED,
-            except_on=_stepped(_JOINED, "logits = model(token, use_cache=True)"),
-            unsafe=True,
+                after=_JOINED,
+                unsafe=True,
+            ),
+            "logits = model(token, use_cache=True)",
         ),
-        Example(
-            _WRITTEN,
-            except_on=_stepped(_WRITTEN, "text = torch.cat((text, token), dim=1)"),
-            unsafe=True,
-            says={5: "may be changed by another name"},
+        _stepped(
+            Example(
+                _WRITTEN,
+                unsafe=True,
+                says={5: "may be changed by another name"},
+            ),
+            "text = torch.cat((text, token), dim=1)",
         ),
-        Example(
-            _ALL_PLACES,
-            except_on=_stepped(_ALL_PLACES, "text = torch.cat((text, token), dim=1)"),
-            unsafe=True,
+        _stepped(
+            Example(
+                _ALL_PLACES,
+                unsafe=True,
+            ),
+            "text = torch.cat((text, token), dim=1)",
         ),
         Example.moved(
             "import torch\nmodel = GPT().cuda()\nfor _ in range(new_tokens):\n"

@@ -53,7 +53,12 @@ numbers no longer depend on the hardware (they differ from CUDA's).""",
             """
             import torch
             with torch.random.fork_rng(devices=[0]):
-                x = torch.rand(2)
+                x = torch.rand(2).cuda()
+            """,
+            after="""
+            import torch
+            with torch.random.fork_rng(devices=[0]):
+                x = torch.rand(2).to("{device}")
             """,
             says={2: "seed again after the block"},
         ),

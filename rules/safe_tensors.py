@@ -56,16 +56,16 @@ torch_xla's device by the name `"xla"`, but doesn't take a `torch.device`.""",
         Example(
             """
             from safetensors.torch import load_file
-            x = load_file(path, device=0)["x"]
+            x = load_file(path, device=0)["x"] + y.cuda()
             """,
             after="""
             import tpu_runtime
-            x = tpu_runtime.load_file(path, device="{device}")["x"]
+            x = tpu_runtime.load_file(path, device="{device}")["x"] + y.to("{device}")
             """,
             except_on={
                 "torch_xla": """
                 from safetensors.torch import load_file
-                x = load_file(path, device="{device}")["x"]
+                x = load_file(path, device="{device}")["x"] + y.to("{device}")
                 """
             },
         ),

@@ -34,7 +34,7 @@ def faults(example: Example, target: Target, entry: bool, count: Counter[str]) -
         ast.parse(text)
     if migrated(text, example, target, entry).source.decode() != text:
         found.append(f"a second run changes it: {text}")
-    if target.runtime is None and RUNTIME in text:
+    if target.runtime is None and RUNTIME in text and RUNTIME not in example.before:
         found.append(f"speaks of a runtime: {text}")
     for name in ("torchax", "torch_xla", '"jax"', '"xla"', "{torch}", "{device}", "{0}"):
         if name in text and name not in example.before:

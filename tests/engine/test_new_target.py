@@ -220,6 +220,8 @@ def said(path: Path) -> Iterator[tuple[int, str]]:
                 left.add(text)
             case ast.Call(func=ast.Name(id="Rule" | "Example" | "Family")):
                 left.update(ast.walk(node))
+            case ast.FunctionDef(returns=ast.Name(id="Example")):  # makes examples
+                left.update(ast.walk(node))
     for node in ast.walk(tree):
         if node in left:
             continue
