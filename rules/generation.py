@@ -100,11 +100,10 @@ with torch.no_grad():
 def _stepped(example: Example, last: str) -> Example:
     """The same on torch_xla, where a step ends below the last line of the loop."""
     text = dedent((example.after or example.before).removeprefix("\n"))
-    *_, line = (line for line in text.splitlines() if line.strip() == last)
-    indent = line.removesuffix(last)
-    head, tail = text.rsplit(f"{line}\n", 1)
+    indent = next(n for n in text.splitlines()[::-1] if n.strip() == last).removesuffix(last)
+    head, tail = text.rsplit(f"{indent}{last}\n", 1)
     head = head.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
-    ended = f"{head}{line}\n{indent}torch_xla.sync()\n{tail}"
+    ended = f"{head}{indent}{last}\n{indent}torch_xla.sync()\n{tail}"
     return replace(example, except_on={"torch_xla": ended})
 
 
