@@ -3,6 +3,7 @@
 import ast
 
 from migrator.rule_api import Construct, Context, Decision, Example, Rule, Safety, advice
+from migrator.rule_api.example_steps import with_step_end
 from migrator.rule_api.generation import reads_in_passes
 from migrator.rule_api.training import (
     READING_METHODS,
@@ -26,9 +27,7 @@ def _step(*lines: str) -> Example:
     """Iterations of these lines. On torch_xla a step ends below the optimizer's."""
     before = _BEGIN + "".join(f"    {line}\n" for line in lines)
     after = before.replace(".cuda()", '.to("{device}")')
-    ended = after.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
-    ended = ended.replace("    opt.step()\n", "    opt.step()\n    torch_xla.sync()\n")
-    return Example(before, after, except_on={"torch_xla": ended})
+    return with_step_end(Example(before, after), "opt.step()")
 
 
 STEP = Rule(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
-from textwrap import dedent
+from dataclasses import dataclass
 
 from migrator.rule_api import (
     AddParameter,
@@ -24,6 +23,7 @@ from migrator.rule_api import (
     Safety,
     argument,
 )
+from migrator.rule_api.example_steps import with_step_end
 from migrator.rule_api.generation import (
     CollectingLoop,
     TokenLoop,
@@ -97,16 +97,6 @@ with torch.no_grad():
 """
 
 
-def _stepped(example: Example, last: str) -> Example:
-    """The same on torch_xla, where a step ends below the last line of the loop."""
-    text = dedent((example.after or example.before).removeprefix("\n"))
-    indent = next(n for n in text.splitlines()[::-1] if n.strip() == last).removesuffix(last)
-    head, tail = text.rsplit(f"{indent}{last}\n", 1)
-    head = head.replace("import torch\n", "import torch\nimport torch_xla\n", 1)
-    ended = f"{head}{indent}{last}\n{indent}torch_xla.sync()\n{tail}"
-    return replace(example, except_on={"torch_xla": ended})
-
-
 BUFFER = Rule(
     code="TOK001",
     name="token-buffer",
@@ -132,7 +122,7 @@ The model must not write to the text, or keep it. Whatever else the loop does mu
 change the text or the tokens, by any name; otherwise the loop stays.""",
     safety=Safety.UNSAFE,
     examples=(
-        _stepped(
+        with_step_end(
             Example(
                 """
             import torch
@@ -148,7 +138,7 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
             ),
             "tokens.append(logits.argmax(-1, keepdim=True))",
         ),
-        _stepped(
+        with_step_end(
             Example(
                 """
             import torch
@@ -171,7 +161,7 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
             ),
             "tokens.append(logits.argmax(-1, keepdim=True))",
         ),
-        _stepped(
+        with_step_end(
             Example(
                 """
             import torch
@@ -188,7 +178,7 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
             ),
             "logits = model(token, use_cache=True)",
         ),
-        _stepped(
+        with_step_end(
             Example(
                 _WRITTEN,
                 unsafe=True,
@@ -196,7 +186,7 @@ change the text or the tokens, by any name; otherwise the loop stays.""",
             ),
             "text = torch.cat((text, token), dim=1)",
         ),
-        _stepped(
+        with_step_end(
             Example(
                 _ALL_PLACES,
                 unsafe=True,

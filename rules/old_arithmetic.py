@@ -2,8 +2,16 @@
 
 import ast
 
-from migrator.rule_api import Construct, Example, Report, Rule
-from migrator.rule_api.python_2_types import Context, Decision, Replace, Rewrite
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
 from migrator.rule_api.upgrade_templates import reason_to_keep
 
 ARITHMETIC = Rule(

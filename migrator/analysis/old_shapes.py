@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.dimensionless import Dimensionless
+from migrator.analysis.values.flow import Flow
+from migrator.analysis.values.imported import Imported
 from migrator.construct import Construct
 
 _LOSSES = ("torch.nn.BCELoss", "torch.nn.functional.binary_cross_entropy")
@@ -21,12 +24,12 @@ def may_be_in(source: bytes) -> bool:
     return b"BCELoss" in source or b"binary_cross_entropy" in source
 
 
-def find(values: Dimensionless, call: ast.Call) -> Iterator[Construct]:
+def find(names: Names, flow: Flow, project: Imported | None, call: ast.Call) -> Iterator[Construct]:
     """`BCELoss()(D(x), torch.ones(n))`, where D ends with a linear layer."""
-    if len(call.args) != 2 or _WORDS.isdisjoint(values.names.words):
+    if len(call.args) != 2 or _WORDS.isdisjoint(names.words):
         return
-    name = values.names.qualified(call.func)
-    made = [values.names.qualified(getattr(v, "func", v)) for v in values.values(call.func) if v]
+    values, name = Dimensionless(names, flow, project), names.qualified(call.func)
+    made = [names.qualified(getattr(v, "func", v)) for v in values.values(call.func) if v]
     if name not in _LOSSES and not (made and all(each in _LOSSES for each in made)):
         return
     if _is_row(values, call.args[1], frozenset()) and _is_of_rows(values, call.args[0]):

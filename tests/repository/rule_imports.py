@@ -29,7 +29,7 @@ def offered() -> dict[tuple[str, str], tuple[str, str]]:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     origin = (node.module or "", alias.name)
-                    found[origin] = module, alias.asname or alias.name
+                    found.setdefault(origin, (module, alias.asname or alias.name))
     return found
 
 

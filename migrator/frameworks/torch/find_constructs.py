@@ -39,7 +39,6 @@ from migrator.analysis.training.positions import windows
 from migrator.analysis.training.samplers import samplers_without_gradients
 from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
-from migrator.analysis.values.dimensionless import Dimensionless
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
@@ -207,7 +206,7 @@ def _of_expression(
         case ast.Call():
             yield from old_calls.find(names, node)
             yield from old_images.find(names, node)
-            yield from old_shapes.find(Dimensionless(names, flow, project), node)
+            yield from old_shapes.find(names, flow, project, node)
             yield from _arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
