@@ -14,8 +14,8 @@ from typing import Any
 from migrator.codes import current, meant
 from migrator.errors import UsageError
 from migrator.files import witness
-from migrator.files.places import resolved
 from migrator.files.reading import read
+from migrator.files.user_folders import resolved
 from migrator.options import Options
 
 _MOST = 2**22  # bytes of a configuration

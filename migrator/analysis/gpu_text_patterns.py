@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from migrator.analysis.libraries import MODULES, matters
+from migrator.analysis.cuda_libraries import MODULES, matters
 from migrator.analysis.python_requirements import cloned
 from migrator.formats.shell import words
 

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from migrator.analysis.libraries import Library, of_package
+from migrator.analysis.cuda_libraries import Library, of_package
 from migrator.errors import UsageError
-from migrator.targets import Target, traces
+from migrator.targets import Target, all_markers
 
 DISTRIBUTION = "tpu-migrate"
 
@@ -336,7 +336,7 @@ def cloned(text: str) -> tuple[str, Library] | None:
 def older_library(text: str) -> str | None:
     """The library of a target that was installed from this before it was on PyPI."""
     name = name_of(text)
-    for each in traces():
+    for each in all_markers():
         if name in each.older_packages or any(part in text for part in each.older_wheels):
             return each.library
     return None

@@ -25,7 +25,7 @@ COMMANDS = {
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
     "forecast": "migrator.forecast.command:forecast_command",
-    "init": "migrator.cli.settings:init_command",
+    "init": "migrator.cli.settings_commands:init_command",
     "lsp": "migrator.editor.command:lsp_command",
     "mcp": "migrator.mcp_server.command:mcp_command",
     "migrate": "migrator.cli.migrate:migrate_command",

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.completion_values import codes, folders, formats, paths
+from migrator.cli.migration_arguments import Arguments
 from migrator.cli.option_groups import GroupedCommand
 from migrator.cli.output import show, write_reports
 from migrator.cli.progress import Progress
-from migrator.cli.values import codes, folders, formats, paths
 from migrator.codes import current
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
 from migrator.files import witness
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.report import FORMATS, View, check_file
 from migrator.report.terminal import color_option, console, shown
 from migrator.targets import names as target_names
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -245,7 +245,7 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
     """Do what is asked for; the exit code."""
     config = _config(asked).with_overrides(**values)
     if asked.show_settings or asked.show_files:
-        from migrator.cli.settings import show_files, show_settings
+        from migrator.cli.settings_commands import show_files, show_settings
 
         for said in (show_settings(config) if asked.show_settings else "",
                      show_files(asked.paths, config) if asked.show_files else ""):  # fmt: skip
@@ -268,10 +268,10 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
         return filter_input(asked, config)
     if not asked.watch:
         return _migrate(asked, config)
-    from migrator.cli import watch
+    from migrator.cli import watch_files
 
-    watch.check()
-    return watch.watch(
+    watch_files.check()
+    return watch_files.watch(
         asked, lambda: _migrate(asked, config), lambda changed: _report(changed, config)
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.migration_arguments import Arguments
 from migrator.report import View, render, write
 from migrator.report.terminal import console, obeying_nothing, shown
 

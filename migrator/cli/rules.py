@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from migrator.cli.values import codes
+from migrator.cli.completion_values import codes
 from migrator.codes import current, meant
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
@@ -32,7 +32,7 @@ from migrator.report.terminal import color_option, console
 def rules_command(tested: str | None, form: str) -> None:
     """List all rules, or test the examples of those that a package brings."""
     if tested is not None:
-        from migrator.report.examples import show_examples
+        from migrator.report.example_failures import show_examples
 
         sys.exit(0 if show_examples(tested, console()) else 1)
     from migrator.registry import registry

@@ -9,7 +9,7 @@ import click
 from migrator.config import common, load
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, shown
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
 _PATHS = click.argument(
     "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER...]"

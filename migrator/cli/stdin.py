@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.migration_arguments import Arguments
 from migrator.cli.output import print_diff, render_console, says_nothing, write_reports
 from migrator.config import Config
 from migrator.pipeline import todo

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from migrator.verify.device import tpu_cards, tpu_devices
 from migrator.verify.interpreters import Problem
+from migrator.verify.script_device import tpu_cards, tpu_devices
 
 _SECONDS = 5.0  # for a tool of the platform, where files do not tell
 # TPUs by their number on the PCI bus, as JAX names them (jax/_src/hardware_utils.py).

@@ -12,12 +12,12 @@ from pygls.exceptions import JsonRpcContentModified
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic
 from migrator.editor.analysis import Analysis, OfferedRewrite
-from migrator.editor.documents import DocumentEdit, Text
-from migrator.editor.positions import place, text_edit
-from migrator.editor.server import NAME, Server, message_of, path_of
+from migrator.editor.language_server import NAME, Server, message_of, path_of
+from migrator.editor.open_documents import DocumentEdit, Text
+from migrator.editor.text_positions import place, text_edit
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.runs.delivery import deliver_to, write_delivered

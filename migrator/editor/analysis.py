@@ -8,7 +8,7 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.editor.documents import DocumentEdit, OpenDocument, Text
+from migrator.editor.open_documents import DocumentEdit, OpenDocument, Text
 from migrator.pipeline.result import Result
 from migrator.runs.run_targets import chosen
 from migrator.targets import Target

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from migrator.distribution import RUNTIME
 from migrator.files import git, witness
-from migrator.files.places import resolved
 from migrator.files.reading import read
 from migrator.files.staging import is_temporary
-from migrator.formats import kinds
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
 
 # How the docstring of each runtime begins: these words must not change.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
@@ -158,9 +158,9 @@ def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    if path.suffix in (".py", kinds.NOTEBOOK):
+    if path.suffix in (".py", file_kinds.NOTEBOOK):
         return True
-    return kinds.kind(path) is not None and not kinds.is_data(path)
+    return file_kinds.kind(path) is not None and not file_kinds.is_data(path)
 
 
 def _is_script(path: Path) -> bool:
@@ -223,7 +223,7 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 def as_module(path: Path, content: bytes) -> bytes | None:
     """A file's content as other files see it; None for a notebook that can't be read."""
-    if kinds.is_notebook(path):
+    if file_kinds.is_notebook(path):
         from migrator.formats import notebook
 
         try:

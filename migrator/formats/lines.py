@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate, takewhile
 
 from migrator.diagnostics import Range
-from migrator.formats.embedded import (
+from migrator.formats.embedded_text import (
     COMMAND,
     COMPILED,
     CONDA,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.formats.embedded import (
+from migrator.formats.embedded_text import (
     BUILD,
     COMMAND,
     CONSTRAINT,

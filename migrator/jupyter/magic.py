@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from migrator.config import load
 from migrator.errors import UsageError
-from migrator.jupyter.cells import MAGIC, Cells, MigratedCell
+from migrator.jupyter.migrated_cells import MAGIC, Cells, MigratedCell
 from migrator.report.console import show_cell
 from migrator.report.terminal import console
 from migrator.runs.run import check

@@ -15,10 +15,10 @@ from migrator.diagnostics import Diagnostic, Outcome
 from migrator.doctor.diagnosis import diagnose
 from migrator.editor.single import single
 from migrator.errors import UsageError
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.pipeline.result import Result
 from migrator.remaining.remaining import find_remaining
-from migrator.remaining.show import to_dict
+from migrator.remaining.show_remaining import to_dict
 from migrator.report import View
 from migrator.report import json as as_json
 from migrator.report.diff import unified

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.setup_py import builds
 from migrator.analysis.syntax.exports import spoken
 from migrator.analysis.syntax.names import Names
@@ -78,7 +78,7 @@ def complete(
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign: tuple[str, ...] = ()
     if rules is registry().foreign:
-        foreign = (*traces.foreign_libraries(context.target.traces.library), RUNTIME)
+        foreign = (*foreign_code.foreign_libraries(context.target.markers.library), RUNTIME)
     known = vocabulary(context.target.framework, context.options.replace)
     added = imports.edits(
         context.names, result.modules, removed, known, context.framework.module, first, ahead,

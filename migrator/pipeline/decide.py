@@ -8,22 +8,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.devices.availability_checks import Place, place
-from migrator.analysis.devices.guards import Guard, Guards
-from migrator.analysis.devices.kernels import Kernels
+from migrator.analysis.devices.availability_guards import Guard, Guards
+from migrator.analysis.devices.cuda_kernels import Kernels
 from migrator.analysis.devices.machine_conditions import MAY_ASK, never_runs
 from migrator.analysis.project.never_called import is_never_called
 from migrator.analysis.setup_py import builds
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import SUPPRESSED, Effort, Range, Safety, shortened
 from migrator.edits import Delete, SetString, Wrap, code, covered
-from migrator.formats import embedded
-from migrator.frameworks.torch.embedded import next_in_line
+from migrator.formats import embedded_text
+from migrator.frameworks.torch.embedded_commands import next_in_line
 from migrator.pipeline import imports, unsupported_code
 from migrator.pipeline.file_blockers import gate_of
 from migrator.pipeline.plan import Plan, Ruling, claim_earlier, undo
@@ -238,7 +238,7 @@ def _rule_on_all(
         if isinstance(decision, Rewrite):
             match decision.edits:
                 case [SetString(value=value)]:
-                    held = embedded.is_embedded(context.names.parent(found.node))
+                    held = embedded_text.is_embedded(context.names.parent(found.node))
                     text = json.loads(f'"{value}"') if held else value
                 case _:
                     break
@@ -389,7 +389,7 @@ def _ruling(context: Context, construct: Construct, code: str, decision: Decisio
 
 def excerpt(context: Context, node: ast.AST) -> str:
     """The source text shown in a diagnostic, on one line and shortened."""
-    held = embedded.text_of(node, context.names.parents.get(node))
+    held = embedded_text.text_of(node, context.names.parents.get(node))
     text = context.source.code(_shown(node)) if held is None else held
     return shortened(text)
 
@@ -397,4 +397,4 @@ def excerpt(context: Context, node: ast.AST) -> str:
 def is_of_environment(construct: Construct) -> bool:
     """Whether a construct concerns a target's library or the machine, not the device."""
     kinds = ("command", "requirement", "setting", "variable")
-    return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)
+    return construct.kind in kinds or construct.key.startswith(foreign_code.LIBRARIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.devices.other_accelerators import imported_heads
 from migrator.analysis.syntax.nodes import statements
 from migrator.codes import IDLE, INTERNAL, OTHERS
 from migrator.construct import Construct

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
 from migrator.files.discover import TODO
-from migrator.formats import kinds, python
-from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
+from migrator.formats import file_kinds, python_source
+from migrator.formats.embedded_text import COMMAND, FILE, OTHER, SETTING
 
 if TYPE_CHECKING:
     from migrator.formats import notebook
@@ -101,7 +101,7 @@ class _File:
 
     parts: Mapping[int, _SourcePart]
     encoding: str = "utf-8"
-    source: python.SourceText | None = None
+    source: python_source.SourceText | None = None
     book: notebook.Notebook | None = None
 
     def write(self, texts: Mapping[int, str]) -> bytes:
@@ -116,8 +116,8 @@ def _read(path: Path, content: bytes) -> _File | None:
     """The file; None if it can't be read, since then it has no such comments."""
     from migrator.formats import lines, notebook  # most files are neither
 
-    function = kinds.kind(path)
-    if kinds.is_notebook(path):
+    function = file_kinds.kind(path)
+    if file_kinds.is_notebook(path):
         try:
             book = notebook.read(content)
         except notebook.NotANotebook:
@@ -130,9 +130,9 @@ def _read(path: Path, content: bytes) -> _File | None:
             return None
         return _File({0: _lines_part(entries, function, path.suffix)})
     try:
-        source = python.decode(content)
+        source = python_source.decode(content)
     except (SyntaxError, UnicodeDecodeError):
-        source = python.SourceText(content.decode("latin-1"), "latin-1", bom=False)
+        source = python_source.SourceText(content.decode("latin-1"), "latin-1", bom=False)
     text = SourceMap(source.text).lines
     return _File({0: _SourcePart(text, *_statements(source.text))}, source.encoding, source)
 

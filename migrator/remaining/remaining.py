@@ -11,7 +11,7 @@ from pathlib import Path
 from migrator.by_hand import Cure, cure_for
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Effort, Range, lines_of, shortened
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.registry import registry
 from migrator.report.staying import SharedObstacle, staying

@@ -17,7 +17,7 @@ from rich.text import Text
 from migrator.by_hand import cures
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
-from migrator.formats.kinds import is_module
+from migrator.formats.file_kinds import is_module
 from migrator.pipeline.advice import KIND
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
-from migrator.formats import kinds, notebook
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds, notebook
 from migrator.registry import registry
 from migrator.report.hunks import Hunk, hunks, made, parts, together
 from migrator.runs.run_report import Delivery, FileReport, Report
@@ -132,7 +132,7 @@ class FileText:
 
     @property
     def _is_notebook(self) -> bool:
-        return kinds.is_notebook(self.file.path)
+        return file_kinds.is_notebook(self.file.path)
 
     @cached_property
     def _notebook(self) -> notebook.Notebook | None:

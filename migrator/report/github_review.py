@@ -14,7 +14,7 @@ from typing import Any
 
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.files.revisions import NewLines
-from migrator.formats import kinds, python
+from migrator.formats import file_kinds, python_source
 from migrator.registry import registry
 from migrator.report import View, as_json
 from migrator.report.findings import FileText, relative, top
@@ -53,7 +53,7 @@ def render(report: Report, view: View) -> str:
 
 
 def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if kinds.is_notebook(file.path) or not _can_be_said(file):
+    if file_kinds.is_notebook(file.path) or not _can_be_said(file):
         return  # lines of JSON; text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
@@ -72,7 +72,7 @@ def _can_be_said(file: FileReport) -> bool:
     content = file.result.original
     try:
         str(file.path).encode()
-        return b"\r" not in content and python.decode(content).text.encode() == content
+        return b"\r" not in content and python_source.decode(content).text.encode() == content
     except (SyntaxError, ValueError):
         return False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap, lines_of
-from migrator.formats import kinds, notebook, python
+from migrator.formats import file_kinds, notebook, python_source
 from migrator.pipeline.result import Result
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
@@ -71,7 +71,7 @@ class Hunk(Explained):
 
 def parts(path_suffix: str, result: Result) -> list[FilePart]:
     """The parts of a file, in file order."""
-    if path_suffix != kinds.NOTEBOOK:
+    if path_suffix != file_kinds.NOTEBOOK:
         return [FilePart(0, _lines(result.original), _lines(result.source))]
     try:
         before, after = notebook.read(result.original), notebook.read(result.source)
@@ -88,7 +88,7 @@ def parts(path_suffix: str, result: Result) -> list[FilePart]:
 
 def _lines(content: bytes) -> list[str]:
     try:
-        text = python.decode(content).text
+        text = python_source.decode(content).text
     except (SyntaxError, ValueError):
         text = content.decode("utf-8", "replace")
     return _split(text)
@@ -114,7 +114,7 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
 
 def made(path_suffix: str, result: Result, wanted: Collection[Hunk]) -> bytes:
     """A file with only some of its hunks applied."""
-    if path_suffix != kinds.NOTEBOOK:
+    if path_suffix != file_kinds.NOTEBOOK:
         before, after = (text.decode("latin-1") for text in (result.original, result.source))
         return _made(before, after, wanted).encode("latin-1")
     book = notebook.read(result.original)

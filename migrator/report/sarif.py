@@ -14,7 +14,7 @@ from rich.console import Console
 
 from migrator.diagnostics import Safety, Severity
 from migrator.distribution import __version__
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.report import View, as_json
 from migrator.report.explain import every_code, explain, markdown
 from migrator.report.findings import FileText, LineRange, ReportFinding, findings, relative, top
@@ -180,7 +180,7 @@ def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
 
 def _ending(file: FileReport) -> str | None:
     content = file.result.original
-    if kinds.is_notebook(file.path) or content.startswith(codecs.BOM_UTF8):
+    if file_kinds.is_notebook(file.path) or content.startswith(codecs.BOM_UTF8):
         return None
     ends = set(re.findall(rb"\r\n|\r|\n", content)) or {b"\n"}
     return ends.pop().decode() if len(ends) == 1 and b"\r" not in ends else None

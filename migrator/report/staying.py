@@ -8,7 +8,7 @@ from pathlib import Path
 
 from migrator.decision import Report as Gate
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.registry import registry
 from migrator.report.statistics import counted
 from migrator.runs.run_report import FileReport, Report

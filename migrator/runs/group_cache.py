@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migrator.cache.groups import KnownGroups
+from migrator.cache.known_groups import KnownGroups
 from migrator.decision import Obstacle, Report
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.reading import read

@@ -20,8 +20,8 @@ from migrator.files.discover import discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import ignored, untracked
-from migrator.files.places import meant_instead, resolved
 from migrator.files.reading import read
+from migrator.files.user_folders import meant_instead, resolved
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
@@ -34,8 +34,8 @@ from migrator.runs.cross_file import (
     lacks_program,
 )
 from migrator.runs.delivery import deliver
+from migrator.runs.divide_files import part_of
 from migrator.runs.group import migrate_group
-from migrator.runs.groups import part_of
 from migrator.runs.named_files import (
     Programs,
     folders_above,
@@ -46,7 +46,7 @@ from migrator.runs.named_files import (
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
 from migrator.runs.run_targets import chosen, label, without_target
-from migrator.runs.saving import looking, projects_of, save, writing
+from migrator.runs.save_results import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
 

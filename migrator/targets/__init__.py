@@ -15,14 +15,14 @@ from migrator.plugins import installed, load
 
 from .environment import Damage, Environment
 from .host import Host, Slow, StandIn
+from .markers import Markers
 from .target import Delivered, Target, in_one_process, own_runtime, portable, with_ranks
-from .traces import Traces
 from .words import MIRRORED, Devices, Word, Words, filled
 
 __all__ = [
     "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Delivered", "Devices", "Environment", "Host",
-    "Slow", "StandIn", "Target", "Traces", "Word", "Words", "filled", "find_target",
-    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets", "traces",
+    "Markers", "Slow", "StandIn", "Target", "Word", "Words", "all_markers", "filled", "find_target",
+    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets",
     "with_ranks",
 ]  # fmt: skip
 
@@ -68,9 +68,9 @@ def rule_modules() -> list[tuple[ModuleType, EntryPoint | None]]:
     return [(importlib.import_module(n), p) for n, p in found.items() if find_spec(n) is not None]
 
 
-def traces() -> list[Traces]:
-    """The traces of all targets."""
-    return [target.traces for target in targets().values()]
+def all_markers() -> list[Markers]:
+    """The markers of all targets."""
+    return [target.markers for target in targets().values()]
 
 
 def _own() -> list[str]:

@@ -8,7 +8,7 @@ rebuilt (`editor`, with `expressions` and `blocks`). White space and comments el
 from libcst import ParserSyntaxError
 
 from migrator.tree.editor import apply
+from migrator.tree.node_places import Tree, UnplacedEdit
 from migrator.tree.partial_source import unconcerned
-from migrator.tree.places import Tree, UnplacedEdit
 
 __all__ = ["ParserSyntaxError", "Tree", "UnplacedEdit", "apply", "unconcerned"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .recordings import Recording
-from .tensors import compare_tensors
+from .safetensors_files import compare_tensors
 from .tolerances import ROUNDED, Tolerances
 
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
@@ -216,7 +216,7 @@ class _Search:
 def locate(
     golden: Recording, rounded: Sequence[Recording], run: Recording, python: Path, folder: Path
 ) -> Bisection:
-    """The first difference between two recordings of one step (`recorder/operations.py`).
+    """The first difference between two recordings of one step (`recorder/operation_traces.py`).
 
     ``python`` needs NumPy; files go to ``folder``. Raises VerifyError where they can't be compared.
     """

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from migrator.files.discover import is_of_tools
 
-from .errors import VerifyError
 from .goldens import is_golden
+from .verify_errors import VerifyError
 
 COPIED_BYTES = 2 * 2**30  # the largest folder that is copied
 

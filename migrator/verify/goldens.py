@@ -17,9 +17,9 @@ from typing import Any
 
 from migrator.distribution import __version__
 
-from .errors import VerifyError
 from .recordings import EVENTS, OUTPUT, TENSORS, Recording, RecordSettings, recording_of
-from .tensors import Damaged, read_header
+from .safetensors_files import Damaged, read_header
+from .verify_errors import VerifyError
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
 LAYERS = 2  # what is kept of layers; True is that of versions without gradients of outputs

@@ -18,8 +18,8 @@ from packaging.version import InvalidVersion
 from migrator.analysis.python_requirements import Requirement, on_tpu, pinned
 from migrator.targets import Target, targets
 
-from .errors import VerifyError
 from .in_target_python import ask, command_line
+from .verify_errors import VerifyError
 
 _IMPORT_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 _READ_SECONDS = 20.0

@@ -13,14 +13,14 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.search_path import added
 from migrator.files.discover import Disk
-from migrator.files.places import meant_instead
+from migrator.files.user_folders import meant_instead
 from migrator.frameworks import find_framework, imported_in
 from migrator.frameworks.framework import Framework
 from migrator.targets import Target
 
-from .errors import VerifyError
 from .folders import check_size, copy_folder
-from .ranks import StartedRanks, find_ranks
+from .script_ranks import StartedRanks, find_ranks
+from .verify_errors import VerifyError
 
 _GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # in an argument of a program
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import cli, write_tree
 
+from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.import_verdicts import Verdict, imports_of, known_modules, verdict_of
-from migrator.analysis.libraries import MODULES
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.files.discover import Disk

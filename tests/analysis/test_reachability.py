@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from migrator.analysis.project.file_facts import File
-from migrator.analysis.project.places import LookedUpPlaces
+from migrator.analysis.project.looked_up_files import LookedUpPlaces
 from migrator.analysis.project.reachability import Reach
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from helpers import cli, write_tree
 
-from migrator.cache import store
-from migrator.cache.groups import GROUPS
+from migrator.cache import entry_store
+from migrator.cache.known_groups import GROUPS
 from migrator.files import states, witness
 from migrator.files.reading import read
 from migrator.files.witness import watching
@@ -110,10 +110,10 @@ class Stolen:
 
 def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str]) -> None:
     first = look(several, "--jobs", "1")
-    (entry,) = store.folder().glob(f"{GROUPS}-*")
+    (entry,) = entry_store.folder().glob(f"{GROUPS}-*")
     run, (tool, entries) = marshal.loads(entry.read_bytes()[4:])
     spoilt = {key: (pickle.dumps(Stolen()), *parts) for key, (_, *parts) in entries.items()}
-    store.put(GROUPS, run, (tool, spoilt))
+    entry_store.put(GROUPS, run, (tool, spoilt))
     migrated.clear()
     assert look(several, "--jobs", "1") == first and "train.py" in migrated
     assert not (several / "stolen").exists()

@@ -13,8 +13,8 @@ from migrator.analysis.gpu_text_patterns import has_settings
 from migrator.diagnostics import Outcome
 from migrator.files.discover import discover
 from migrator.formats import documents
-from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
-from migrator.formats.kinds import kind
+from migrator.formats.embedded_text import CONSTRAINT, REQUIREMENT
+from migrator.formats.file_kinds import kind
 from migrator.frameworks import find_framework
 from tests.formats.indexes import CPU
 

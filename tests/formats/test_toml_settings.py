@@ -8,7 +8,7 @@ import pytest
 from helpers import constructs, run
 
 from migrator.diagnostics import Outcome
-from migrator.formats.kinds import kind
+from migrator.formats.file_kinds import kind
 
 
 def test_toml_says_the_same_as_yaml() -> None:

@@ -15,11 +15,10 @@ from click.testing import CliRunner
 from migrator.frameworks import find_framework
 from migrator.verify import folders
 from migrator.verify.command import verify_command
-from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
 from migrator.verify.goldens import keep, read
 from migrator.verify.originals import notes_on, record_script
-from migrator.verify.recorder import process
+from migrator.verify.recorder import recorded_process
 from migrator.verify.recordings import (
     STOPPED,
     Recording,
@@ -28,6 +27,7 @@ from migrator.verify.recordings import (
     search_path,
 )
 from migrator.verify.script import Script
+from migrator.verify.verify_errors import VerifyError
 
 from .support import safetensors
 
@@ -82,13 +82,13 @@ def test_the_search_path_follows_links_and_the_folder_above(
 def test_a_copy_may_be_kept_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "kept/train-torchax/original"
     monkeypatch.setattr(sys, "path", [str(copy), str(tmp_path), str(tmp_path / "lib")])
-    process.redirect(tmp_path, copy)
+    recorded_process.redirect(tmp_path, copy)
     assert sys.path == [str(copy), str(copy), str(copy / "lib")]
     for name, folder in (("of_the_copy", copy), ("of_the_folder", tmp_path)):
         module = types.ModuleType(name)
         module.__file__ = str(folder / f"{name}.py")
         monkeypatch.setitem(sys.modules, name, module)
-    assert process.imported_from(tmp_path, copy) == ["of_the_folder"]
+    assert recorded_process.imported_from(tmp_path, copy) == ["of_the_folder"]
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from tiers import thorough_but
 
 from migrator.frameworks import find_framework
-from migrator.verify.errors import VerifyError
 from migrator.verify.goldens import read
 from migrator.verify.recordings import Recording, RecordSettings, record_run
+from migrator.verify.verify_errors import VerifyError
 from tests.verify.support import record
 
 TORCH = find_framework("torch")

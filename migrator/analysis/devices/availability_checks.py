@@ -14,7 +14,7 @@ from migrator.analysis.devices.device_selection import question
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.value_kinds import CUDA_STRING
 
 _OWNERS = ("self", "args", "opt", "opts", "cfg", "config")
 

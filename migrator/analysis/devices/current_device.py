@@ -8,11 +8,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from migrator.analysis.syntax.nodes import dotted, parameters
-from migrator.frameworks.torch.references import is_device_index
+from migrator.frameworks.torch.construct_references import is_device_index
 
 if TYPE_CHECKING:
     from migrator.analysis.values.flow import Flow
-    from migrator.analysis.values.imported import Imported
+    from migrator.analysis.values.import_protocols import Imported
 
 
 class Role(Enum):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.value_kinds import CUDA_STRING
 
 _READERS = ("get", "pop", "setdefault")
 _ONLY_LOOK = (

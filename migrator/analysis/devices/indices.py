@@ -14,7 +14,7 @@ from migrator.analysis.devices.choices import device_call
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from migrator.analysis.devices.accelerators import OTHERS, of_name
+from migrator.analysis.devices.other_accelerators import OTHERS, of_name
 from migrator.analysis.syntax.conditions import asked_before
 from migrator.analysis.syntax.names import Names
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import Protocol
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.inference import Inference
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.construct import Construct
-from migrator.frameworks.torch.prefilter import uses_device
+from migrator.frameworks.torch.torch_tokens import uses_device
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
@@ -54,7 +54,7 @@ _ON_A_POOL = frozenset({
 })  # fmt: skip
 _BOUND = ("assign", "with")
 _READS = ("cpu", "item", "numpy", "tolist")
-_TARGETS = (f"{RUNTIME}.", *traces.PARTS)
+_TARGETS = (f"{RUNTIME}.", *foreign_code.PARTS)
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
@@ -163,7 +163,7 @@ class ChildProcesses:
     def _is_migrated(self, node: ast.AST) -> bool:
         """Whether an expression is what a migration writes for a device."""
         match node:
-            case ast.Constant(value=str(text)) if text in traces.DEVICES:
+            case ast.Constant(value=str(text)) if text in foreign_code.DEVICES:
                 return True
             case ast.Attribute(attr=name):
                 called = self._names.qualified(node) or ""

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.construct_names import STAR, imported_words
-from migrator.analysis.devices import accelerators, device_strings, given
+from migrator.analysis.devices import device_strings, given, other_accelerators
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
@@ -25,13 +25,13 @@ from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
-from migrator.analysis.training.kv_caches import kv_passes
-from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.training.find_kv_caches import kv_passes
+from migrator.analysis.training.find_optimizer_steps import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
-from migrator.formats.python import decode
+from migrator.formats.python_source import decode
 from migrator.frameworks.torch.find_constructs import find
-from migrator.frameworks.torch.prefilter import (
+from migrator.frameworks.torch.torch_tokens import (
     DEVICES,
     KINDS_OF_DEVICES,
     has_device_tokens,
@@ -45,7 +45,8 @@ _PROCESSES = Tokens(
     rb"distributed(?!\s+(?:under|on)\b)",  # not in a licence
     b"spawn", rb"rank\b", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
     b"multiprocessing", b"horovod", rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook",
-    b"submitit", b"pmi_", *(name.lower().encode() for name in traces.LIBRARIES), ignore_case=True,
+    b"submitit", b"pmi_", *(name.lower().encode() for name in foreign_code.LIBRARIES),
+    ignore_case=True,
 )  # fmt: skip
 # What each rank has a share of also matters if one process does the work of all.
 _SHARES = Tokens(
@@ -110,10 +111,10 @@ class File:
         self._may_define: dict[str, bool] = {}
 
     @cached_property
-    def parsed(self) -> accelerators.Parsed | None:
+    def parsed(self) -> other_accelerators.Parsed | None:
         """The tree; None if it isn't Python."""
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            return accelerators.parse(decode(self.content).text, self.content)
+            return other_accelerators.parse(decode(self.content).text, self.content)
         return None
 
     @property
@@ -322,6 +323,6 @@ class File:
     @cached_property
     def uses_device(self) -> bool:
         """True for a file with GPU code, or its migrated form."""
-        if not (has_device_tokens(self.content) or traces.MIGRATED.search(self.content)):
+        if not (has_device_tokens(self.content) or foreign_code.MIGRATED.search(self.content)):
             return False
         return self.facts is not None and self.facts.uses_device

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.given import READERS, names_gpu
 from migrator.analysis.project.import_graph import ImportGraph
-from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND, SETTING
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import COMMAND, SETTING
 
 if TYPE_CHECKING:
     from migrator.frameworks.framework import Framework
@@ -58,7 +58,7 @@ class GivenDevices(ImportGraph):
         reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
                     for p in files)  # fmt: skip
         return any(
-            self.names_this(path) if kinds.kind(path) == COMMAND else reads
+            self.names_this(path) if file_kinds.kind(path) == COMMAND else reads
             for path in self.settings_with_gpu()
         )
 
@@ -79,7 +79,7 @@ class GivenDevices(ImportGraph):
             known = self.cache.settings_with_gpu[self.root, keys] = [
                 path
                 for path in self._settings_of_project()
-                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"", keys)
+                if names_gpu(file_kinds.kind(path) or "", self.reader.read(path) or b"", keys)
             ]
         return known
 
@@ -116,7 +116,7 @@ class GivenDevices(ImportGraph):
             folder, depth = folders.pop()
             for name in sorted(self.reader.list(folder)):
                 path = self.cache.inside(folder, name)
-                if kinds.kind(path) in (SETTING, COMMAND) and not kinds.is_data(path):
+                if file_kinds.kind(path) in (SETTING, COMMAND) and not file_kinds.is_data(path):
                     yield path
                 elif "." not in name and depth < _DEEPEST:
                     folders.append((path, depth + 1))

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from migrator.analysis.libraries import MODULES
+from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.project import search_path
 from migrator.analysis.project.composed_settings import modules_named
 from migrator.analysis.project.imports_by_name import ANY
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class ImportGraph:
         """
         known = self.cache.imports.get(path)
         if known is None:
-            is_code = path.suffix == ".py" or kinds.kind(path) is None
+            is_code = path.suffix == ".py" or file_kinds.kind(path) is None
             known = self.cache.imports[path] = []
             if is_code:
                 file, at = self.cache.file(path), self.of(path)
@@ -188,7 +188,7 @@ class ImportGraph:
             folder, depth = folders.pop()
             for name in sorted(self.reader.list(folder)):
                 path = self.cache.inside(folder, name)
-                if name.endswith((".yaml", ".yml")) and not kinds.is_data(path):
+                if name.endswith((".yaml", ".yml")) and not file_kinds.is_data(path):
                     yield path
                 elif "." not in name and depth < _DEEPEST:
                     folders.append((path, depth + 1))

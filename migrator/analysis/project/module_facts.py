@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.devices.accelerators import Parsed
+from migrator.analysis.devices.other_accelerators import Parsed
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.syntax.names import Names

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.project.file_facts import File, FileFacts
-from migrator.analysis.project.places import LookedUpPlaces
+from migrator.analysis.project.looked_up_files import LookedUpPlaces
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.ranks.file_ranks import Ranks
 
 if TYPE_CHECKING:
-    from migrator.analysis.devices.kernels import Kernels
+    from migrator.analysis.devices.cuda_kernels import Kernels
     from migrator.analysis.project.extensions import Extension
     from migrator.analysis.project.module_facts import ModuleFacts
     from migrator.analysis.project.reachability import Reach

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import serving_frameworks
-from migrator.analysis.devices.accelerators import imported_heads
-from migrator.analysis.project import programs, search_path
+from migrator.analysis.devices.other_accelerators import imported_heads
+from migrator.analysis.project import packaged_commands, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.given_devices import GivenDevices
 from migrator.analysis.syntax.scripts import is_script_of
@@ -85,10 +85,12 @@ class StartingPoints(GivenDevices):
         """The modules for which the packaging in a folder installs commands."""
         known = self.cache.installed.get(folder)
         if known is None:
-            files = (name for name in programs.PACKAGING if name in self.reader.list(folder))
+            files = (
+                name for name in packaged_commands.PACKAGING if name in self.reader.list(folder)
+            )
             content = {name: self.reader.read(folder / name) or b"" for name in files}
             here = self.of(folder / "setup.py")
-            found = (here.resolve(module) for module in programs.commands(content))
+            found = (here.resolve(module) for module in packaged_commands.commands(content))
             known = self.cache.installed[folder] = {path for path in found if path is not None}
         return known
 

@@ -15,8 +15,8 @@ from itertools import chain
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.ranks.launcher_guards import Launched
-from migrator.analysis.ranks.obstacles import Obstacles
-from migrator.analysis.ranks.processes import asks_other_launcher
+from migrator.analysis.ranks.rank_obstacles import Obstacles
+from migrator.analysis.ranks.started_processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import (
     COPIES,
     ENVIRONMENT,

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.positions import TokenPositions
 from migrator.analysis.training.score_forms import assigned
+from migrator.analysis.training.token_positions import TokenPositions
 
 _CACHE = re.compile(r"(?:^|_)(?:pasts?|presents?|caches?)(?:$|_)", re.I)
 _KEEPS = ("append",)

@@ -12,7 +12,7 @@ from functools import cached_property
 from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import DEFINITIONS, Names
-from migrator.analysis.training.loops import (
+from migrator.analysis.training.find_optimizer_steps import (
     is_backward,
     is_optimizer_step,
     may_bring_batches,
@@ -20,8 +20,8 @@ from migrator.analysis.training.loops import (
     runs_over_models,
     trains,
 )
+from migrator.analysis.values.device_tensors import Function, Tensors, last_word, own_nodes
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
 
 Loop = ast.For | ast.While
 _TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")

@@ -10,8 +10,8 @@ from migrator.analysis.syntax.literals import values
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
+from migrator.frameworks.torch.find_lightning_settings import GPUS, HALF
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
-from migrator.frameworks.torch.lightning import GPUS, HALF
 
 SETTINGS = frozenset({
     "fp16", "fp16_full_eval", "tf32", "torch_compile", "torch_compile_backend",

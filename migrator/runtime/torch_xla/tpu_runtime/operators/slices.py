@@ -5,7 +5,7 @@ torch_xla 2.9 raises "Value out of range", where torch takes the first element.
 
 from torch import Tensor
 
-from ..dispatch.kernels import replace, stock
+from ..dispatch.replaced_kernels import replace, stock
 
 
 def _place(place: int | None, size: int) -> int | None:

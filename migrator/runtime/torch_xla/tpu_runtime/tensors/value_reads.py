@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace_all, stock
+from ..dispatch.replaced_kernels import Kernel, replace_all, stock
 
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _FOLDERS = (Path(torch.__file__).parent, Path(__file__).parents[1])  # torch, this package

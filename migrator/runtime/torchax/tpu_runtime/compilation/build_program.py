@@ -5,9 +5,9 @@ from typing import Any
 from torchax.tensor import Environment
 
 from .compile_state import NotCompilable
+from .compiled_program import Program
 from .function_state import Call, Memory
 from .models_and_optimizers import step_counts_on_device
-from .programs import Program
 from .tracing import Trace
 
 TRACES = 6

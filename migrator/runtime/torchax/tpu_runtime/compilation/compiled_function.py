@@ -23,8 +23,8 @@ from . import guard_skipping
 from .build_program import compile_program
 from .changing_numbers import Varying
 from .compile_state import FirstTime, NotCompilable, inside, is_inside
+from .compiled_program import Program
 from .function_state import Call, Memory, unique
-from .programs import Program
 
 MANY = 8  # sets of values of one step, after which a value that changes every time is suspected
 MOST = 32  # programs kept for one step

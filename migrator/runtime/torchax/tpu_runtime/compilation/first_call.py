@@ -14,10 +14,10 @@ from ..dispatch.calls import is_device_tensor
 from ..distributed import mesh
 from .build_program import TRACES, complete
 from .compile_state import FirstTime, NotCompilable
+from .compiled_program import Program
 from .function_state import Call, Memory
 from .initial_optimizer_state import FreshState
 from .models_and_optimizers import Trainers, step_counts_on_device
-from .programs import Program
 from .purity import Inspection
 from .referenced_objects import members_of
 from .tracing import GradientUsed, Trace

@@ -9,14 +9,14 @@ import jax
 import torch
 from torchax.tensor import Environment
 
-from ..tensors.storages import root
 from ..tensors.structures import Structure
+from ..tensors.tensor_storages import root
 from .bytecode_names import NONE, Names
 from .changing_numbers import Number
 from .closure_variables import Scope
-from .guards import Guards
 from .models_and_optimizers import Trainers
 from .program_code import Watch
+from .state_guards import Guards
 
 Function = Callable[..., Any]
 

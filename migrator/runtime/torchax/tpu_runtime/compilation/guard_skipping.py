@@ -18,7 +18,7 @@ from .function_state import Call, mode_of, unique
 
 if TYPE_CHECKING:
     from .compiled_function import Compiled
-    from .programs import Program
+    from .compiled_program import Program
 
 # .fitting: programs that fitted, with the values at their places; .calls: the last of each
 _now = threading.local()

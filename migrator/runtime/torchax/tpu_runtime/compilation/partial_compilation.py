@@ -30,13 +30,13 @@ from . import guard_skipping
 from .build_program import compile_program
 from .compile_state import FirstTime, NotCompilable, is_eager, is_inside
 from .compiled_function import MANY, Compiled, warn
+from .compiled_program import Program
 from .first_call import compile_new
 from .function_state import Call
-from .guards import KEPT
 from .initial_optimizer_state import is_known
 from .program_code import is_library
-from .programs import Program
 from .purity import Inspection
+from .state_guards import KEPT
 
 _WRAPPERS = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 _told: set[tuple[type, str]] = set()

@@ -8,11 +8,11 @@ from torchax.tensor import Environment, Tensor
 from ..dispatch.calls import is_leaf, natively
 from ..distributed import mesh
 from .compile_state import NotCompilable
+from .compiled_program import Array
 from .differentiation import Backward
 from .function_state import Call, Memory, root, sharing, unique
-from .guards import Guards
-from .programs import Array
 from .result_templates import Template
+from .state_guards import Guards
 
 if TYPE_CHECKING:  # only a training step needs it
     from .purity import Inspection

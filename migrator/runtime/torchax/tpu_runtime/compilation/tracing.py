@@ -23,13 +23,13 @@ from ..tensors import views
 from . import learning_rates
 from .closure_variables import put
 from .compile_state import FirstTime, NotCompilable, Suspect
+from .compiled_program import Array, Program, given_arrays, has_graph
 from .differentiation import split
 from .executable import Executable, Later
 from .function_state import sharing
 from .lowering import named
 from .models_and_optimizers import settings
 from .program_code import line_of, without_collector
-from .programs import Array, Program, given_arrays, has_graph
 from .result_templates import Template
 from .side_effects import random_state_kept, silent
 from .stateful_objects import keeps_state

@@ -12,13 +12,13 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
         optimizer.step()
         return loss
 
-Nothing is baked in: programs.py describes inputs and outputs, guards.py what chooses the program.
-The first call is compiled if its code only computes (first_call.py); otherwise it runs operator by
-operator, as does a call in which an optimizer creates new state, and the second one compiles. If it
-can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
-printed), there is one warning, and it runs as it is written; its models and optimizers are then
-compiled separately (partial_compilation.py). If each call has another shape or number, it runs
-operator by operator until one occurs again.
+Nothing is baked in: compiled_program.py describes inputs and outputs, state_guards.py what chooses
+the program. The first call is compiled if its code only computes (first_call.py); otherwise it runs
+operator by operator, as does a call in which an optimizer creates new state, and the second one
+compiles. If it can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU,
+something is printed), there is one warning, and it runs as it is written; its models and optimizers
+are then compiled separately (partial_compilation.py). If each call has another shape or number, it
+runs operator by operator until one occurs again.
 
 A method is a step of its object; the optimizer may be elsewhere, as with LBFGS.
 """
@@ -36,9 +36,9 @@ from torchax.tensor import Environment
 from .closure_variables import Scope
 from .compile_state import FirstTime, is_eager
 from .compiled_function import Compiled
+from .compiled_program import Program
 from .first_call import compile_new
 from .function_state import Call
-from .programs import Program
 from .purity import Inspection
 
 P = ParamSpec("P")

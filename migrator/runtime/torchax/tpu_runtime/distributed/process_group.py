@@ -23,7 +23,7 @@ from torchax.tensor import Environment, Tensor
 from ..compilation.compile_state import NotCompilable
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import is_device_tensor, patch
-from . import collectives, mesh, ranks, single_process_group
+from . import collectives, launching, mesh, single_process_group
 from .host_receive import Received
 from .process_group_base import NamedGroup, Tensors, done
 
@@ -253,7 +253,7 @@ class Meeting:
         while not self._store.check([key]):  # a wait that times out prints warnings
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
-            if ranks.has_ended(self._processes[rank]) and not self._store.check([key]):
+            if launching.has_ended(self._processes[rank]) and not self._store.check([key]):
                 how = "has ended"
             elif time.monotonic() > end:
                 how = f"did not arrive within {self._timeout}"
@@ -308,7 +308,7 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if single_process_group.is_used():
         return single_process_group.WorldOfOne(rank, size)
     if not dist.is_initialized():  # otherwise it is a group of some ranks
-        ranks.join(store, rank, size)
+        launching.join(store, rank, size)
     group = ProcessGroup(store, rank, size, timeout)
     if rank == 0 and not dist.is_initialized():
         with_devices = "1 rank" if size == 1 else f"{size} ranks, each with its own device"

@@ -1,7 +1,7 @@
 """The devices of this host, and which of its TPU chips a process uses.
 
 Nothing here starts JAX's back end: the process that starts ranks must not take their chips, and a
-rank has to join the others (ranks.py) before it uses its own.
+rank has to join the others (launching.py) before it uses its own.
 """
 
 import functools

@@ -18,7 +18,7 @@ from ..compilation.partial_compilation import hurried, is_outermost, of_model
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import natively
 from ..distributed.ddp import DistributedDataParallel
-from ..text import generation
+from ..text import compiled_generate
 from ..training.amp import autocast
 from . import lightning_accelerator, lightning_ranks
 from .import_hooks import when_imported
@@ -72,7 +72,7 @@ def _follow(arguments: Any) -> None:
     chosen.func = device
 
 
-def _generation(env: Environment) -> generation.Target:
+def _generation(env: Environment) -> compiled_generate.Target:
     """How tokens go to the device and logits come back, without the checks of `.to`."""
 
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
@@ -95,7 +95,7 @@ def _generation(env: Environment) -> generation.Target:
     def apart_if_alone() -> contextlib.AbstractContextManager[None]:
         return apart() if is_outermost() else contextlib.nullcontext()
 
-    return generation.Target(
+    return compiled_generate.Target(
         hurried, inside, in_thread, apart_if_alone, there, lambda: None, of_model, to_device, to_cpu
     )
 
@@ -109,4 +109,4 @@ def install(env: Environment) -> None:
     lightning_accelerator.install(
         lambda: None, functools.partial(lightning_ranks.of_ranks, compiles)
     )
-    generation.install(_generation(env))
+    compiled_generate.install(_generation(env))

@@ -22,7 +22,7 @@ from ..compilation.program_code import Place, caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
 from ..tensors import views
-from ..tensors.storages import root
+from ..tensors.tensor_storages import root
 from . import lazy_graph
 from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying

@@ -15,7 +15,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment
 
 from ..dispatch.calls import Function, register
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 
 _WIDE = (torch.int64, torch.float64, torch.complex128)
 _PARTS = (torch.int32, torch.uint32, torch.int16, torch.uint16, torch.int8, torch.uint8, torch.bool)

@@ -24,7 +24,7 @@ from ..dispatch.calls import (
     register,
     replaces,
 )
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 from ..lazy import lazy_graph
 from ..tensors.views import array_of, count_write, link_part, peek
 

@@ -14,7 +14,7 @@ from torchax.ops import jaten
 from torchax.tensor import Environment
 
 from ..dispatch.calls import register
-from ..dispatch.kernels import Array, kernel, pull_back
+from ..dispatch.jax_kernels import Array, kernel, pull_back
 
 
 def _each(value: Any, dims: int) -> list[int]:

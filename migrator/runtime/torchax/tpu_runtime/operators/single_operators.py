@@ -15,7 +15,7 @@ from torchax.ops import jtorch, mappings
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import Function, holds_device_tensor, is_device_tensor, register, replaces
-from ..dispatch.kernels import Array, kernel
+from ..dispatch.jax_kernels import Array, kernel
 
 
 def _full_like(

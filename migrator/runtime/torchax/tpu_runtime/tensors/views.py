@@ -26,8 +26,8 @@ from ..lazy import lazy_graph
 from ..lazy.lazy_arrays import LazyArray, computed, settled, stored
 from . import view_functions
 from .memory_layouts import is_dense
-from .parameter_identity import become
-from .storages import place, storage
+from .tensor_identity import become
+from .tensor_storages import place, storage
 from .view_functions import IDENTITY, ViewFunction
 from .view_links import Array, Link, leave
 
