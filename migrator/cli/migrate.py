@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from migrator.cli.completion_values import codes, folders, formats, paths
-from migrator.cli.migration_arguments import Arguments
+from migrator.cli.migration_arguments import MigrationArguments
 from migrator.cli.option_groups import GroupedCommand
 from migrator.cli.output import show, write_reports
 from migrator.cli.progress import Progress
@@ -232,7 +232,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @color_option
 def migrate_command(**values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
+    asked = MigrationArguments(
+        **{field.name: values.pop(field.name) for field in fields(MigrationArguments)}
+    )
     if asked.hook and asked.names_no_path:
         sys.exit(0)
     asked.check_paths()
@@ -241,7 +243,7 @@ def migrate_command(**values: Any) -> None:
     sys.exit(_run(asked, values))
 
 
-def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
+def _run(asked: MigrationArguments, values: Mapping[str, Any]) -> int:
     """Do what is asked for; the exit code."""
     config = _config(asked).with_overrides(**values)
     if asked.show_settings or asked.show_files:
@@ -276,7 +278,7 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
     )
 
 
-def _with_chosen_target(asked: Arguments, config: Config) -> Config:
+def _with_chosen_target(asked: MigrationArguments, config: Config) -> Config:
     """Take what gets furthest with all of the paths, and say why on standard error."""
     if asked.is_standard_input or asked.hook or asked.diff_base is not None:
         raise UsageError("--target auto looks at whole programs: name a target for a part of them")
@@ -291,7 +293,7 @@ def _with_chosen_target(asked: Arguments, config: Config) -> Config:
     return replace(config, targets=tuple(each.best.target for each in found))
 
 
-def _config(asked: Arguments) -> Config:
+def _config(asked: MigrationArguments) -> Config:
     if asked.configuration is not None and asked.isolated:
         raise UsageError("choose one of --config and --isolated")
     if asked.configuration:
@@ -299,7 +301,7 @@ def _config(asked: Arguments) -> Config:
     return Config() if asked.isolated else load(asked.start)
 
 
-def _migrate(asked: Arguments, config: Config) -> int:
+def _migrate(asked: MigrationArguments, config: Config) -> int:
     """Migrate the files at the paths, and say what became of them; the exit code."""
     page = Path(asked.page) if asked.page else None
     if page is not None:
@@ -322,7 +324,7 @@ def _migrate(asked: Arguments, config: Config) -> int:
     return code
 
 
-def _report(asked: Arguments, config: Config) -> Report:
+def _report(asked: MigrationArguments, config: Config) -> Report:
     from migrator.runs.executors import executor_at
     from migrator.runs.run import migrate_paths, strip_todos
 
@@ -353,7 +355,7 @@ def _report(asked: Arguments, config: Config) -> Report:
         )
 
 
-def _undo(asked: Arguments) -> int:
+def _undo(asked: MigrationArguments) -> int:
     """Take back the last run, and say what became of its files; the exit code."""
     from migrator.report.statistics import counted
     from migrator.runs.run import undo

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class MigrationArguments:
     """The options of `tpu-migrate migrate` that `Config` does not have."""
 
     paths: tuple[str, ...]

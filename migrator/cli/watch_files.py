@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from migrator.cli.migration_arguments import Arguments
+from migrator.cli.migration_arguments import MigrationArguments
 from migrator.cli.output import show_diff
 from migrator.diagnostics import Outcome
 from migrator.errors import UsageError, installed_by
@@ -31,7 +31,9 @@ def check() -> None:
 
 
 def watch(
-    asked: Arguments, first: Callable[[], int], migrate: Callable[[Arguments], Report]
+    asked: MigrationArguments,
+    first: Callable[[], int],
+    migrate: Callable[[MigrationArguments], Report],
 ) -> int:
     """Migrate all, and then what changes, as `asked` says it; the exit code of the `first` run.
 

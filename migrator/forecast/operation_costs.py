@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .hlo import Computation, Instruction, Program
+from .hlo import Computation, HloProgram, Instruction
 from .products import Product, product_of
 
 _FREE = {
@@ -60,14 +60,14 @@ class Operation:
         return f"{name} {max(self.products, key=lambda p: p.flops).label}"
 
 
-def operations(program: Program) -> list[Operation]:
+def operations(program: HloProgram) -> list[Operation]:
     """All operations that take time, in order."""
     if not program.entry:
         return []
     return list(_of(program, program.entry, 1))
 
 
-def _of(program: Program, computation: str, times: int) -> Iterator[Operation]:
+def _of(program: HloProgram, computation: str, times: int) -> Iterator[Operation]:
     body = program.computations[computation]
     for made in body.values():
         match made.opcode:
@@ -90,13 +90,13 @@ def _of(program: Program, computation: str, times: int) -> Iterator[Operation]:
                 yield _operation(program, body, made, times)
 
 
-def _branches(program: Program, made: Instruction) -> list[str]:
+def _branches(program: HloProgram, made: Instruction) -> list[str]:
     names = made.called("branch_computations")
     names += re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", made.rest)
     return [name for name in names if name in program.computations]
 
 
-def _operation(program: Program, body: Computation, made: Instruction, times: int) -> Operation:
+def _operation(program: HloProgram, body: Computation, made: Instruction, times: int) -> Operation:
     inner = list(_inner(program, body, made))
     found = [(p, i) for where, i in inner if (p := product_of(i, where)) is not None]
     products = tuple(product for product, _ in found)
@@ -120,7 +120,7 @@ def _operation(program: Program, body: Computation, made: Instruction, times: in
 
 
 def _inner(
-    program: Program, body: Computation, made: Instruction
+    program: HloProgram, body: Computation, made: Instruction
 ) -> Iterator[tuple[Computation, Instruction]]:
     """The instructions of a fusion, or the instruction itself, with the computation of each."""
     if made.opcode != "fusion" and not made.opcode.endswith("-start"):
@@ -141,7 +141,7 @@ def _kind(made: Instruction, products: tuple[Product, ...], inner: list[Instruct
     return "other"
 
 
-def _accessed(program: Program, body: Computation, made: Instruction) -> int:
+def _accessed(program: HloProgram, body: Computation, made: Instruction) -> int:
     """Bytes of HBM that it reads and writes; other memories are on the chip."""
     if made.opcode.endswith("-start"):  # a copy: its result names destination and source
         source = [s for name in made.operands[:1] for s in body[name].shapes[:1] if name in body]
@@ -151,7 +151,7 @@ def _accessed(program: Program, body: Computation, made: Instruction) -> int:
     return sum(reads) + _written(program, made, body)
 
 
-def _read(program: Program, body: Computation, made: Instruction, number: int) -> int:
+def _read(program: HloProgram, body: Computation, made: Instruction, number: int) -> int:
     operand = body.get(made.operands[number])
     if operand is None or operand.opcode == "constant":
         return 0
@@ -166,7 +166,7 @@ def _read(program: Program, body: Computation, made: Instruction, number: int) -
     return whole
 
 
-def _read_inside(program: Program, computation: str, number: int) -> int | None:
+def _read_inside(program: HloProgram, computation: str, number: int) -> int | None:
     """The bytes of a fusion's parameter that are read, if only slices of it are."""
     inside = program.computations[computation]
     parameter = next(i for i in inside.values() if i.parameter == number)
@@ -189,7 +189,7 @@ def _read_inside(program: Program, computation: str, number: int) -> int | None:
     return total
 
 
-def _written(program: Program, made: Instruction, body: Computation) -> int:
+def _written(program: HloProgram, made: Instruction, body: Computation) -> int:
     root, inside = made, body
     while root.opcode == "fusion":
         name = root.called("calls")[0]

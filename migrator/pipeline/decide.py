@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from migrator.analysis import foreign_code
-from migrator.analysis.devices.availability_checks import Place, place
-from migrator.analysis.devices.availability_guards import Guard, Guards
+from migrator.analysis.devices.availability_checks import CodePlace, place
+from migrator.analysis.devices.availability_guards import AvailabilityGuards, Guard
 from migrator.analysis.devices.cuda_kernels import Kernels
 from migrator.analysis.devices.machine_conditions import MAY_ASK, never_runs
 from migrator.analysis.project.never_called import is_never_called
@@ -127,7 +127,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     if other code, which runs as it stands, takes its place.
     """
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
-    guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
+    guards = AvailabilityGuards(Kernels(context.names, context.flow, context.project, plan.claimed))
     asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
     if not asked:
         return
@@ -189,8 +189,8 @@ def _is_reported(plan: Plan, code: Sequence[ast.AST]) -> bool:
 
 
 def _alone(
-    guard: Guard, places: Sequence[Place], works: Sequence[Place], lost: Sequence[Place]
-) -> tuple[Place | None, Place | None]:
+    guard: Guard, places: Sequence[CodePlace], works: Sequence[CodePlace], lost: Sequence[CodePlace]
+) -> tuple[CodePlace | None, CodePlace | None]:
     """What only CUDA runs behind a question, and what moves to the device behind the same one.
 
     `works` is rewritten, and `lost` reported: it fails where the answer is yes.

@@ -20,7 +20,7 @@ _OWNERS = ("self", "args", "opt", "opts", "cfg", "config")
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class CodePlace:
     """A place that decides how a guard is treated."""
 
     line: int
@@ -29,12 +29,12 @@ class Place:
     text: str = ""
 
 
-def place(node: ast.AST, kind: str = "", text: str = "") -> Place:
-    return Place(node.lineno, node.col_offset, kind, text)  # type: ignore[attr-defined]
+def place(node: ast.AST, kind: str = "", text: str = "") -> CodePlace:
+    return CodePlace(node.lineno, node.col_offset, kind, text)  # type: ignore[attr-defined]
 
 
-def end_of(node: ast.AST) -> Place:
-    return Place(node.end_lineno, node.end_col_offset, "")  # type: ignore[attr-defined]
+def end_of(node: ast.AST) -> CodePlace:
+    return CodePlace(node.end_lineno, node.end_col_offset, "")  # type: ignore[attr-defined]
 
 
 class Questions:
@@ -213,16 +213,16 @@ class Questions:
         return any(start <= where < end for start, end in spans[:at])
 
     @cached_property
-    def _spans(self) -> list[tuple[Place, Place]]:
+    def _spans(self) -> list[tuple[CodePlace, CodePlace]]:
         """The spans of code that the tests of this file guard."""
         return self._spans_of(True)
 
     @cached_property
-    def _spans_without(self) -> list[tuple[Place, Place]]:
+    def _spans_without(self) -> list[tuple[CodePlace, CodePlace]]:
         """The same for what runs where they fail."""
         return self._spans_of(False)
 
-    def _spans_of(self, asked: bool) -> list[tuple[Place, Place]]:
+    def _spans_of(self, asked: bool) -> list[tuple[CodePlace, CodePlace]]:
         spans = []
         for node in self.names.order:
             if isinstance(node, ast.Attribute | ast.Name | ast.Constant):

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from migrator.analysis.devices.availability_checks import Place, end_of, place
+from migrator.analysis.devices.availability_checks import CodePlace, end_of, place
 from migrator.analysis.devices.cuda_kernels import Kernels
 from migrator.analysis.syntax.nodes import dotted
 
@@ -27,11 +27,11 @@ class Guard:
     `otherwise` is what runs in its place, if that runs on any device.
     """
 
-    spans: Sequence[tuple[Place, Place]]
+    spans: Sequence[tuple[CodePlace, CodePlace]]
     of_tensor: bool
     otherwise: Sequence[ast.AST] = ()
 
-    def first(self, places: Sequence[Place], *kinds: str) -> Place | None:
+    def first(self, places: Sequence[CodePlace], *kinds: str) -> CodePlace | None:
         """The first of some sorted places that is inside of it."""
         for start, end in self.spans:
             for found in places[bisect_left(places, start) : bisect_left(places, end)]:
@@ -39,19 +39,19 @@ class Guard:
                     return found
         return None
 
-    def reaches(self, one: Place, other: Place) -> bool:
+    def reaches(self, one: CodePlace, other: CodePlace) -> bool:
         """Whether it runs to `one` first; the test stands behind `x` in `x if a and b else y`."""
         where = [next(n for n, span in enumerate(self.spans) if span[0] <= at < span[1])
                  for at in (one, other)]  # fmt: skip
         return (where[0], one) < (where[1], other)
 
 
-class Guards:
+class AvailabilityGuards:
     """The guards of one file that protect kernels."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
-        self.places: list[Place] = []  # in the parts examined so far
+        self.places: list[CodePlace] = []  # in the parts examined so far
         self._looked_from: dict[int, int] = {}  # by block: the index from which it was examined
 
     def guard(self, node: ast.AST) -> Guard | None:

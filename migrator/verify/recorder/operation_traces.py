@@ -40,7 +40,7 @@ _NOT_SEEN = {"size", "dim", "numel", "item", "tolist", "backward", "register_hoo
 Inputs = list[tuple[str, torch.Tensor]]
 
 
-class Trace(TorchFunctionMode):
+class OperationTrace(TorchFunctionMode):
     """Adds events to those of ``watch``, for the step that is numbered ``step``.
 
     * `op`: `name`, the `module` and its `call` in which it ran, `number`; samples of its tensors:

@@ -55,7 +55,7 @@ FLAGS = "XLA_FLAGS"  # read by the first compilation; imports add what they miss
 MADE = "TPU_MIGRATE_MADE"  # what variables were that imports have set: JSON
 
 
-class Server:
+class ForkServer:
     """Its main loop returns in children only, with what they have to do."""
 
     def __init__(self, listener: socket.socket, before: dict[str, str]) -> None:
@@ -355,6 +355,6 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # or a child's first collection copies all of it
     with socket.socket(fileno=int(sys.argv[1])) as listening:
-        command = become(Server(listening, before).serve(), found)
+        command = become(ForkServer(listening, before).serve(), found)
     sys.excepthook = _shown
     end(run(command))

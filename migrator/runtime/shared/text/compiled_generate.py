@@ -24,7 +24,7 @@ from ..frameworks.import_hooks import when_imported
 from . import greedy
 from .custom_processors import stay_on_cpu
 from .encoded_prompts import encoding
-from .generate_calls import Call, Target, calls
+from .generate_calls import GenerateCall, GenerateTarget, calls
 from .model_inputs import filling, stepping
 from .static_caches import make, why_growing, writing
 
@@ -84,7 +84,7 @@ def _has_moved(model: Any, settings: Any) -> bool:
     return True
 
 
-def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _generating(stock: Callable[..., Any], target: GenerateTarget) -> Callable[..., Any]:
     """`generate`, with token ids on the CPU."""
 
     @functools.wraps(stock)
@@ -99,7 +99,9 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
                 stack.enter_context(target.hurried(*how))
 
             theirs = [name for name in (*_THEIR_OWN, "streamer") if kwargs.get(name) is not None]
-            calls.running.append(Call(hurry, given is not None, not theirs and len(args) < 2))
+            calls.running.append(
+                GenerateCall(hurry, given is not None, not theirs and len(args) < 2)
+            )
             stack.callback(calls.running.pop)
             if given is None:
                 return stock(self, *args, **kwargs)
@@ -108,7 +110,7 @@ def _generating(stock: Callable[..., Any], target: Target) -> Callable[..., Any]
     return generate
 
 
-def _choosing(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _choosing(stock: Callable[..., Any], target: GenerateTarget) -> Callable[..., Any]:
     """The loop of `generate`: it works on the CPU between calls of the model."""
 
     signature = inspect.signature(stock)
@@ -149,7 +151,7 @@ def _caching(stock: Callable[..., Any], library: Any) -> Callable[..., Any]:
     return prepare
 
 
-def _following(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _following(stock: Callable[..., Any], target: GenerateTarget) -> Callable[..., Any]:
     """What `generate` does after each call of the model: it reads the last token's logits."""
 
     @functools.wraps(stock)
@@ -184,7 +186,7 @@ def _unknown(stock: Callable[..., Any], version: str) -> Callable[..., Any]:
     return generate
 
 
-def install(target: Target) -> None:
+def install(target: GenerateTarget) -> None:
     """Replace the places where transformers creates its cache and calls the model."""
 
     def mend(library: Any) -> None:

@@ -12,7 +12,7 @@ _EPS = 2.0**-23  # of float32
 _EPS_HALF = 2.0**-7  # of bfloat16, which a TPU has in the place of float16
 
 
-class Rounding:
+class KerasRounding:
     """Rounds what is computed from here on; ``number`` chooses the signs."""
 
     def __init__(self, number: int) -> None:

@@ -38,7 +38,7 @@ _PACKAGES = (
 )
 
 
-class Session:
+class KerasSession:
     """Records what a program does in this process; SPEC as of the recorder of PyTorch's."""
 
     def __init__(self, spec: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from process import Finished
 from store import Store
 
 
-class Watch(Events):
+class FitWatch(Events):
     """What was seen of a program, in the order in which it happened; events as of PyTorch's."""
 
     def __init__(self, store: Store, spec: dict[str, Any], order: Order) -> None:

@@ -139,7 +139,7 @@ def install() -> None:
         torch_xla.sync, functools.partial(lightning_ranks.of_ranks, False)
     )
     compiled_generate.install(
-        compiled_generate.Target(
+        compiled_generate.GenerateTarget(
             hurried=lambda *_: contextlib.nullcontext(),
             as_it_is=contextlib.nullcontext,
             in_thread=contextlib.nullcontext,

@@ -6,7 +6,7 @@ from typing import Any
 from ..tensors.structures import MISSING
 
 
-class Scope(dict[str, Any]):
+class ClosureVariables(dict[str, Any]):
     """A function's closure variables, and its defaults."""
 
     def __init__(self, function: FunctionType) -> None:
@@ -47,7 +47,7 @@ def held(holder: Any, name: Any, default: Any = None) -> Any:
 
 def put(holder: Any, name: Any, value: Any) -> None:
     """Set a variable, an attribute (of ``vars``) or an item."""
-    if isinstance(holder, Scope):
+    if isinstance(holder, ClosureVariables):
         holder.put(name, value)
     elif value is MISSING:
         holder.pop(name, None)

@@ -30,10 +30,10 @@ from .changing_numbers import Comparison
 from .closure_variables import put
 from .compile_state import inside
 from .differentiation import Backward, attach
-from .function_state import Call, Memory, root, sharing, unique
+from .function_state import CallArguments, Memory, root, sharing, unique
 from .models_and_optimizers import note_varying, settings, step_counts_on_device
 from .result_templates import Template
-from .state_guards import Guards
+from .state_guards import StateGuards
 
 Array = Any
 
@@ -45,7 +45,7 @@ class Program:
     memory: Memory
     compiled: Any
     key: Any  # of the call
-    guards: Guards
+    guards: StateGuards
     sharing: Any
     state: list[Any]  # tensors that stay the same objects, written ones first
     n_written: int
@@ -78,7 +78,7 @@ class Program:
         self._ids = {id(t) for t in self.state}
         self._look_up_states()
 
-    def misfit(self, call: Call) -> "list[Structure] | str":
+    def misfit(self, call: CallArguments) -> "list[Structure] | str":
         """The values at the program's places, or the name of what has changed."""
         for number, comparisons in zip(call.numbers, self.comparisons, strict=True):
             if not number.fits(comparisons):
@@ -153,7 +153,7 @@ class Program:
             for optimizer, parameter, name, number in self.slots
         ]
 
-    def run(self, env: Environment, call: Call, inputs: list[torch.Tensor]) -> Any:
+    def run(self, env: Environment, call: CallArguments, inputs: list[torch.Tensor]) -> Any:
         self.calls += 1
         state, n = self.state, self.n_written
         is_lazy = self._is_lazy()
@@ -207,7 +207,7 @@ class Program:
         return True
 
     def _run_again(
-        self, env: Environment, call: Call, given: Any, inputs: list[torch.Tensor]
+        self, env: Environment, call: CallArguments, given: Any, inputs: list[torch.Tensor]
     ) -> dict[int, Any]:
         """The new tensors of a call, recomputed operator by operator: by number, with graphs."""
         (written, read, _, key, *_, arrays), n = given, self.n_written

@@ -14,7 +14,7 @@ from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import natively
 from ..tensors.structures import Structure
-from .function_state import Call, mode_of, unique
+from .function_state import CallArguments, mode_of, unique
 
 if TYPE_CHECKING:
     from .compiled_function import Compiled
@@ -76,7 +76,7 @@ _HOLDERS = dict, list, tuple
 class Known:
     """A call of a program that may be repeated with other tensors and no other change."""
 
-    def __init__(self, program: "Program", call: Call, around: list[Structure]) -> None:
+    def __init__(self, program: "Program", call: CallArguments, around: list[Structure]) -> None:
         self.program, self.call = program, call
         self._inputs = unique([*around, call.structure])
         inside = [x for _, _, given in call.structure.parts[1][2].parts for x in given.within()]
@@ -127,7 +127,9 @@ def last_of(owner: "Compiled") -> Known | None:
     return calls.get(owner) if calls else None
 
 
-def note_call(owner: "Compiled", program: "Program", call: Call, around: list[Structure]) -> None:
+def note_call(
+    owner: "Compiled", program: "Program", call: CallArguments, around: list[Structure]
+) -> None:
     """Note a call, in case the next one only has other arguments."""
     calls = getattr(_now, "calls", None)
     if calls is not None and not call.given[0]:

@@ -20,8 +20,8 @@ from torchax.tensor import Tensor
 from ..dispatch.calls import is_device_tensor
 from ..tensors.structures import Identity, Structure, is_ours, is_value
 from .bytecode_names import names_of, union
-from .closure_variables import Scope, held
-from .program_code import PACKAGES, Watch, is_library
+from .closure_variables import ClosureVariables, held
+from .program_code import PACKAGES, CodeWatch, is_library
 from .stateful_objects import keeps_state
 from .undo_log import CONTENTS, Snapshot, equal
 
@@ -33,13 +33,13 @@ _LARGE = 1 << 16  # elements: larger NumPy arrays count by identity
 _DEPTH = 3
 
 
-class Guards:
+class StateGuards:
     """What must not change for a program to fit, and the places of its tensors."""
 
     def __init__(
         self,
-        scopes: list[Scope],
-        watch: Watch,
+        scopes: list[ClosureVariables],
+        watch: CodeWatch,
         modules: Iterable[torch.nn.Module],
         optimizers: Iterable[Optimizer],
         replaced: set[tuple[int, Any]],
@@ -163,7 +163,7 @@ class Guards:
     def _add_scope(self, function: FunctionType, depth: int) -> None:
         scope = next((scope for scope in self.scopes if scope.function is function), None)
         if scope is None:
-            scope = Scope(function)
+            scope = ClosureVariables(function)
             self.scopes.append(scope)
         self._hold(scope, "", [n for n in scope if not n.startswith("default ")])
         self._add_all(scope, scope, "", depth)
@@ -200,7 +200,7 @@ class Guards:
         structure = Structure(value, self.names, self._by_identity)
         if only_with_tensors and not structure.tensors and not structure.has_slots():
             return False
-        default = isinstance(holder, Scope) and name.startswith("default ")
+        default = isinstance(holder, ClosureVariables) and name.startswith("default ")
         if default or isinstance(structure.key, Identity):
             self._fix(structure.tensors)
             self._fix_all(structure.held)

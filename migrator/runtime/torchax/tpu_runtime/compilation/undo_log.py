@@ -12,7 +12,7 @@ import torch
 from torchax.tensor import Tensor
 
 from ..tensors.structures import MISSING, is_value
-from .closure_variables import Scope, held, put
+from .closure_variables import ClosureVariables, held, put
 
 CONTENTS = (list, set, collections.deque)
 
@@ -40,7 +40,7 @@ class Snapshot:
     def __init__(self, holders: Iterable[tuple[Any, list[Any] | None, str]]) -> None:
         self._before: list[tuple[Any, Any, str]] = []
         for holder, names, label in holders:
-            if isinstance(holder, Scope):
+            if isinstance(holder, ClosureVariables):
                 holder.refresh()
             if isinstance(holder, list):
                 self._before.append((holder, list(holder), label))
@@ -55,7 +55,7 @@ class Snapshot:
         """What has been replaced: holder, name, value before, value now, label."""
         found = []
         for holder, before, label in self._before:
-            if isinstance(holder, Scope):
+            if isinstance(holder, ClosureVariables):
                 holder.refresh()
             if isinstance(holder, list):
                 if len(holder) != len(before):

@@ -72,7 +72,7 @@ def _follow(arguments: Any) -> None:
     chosen.func = device
 
 
-def _generation(env: Environment) -> compiled_generate.Target:
+def _generation(env: Environment) -> compiled_generate.GenerateTarget:
     """How tokens go to the device and logits come back, without the checks of `.to`."""
 
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
@@ -95,7 +95,7 @@ def _generation(env: Environment) -> compiled_generate.Target:
     def apart_if_alone() -> contextlib.AbstractContextManager[None]:
         return apart() if is_outermost() else contextlib.nullcontext()
 
-    return compiled_generate.Target(
+    return compiled_generate.GenerateTarget(
         hurried, inside, in_thread, apart_if_alone, there, lambda: None, of_model, to_device, to_cpu
     )
 

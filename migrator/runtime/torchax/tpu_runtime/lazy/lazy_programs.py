@@ -27,7 +27,7 @@ UNUSED = 10
 has_placements = False  # whether arrays may be on several devices (mesh.py)
 
 
-class Operation:
+class LazyOperation:
     """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated.
 
     ``is_operator``: its lines in profiles are those of its calls, not of its trace. ``name``: of a
@@ -68,7 +68,7 @@ class Node:
 
     __slots__ = ("__weakref__", "error", "inputs", "is_done", "operation", "place", "results")
 
-    def __init__(self, operation: Operation, inputs: list[Any], place: Place | None) -> None:
+    def __init__(self, operation: LazyOperation, inputs: list[Any], place: Place | None) -> None:
         self.operation = operation
         self.inputs = inputs  # arrays, or nodes with result numbers
         self.place = place
@@ -86,7 +86,7 @@ class Node:
 
 
 # For each operation, where its inputs come from, and which of its results are needed.
-Plan = tuple[tuple[Operation, tuple[Any, ...], tuple[int, ...]], ...]
+Plan = tuple[tuple[LazyOperation, tuple[Any, ...], tuple[int, ...]], ...]
 
 
 def compute(nodes: list[Node]) -> None:
