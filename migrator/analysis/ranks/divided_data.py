@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER
 from migrator.analysis.syntax.nodes import argument, dotted, number
-
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
 
 
 class Data:
     """The data of one file."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankExpressions) -> None:
         self.ranks, self.names, self.flow = ranks, ranks.names, ranks.flow
 
     def obstacles(self) -> Iterator[tuple[int, str]]:

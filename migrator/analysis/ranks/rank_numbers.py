@@ -11,7 +11,6 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.ranks.configuration import (
@@ -24,11 +23,9 @@ from migrator.analysis.ranks.configuration import (
     is_configured,
     words_of,
 )
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.ranks.vocabulary import LOADER, SAMPLER, SPAWNS
 from migrator.analysis.syntax.nodes import argument, dotted, number, parameters, said_name
-
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
 
 _SAYS = re.compile(r"print|log|info|debug|warn|write|format|description|postfix|display", re.I)
 _GROUP = "torch.distributed.init_process_group"
@@ -47,7 +44,7 @@ class Passed:
 class Numbers:
     """The numbers of one file."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankExpressions) -> None:
         self.ranks, self.names, self.flow = ranks, ranks.names, ranks.flow
         self.passed: list[Passed] = []  # found by `obstacles`
 
@@ -364,7 +361,7 @@ def parameter_name(definition: ast.AST, place: int | str) -> str:
     return names[place + bound] if place + bound < len(names) else ""
 
 
-def is_named(ranks: Ranks, name: str, kind: str) -> bool:
+def is_named(ranks: RankExpressions, name: str, kind: str) -> bool:
     """Whether a name suggests a value of this kind."""
     if kind == "batch size":
         return name_heuristics.is_batch_size_name(name)

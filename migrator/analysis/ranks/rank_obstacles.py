@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Set
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from migrator.analysis import foreign_code
 from migrator.analysis.devices.machine_conditions import never_runs
 from migrator.analysis.ranks.divided_data import Data
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.ranks.rank_numbers import Numbers, is_named, parameter_name
 from migrator.analysis.ranks.started_processes import Processes
 from migrator.analysis.ranks.vocabulary import (
@@ -33,9 +33,6 @@ from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.nodes import argument, choices
 from migrator.targets.words import Devices
 
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
-
 # Looks up the function or class with a qualified name.
 Definition = Callable[[str], ast.AST | None]
 # The obstacle, and the reason.
@@ -45,7 +42,7 @@ Cause = tuple[ast.expr, str]
 class Obstacles:
     """The obstacles in one file."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankExpressions) -> None:
         self.ranks, self.names = ranks, ranks.names
         self.numbers, self.data, self.processes = Numbers(ranks), Data(ranks), Processes(ranks)
         self._to_launch: dict[tuple[bool, bool], list[Cause]] = {}

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.machine_conditions import never_runs
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.ranks.unrelated_processes import (
     CONTEXTS,
     PROCESSES,
@@ -18,9 +18,6 @@ from migrator.analysis.ranks.unrelated_processes import (
 from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
-
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
 
 _ENVIRONMENT = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _LAUNCHERS = ("SLURM_", "OMPI_COMM_", "PMI_")
@@ -38,7 +35,7 @@ _OTHERS = frozenset((_OF_MPI, *JOBS))
 class Processes:
     """The processes that one file starts."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankExpressions) -> None:
         self.ranks, self.names = ranks, ranks.names
 
     def obstacles(self) -> Iterator[tuple[int, str]]:

@@ -17,7 +17,6 @@ from ..tensors.structures import Structure
 from .function_state import CallArguments, mode_of, unique
 
 if TYPE_CHECKING:
-    from .compiled_function import Compiled
     from .compiled_program import Program
 
 # .fitting: programs that fitted, with the values at their places; .calls: the last of each
@@ -121,14 +120,14 @@ def _is_alike(value: Any, other: Any) -> bool:
     return array.shape == known.shape and array.dtype == known.dtype and not value.requires_grad
 
 
-def last_of(owner: "Compiled") -> Known | None:
+def last_of(owner: object) -> Known | None:
     """The last call, if only its arguments may have changed."""
     calls = getattr(_now, "calls", None)
     return calls.get(owner) if calls else None
 
 
 def note_call(
-    owner: "Compiled", program: "Program", call: CallArguments, around: list[Structure]
+    owner: object, program: "Program", call: CallArguments, around: list[Structure]
 ) -> None:
     """Note a call, in case the next one only has other arguments."""
     calls = getattr(_now, "calls", None)
