@@ -29,6 +29,7 @@ from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.files.discover import Disk, discover, project_root
 from migrator.formats import file_kinds, notebook, python_source
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.engine import migrate, migrate_file
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
@@ -63,7 +64,7 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     words, options = targets()[target], Config().options
     disk = AsGpuCode(Disk(), words)
-    cache = ProjectCache(disk)
+    cache = ProjectCache(disk, DEVICE_CONSTRUCTS)
     for path in discover([repository]).files:
         counts["files"] += 1
         source = path.read_bytes()

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from migrator.analysis import foreign_code
 from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.devices import other_accelerators
-from migrator.analysis.project.extensions import Built, Extension, extension_of
+from migrator.analysis.project.extension_module import Built, Extension
+from migrator.analysis.project.extensions import extension_of
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:

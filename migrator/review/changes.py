@@ -18,6 +18,7 @@ from migrator.files.discover import Disk, bundled_target, is_source
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
 from migrator.formats.embedded_text import REQUIREMENT, SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.line_changes import ChangeKind, LineChange, compare
@@ -204,7 +205,7 @@ class _Reviewer:
         delivered = self._delivered
         self.targets = [replace(target, delivered=delivered) for target in self.targets]
         self.facts = AsGpuCode(before, self.targets[0])
-        self.cache = ProjectCache(self.facts)
+        self.cache = ProjectCache(self.facts, DEVICE_CONSTRUCTS)
         self.missing: dict[Path, None] = {}  # runtimes that the new text needs
         self.migrated = bool(self.labels)  # whether the change migrates something
 

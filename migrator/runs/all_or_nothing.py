@@ -22,6 +22,7 @@ from migrator.decision import Report
 from migrator.diagnostics import START
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.file_blockers import context_of, why_it_stays
@@ -215,7 +216,7 @@ class _Around:
 
 def _imported(source: bytes) -> set[str]:
     """The packages that a file imports."""
-    facts = File(source).facts
+    facts = File(source, DEVICE_CONSTRUCTS).facts
     return {head for i in facts.names.imports for head in imported_heads(i)} if facts else set()
 
 

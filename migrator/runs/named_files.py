@@ -25,6 +25,7 @@ from migrator.files.discover import is_passed_over
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
 from migrator.formats.embedded_text import COMMAND, SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
@@ -115,7 +116,9 @@ def _top_of_imports(project: ProjectFacts) -> Path:
     for above in [*project.root.parents][:_HIGHEST]:
         if above == home or above in home.parents:
             break
-        there = ProjectFacts(project.path, above, project.reader, ProjectCache(project.reader))
+        there = ProjectFacts(
+            project.path, above, project.reader, ProjectCache(project.reader, DEVICE_CONSTRUCTS)
+        )
         missing = {
             module
             for path in (project.path, *project.reached())

@@ -23,6 +23,7 @@ from migrator.files.reading import read
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
 from migrator.formats.embedded_text import SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.options import Options
 from migrator.pipeline.analyse import may_hold_constructs
 from migrator.pipeline.engine import migrate_file
@@ -58,7 +59,7 @@ class Worker:
         self.target = targets[0]  # the files whose programs the project's facts are about
         self.given = given or {}
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
-        self.cache = ProjectCache(self.disk, earlier)
+        self.cache = ProjectCache(self.disk, DEVICE_CONSTRUCTS, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
         self.delivered: Mapping[Path, Delivered] = {}  # the runtime, by the top of a project
         self._real: dict[Path, Path] = {}  # files without links

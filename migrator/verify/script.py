@@ -16,6 +16,7 @@ from migrator.files.discover import Disk
 from migrator.files.user_folders import meant_instead
 from migrator.frameworks import find_framework, imported_in
 from migrator.frameworks.framework import Framework
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.targets import Target
 
 from .folders import check_size, copy_folder
@@ -83,7 +84,7 @@ def _with_modules(file: Path, folder: Path) -> Path:
     """The folder above ``folder`` from which a script imports modules; otherwise ``folder``
     itself."""
     reader = Disk({})
-    cache = ProjectCache(reader)
+    cache = ProjectCache(reader, DEVICE_CONSTRUCTS)
     facts = cache.facts(file)
     if facts is None:
         return folder

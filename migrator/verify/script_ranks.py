@@ -19,6 +19,7 @@ from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.ranks.vocabulary import BY_LIBRARIES, WRAPPER
 from migrator.analysis.syntax.names import Names
 from migrator.files.discover import Disk, project_root
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.frameworks.torch.library_classes import LIBRARIES, LibraryClasses
 
 from .safetensors_files import header, read_header
@@ -57,7 +58,7 @@ def find_ranks(script: Path, folder: Path, count: int | None) -> StartedRanks | 
     if count is None:
         return None
     reader = Disk({})
-    cache = ProjectCache(reader)
+    cache = ProjectCache(reader, DEVICE_CONSTRUCTS)
     root = project_root(script.resolve(), [folder.resolve()])
     project = ProjectFacts(script.resolve(), root, reader, cache)
     paths = [project.path, *project.reached()]

@@ -25,7 +25,7 @@ from migrator import migrate_paths
 from migrator.analysis.cuda_libraries import MODULES as LIBRARIES
 from migrator.construct import Construct
 from migrator.examples import failures
-from migrator.frameworks.torch.torch_tokens import DEVICES
+from migrator.frameworks.torch.device_constructs import DEVICES
 from migrator.options import Options
 from migrator.pipeline.engine import migrate, migrate_file
 from migrator.registry import registry, vocabulary

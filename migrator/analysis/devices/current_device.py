@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from migrator.analysis.devices.indices import is_device_index
 from migrator.analysis.syntax.nodes import dotted, parameters
-from migrator.frameworks.torch.construct_references import is_device_index
 
 if TYPE_CHECKING:
     from migrator.analysis.values.flow import Flow

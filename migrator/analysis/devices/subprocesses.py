@@ -18,7 +18,6 @@ from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.inference import Inference
 from migrator.analysis.values.value_kinds import Kind
 from migrator.construct import Construct
-from migrator.frameworks.torch.torch_tokens import uses_device
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
@@ -72,7 +71,7 @@ class ChildProcesses:
         self,
         names: Names,
         flow: Flow,
-        constructs: Iterable[Construct],
+        device_uses: Iterable[Construct],
         project: ProjectImports | None = None,
     ) -> None:
         self._project = project
@@ -81,15 +80,14 @@ class ChildProcesses:
         self._known = Inference(False)
         self._bound: dict[int, list[ast.expr]] = {}
         self._in_place: Set[str | None] | None = None
-        self._constructs = constructs
+        self._device_uses = device_uses
 
     @cached_property
     def _device(self) -> set[ast.AST]:
         """The nodes that are a device, or code for one."""
-        used = (c for c in self._constructs if uses_device(c))
         said = (*self._names.all(ast.Constant), *self._names.all(ast.Attribute))
         return {
-            *(c.node for c in used if not c.key.startswith(_QUESTIONS)),
+            *(c.node for c in self._device_uses if not c.key.startswith(_QUESTIONS)),
             *(node for node in said if self._is_migrated(node)),
         }
 

@@ -7,16 +7,13 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from migrator.analysis.project.looked_up_files import ProgramPlace, Site
 from migrator.analysis.project.name_index import unit
 from migrator.analysis.syntax.annotations import is_type, whole_type
 from migrator.analysis.syntax.names import Binding
 from migrator.analysis.syntax.nodes import argument, dotted, parameters
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.looked_up_files import ProgramPlace
-    from migrator.analysis.project.reachability import Reach, Site
 
 Values = frozenset[Any] | None  # None: anything
 _MANY, _DEEP = 6, 12
@@ -30,10 +27,23 @@ _MAKE = frozenset({"dict", "replace", "update", "set_defaults", "partial", "crea
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class Reached(Protocol):
+    """What is asked of the code that a program reaches; see `reachability.Reach`."""
+
+    def ask(self, *key: Any) -> Any: ...
+    def is_live(self, place: ProgramPlace, node: ast.AST) -> bool: ...
+    def is_computed(self, name: str) -> bool: ...
+    def is_entry(self, place: ProgramPlace) -> bool: ...
+    def passes_on(self, place: ProgramPlace, decorator: ast.expr) -> bool: ...
+    def with_word(self, name: str) -> list[ProgramPlace]: ...
+    def sites(self, name: str) -> Sequence[Site]: ...
+    def definitions(self, name: str) -> Sequence[tuple[ProgramPlace, ast.AST]]: ...
+
+
 class Defaults:
     """The values in a program that is started without options, from all code that it reaches."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reached) -> None:
         self.reach = reach
         self._made_by: dict[ast.ClassDef, Sequence[Site]] = {}
 

@@ -56,7 +56,7 @@ class ProjectFacts(ProgramFacts):
     def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
         """The same facts with some files added or replaced."""
         reader = Overlay(self.reader, files)
-        cache = ProjectCache(reader, self.cache)
+        cache = ProjectCache(reader, self.cache.devices, self.cache)
         return ProjectFacts(self.path, self.root, reader, cache, self.held)
 
     def needs_cuda(self, module: str) -> bool:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.given import READERS, names_gpu
-from migrator.analysis.project.import_graph import ImportGraph
+from migrator.analysis.project.import_graph import ImportGraph, SearchedFramework
 from migrator.formats import file_kinds
 from migrator.formats.embedded_text import COMMAND, SETTING
-
-if TYPE_CHECKING:
-    from migrator.frameworks.framework import Framework
 
 _TRAINER = re.compile(
     rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
@@ -26,16 +22,18 @@ _DEEPEST = 5  # folders below the project's
 class GivenDevices(ImportGraph):
     """What a program of the project gets from files that aren't code."""
 
-    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+    def imports_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
         if super().imports_gpu_code(framework):
             return True
         return any(self.takes_gpu(framework, path) for path in self.reached())
 
-    def leads_to_gpu(self, framework: Framework) -> bool:
+    def leads_to_gpu(self, framework: SearchedFramework) -> bool:
         """Whether a program gets to a GPU by what it imports, or by what its settings name."""
         return self.takes_gpu(framework) or self.imports_gpu_code(framework)
 
-    def takes_gpu(self, framework: Framework | None = None, path: Path | None = None) -> bool:
+    def takes_gpu(
+        self, framework: SearchedFramework | None = None, path: Path | None = None
+    ) -> bool:
         """Whether this file, or one that it imports, asks its settings for a device, and files of
         the project name a GPU there: for a program, what it reads or what starts it."""
         if framework is not None and not framework.normalised:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.project import search_path
@@ -16,10 +16,19 @@ from migrator.analysis.project.readers import Reader
 from migrator.formats import file_kinds
 from migrator.targets import RUNTIME
 
-if TYPE_CHECKING:
-    from migrator.frameworks.framework import Framework
-
 _DEEPEST = 8  # folders searched below a file: a link may lead back up
+
+
+class SearchedFramework(Protocol):
+    """What is asked of a framework whose code is looked for in files."""
+
+    @property
+    def normalised(self) -> bool: ...
+
+    @property
+    def has_tokens(self) -> Callable[[bytes], bool]: ...
+
+    def is_imported_in(self, source: bytes) -> bool: ...
 
 
 class ImportGraph:
@@ -214,7 +223,7 @@ class ImportGraph:
                 seen[at] = None
                 queue += self.imports(at)
 
-    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+    def imports_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
         """True where a file that this one imports, directly or not, uses a device; of PyTorch,
         or of another framework that is given."""
         if framework is None or framework.normalised:

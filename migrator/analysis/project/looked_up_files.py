@@ -117,6 +117,10 @@ class ProgramPlace:
         return meaning is not None and not meaning.startswith("torch.")
 
 
+# A place where something is used; None stands for a file that isn't Python.
+Site = tuple[ProgramPlace, ast.AST | None]
+
+
 class LookedUpPlaces:
     """The files in which programs were looked up, shared by them."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from migrator.analysis.project.decorators import only_wraps
 from migrator.analysis.project.default_values import Defaults, Values
-from migrator.analysis.project.looked_up_files import LookedUpPlaces, ProgramPlace
+from migrator.analysis.project.looked_up_files import LookedUpPlaces, ProgramPlace, Site
 from migrator.analysis.syntax.names import DEFINITIONS
 from migrator.analysis.syntax.nodes import dotted
 
@@ -44,7 +44,6 @@ _BUILT_IN = ("property", "staticmethod", "classmethod")
 _ACCESSORS = ("setter", "getter", "deleter")
 
 Key = tuple[Any, ...]
-Site = tuple[ProgramPlace, ast.AST | None]
 
 
 class Reach:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from migrator.analysis import name_heuristics
 from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import other_accelerators
+from migrator.analysis.devices.indices import is_device_index
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.training.find_optimizer_steps import is_optimizer_step
@@ -89,19 +89,6 @@ def _compiles_model(flow: Flow, node: ast.Attribute, call: ast.Call) -> bool:
     if call.args or not given <= _OF_COMPILE:
         return False
     return bool(given) or bool(flow.kind(node.value) & Kind.MODULE)
-
-
-def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
-    """True for an integer that identifies a CUDA device: a literal, a rank, `args.gpu`."""
-    kind = flow.kind(node)
-    if kind & Kind.DEVICE_INT:
-        return True
-    if isinstance(node, ast.Constant):
-        return bool(kind & Kind.INT)
-    if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
-        return False
-    name = node.id if isinstance(node, ast.Name) else node.attr
-    return name_heuristics.is_index_name(name) or flow.is_device(node)
 
 
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:

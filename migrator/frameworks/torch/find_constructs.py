@@ -23,6 +23,7 @@ from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.cuda_libraries import MODULES, matters
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.devices.device_selection import ladders
+from migrator.analysis.devices.indices import is_device_index
 from migrator.analysis.devices.string_operations import takes_name_apart
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.started_processes import asks_other_launcher
@@ -43,7 +44,6 @@ from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
 from migrator.frameworks.torch.construct_references import (
-    is_device_index,
     may_be_method,
     reference_of,
 )

@@ -18,7 +18,8 @@ def _constructs(module: ModuleView) -> list[Construct]:
     """The constructs in a module itself, and the processes that it starts."""
     names, flow = module.names, module.flow
     found = list(find(names, flow, module.vocabulary, module.package, module.ranks, module.project))
-    children = ChildProcesses(names, flow, found, module.project)
+    uses = [construct for construct in found if uses_device(construct)]
+    children = ChildProcesses(names, flow, uses, module.project)
     return [*found, *children.constructs(), *called_by_hosts(names, children, module.project)]
 
 

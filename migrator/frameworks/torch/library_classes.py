@@ -14,6 +14,8 @@ from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import choices
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from migrator.analysis.project.facts import ProjectFacts
     from migrator.analysis.project.file_facts import FileFacts
 
@@ -159,7 +161,7 @@ class LibraryClasses:
     def _at_origin(
         self, facts: FileFacts, there: ProjectFacts, name: str, depth: int
     ) -> Meaning | None:
-        known = there.cache.library_classes
+        known: dict[Path, LibraryClasses] = there.cache.of_framework
         if there.path not in known:
             known[there.path] = LibraryClasses(facts.names, there)
         other = known[there.path]

@@ -16,7 +16,7 @@ from migrator.analysis import (
     old_numbers,
     old_shapes,
 )
-from migrator.analysis.construct_names import STAR, Vocabulary, imported_words
+from migrator.analysis.construct_names import STAR, imported_words
 from migrator.analysis.cuda_libraries import HEADS
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.prefilter import Tokens, without_prose
@@ -89,15 +89,6 @@ _IMPORT = re.compile(rb"\b(?:from|import)\b([^\n#;]*)")
 _WORD = re.compile(rb"\w+")
 _LAST_WORD = re.compile(rb"\w*\Z")
 
-# Makes a program one that runs on a device, independent of the rules.
-DEVICES = Vocabulary(
-    names=frozenset({
-        "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-        "torch.nn.parallel.data_parallel", "torch.set_default_device",
-    }),
-    prefixes=("torch.accelerator", "torch.amp", "torch.cuda"),
-)  # fmt: skip
-
 
 def has_tokens(source: bytes) -> bool:
     """A cheap test: False if the file has no construct except names of a vocabulary."""
@@ -122,7 +113,7 @@ def has_tokens(source: bytes) -> bool:
 
 
 def has_device_tokens(source: bytes) -> bool:
-    """The same for constructs that concern devices, and `DEVICES`."""
+    """The same for constructs that concern devices."""
     if _TOKENS.are_in(source) or _imports_for_cuda(source):
         return True
     return b"torch" in source and (
@@ -169,10 +160,6 @@ def _may_number_devices(source: bytes) -> bool:
     return not owners.isdisjoint(imported_words(source) - {b"torch"})
 
 
-# The kinds of constructs that tell whether a program uses a device, or needs a CUDA library.
-KINDS_OF_DEVICES = frozenset({
-    "name", "method", "keyword", "trainer", "string", "tensor_type", "library",
-})  # fmt: skip
 _DEVICE_METHODS = frozenset({"cuda", "to", "type", "is_cuda", "get_device", "device"})
 _DEVICE_NAMES = (
     "torch.cuda", "torch.accelerator", "torch.amp", "torch.autocast", "torch.device",

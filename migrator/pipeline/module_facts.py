@@ -38,11 +38,15 @@ def module_facts(
     if project is None:
         return _facts(parsed, Names(parsed.tree), framework, vocabulary, None)
     known = project.cache.last
-    if known is None or known.parsed is not parsed or known.vocabulary is not vocabulary:
+    if (
+        not isinstance(known, ModuleFacts)
+        or known.parsed is not parsed
+        or known.vocabulary is not vocabulary
+    ):
         file = project.cache.file(project.path)
         walked = file.facts.names if file.parsed is parsed and file.facts is not None else None
         names = (walked or Names(parsed.tree)).in_project(project.starred)
-        known = project.cache.last = _facts(parsed, names, framework, vocabulary, project)
+        project.cache.last = known = _facts(parsed, names, framework, vocabulary, project)
     return known
 
 
