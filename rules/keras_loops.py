@@ -24,7 +24,7 @@ from migrator.rule_api.keras import (
     Applied,
     Loop,
     Making,
-    TrainingFunction,
+    Step,
     applied,
     divided,
     leaves_last_out,
@@ -206,7 +206,7 @@ def _distributed(ctx: Context, loop: Loop, strategy: str) -> Edit:
     return Replace(loop.counted, f"zip({spelled}.data.Dataset.counter({first}), {template})", holes)
 
 
-def _caller(ctx: Context, step: TrainingFunction, name: str, strategy: str) -> list[str]:
+def _caller(ctx: Context, step: Step, name: str, strategy: str) -> list[str]:
     """The function that runs a step on all replicas."""
     spelled, _ = ctx.code.module("tensorflow")
     shared, own = step.shared(), step.function.name
@@ -234,7 +234,7 @@ def _caller(ctx: Context, step: TrainingFunction, name: str, strategy: str) -> l
     return [*lines, f"    {', '.join(names)} = {run}", f"    return {', '.join(reduced)}"]
 
 
-def _variables(ctx: Context, step: TrainingFunction, loop: Loop) -> list[str]:
+def _variables(ctx: Context, step: Step, loop: Loop) -> list[str]:
     """Lines that create all variables of the models and optimizers that a step trains."""
     given, lines = step.given(loop), []
     spelled, _ = ctx.code.module("tensorflow")

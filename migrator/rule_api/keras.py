@@ -32,7 +32,7 @@ from migrator.frameworks.tensorflow.tpu_obstacles import (
     tpu_obstacles,
 )
 from migrator.frameworks.tensorflow.traced import is_traced, traced_functions
-from migrator.frameworks.tensorflow.training_loops import Loop, TrainingFunction, leaves_last_out
+from migrator.frameworks.tensorflow.training_loops import Loop, Step, leaves_last_out
 from migrator.rule_api import Context, Report
 
 

@@ -14,7 +14,7 @@ from migrator.frameworks.tensorflow.keras_names import in_keras
 from migrator.frameworks.tensorflow.replica_losses import is_tape
 from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by, is_part
-from migrator.frameworks.tensorflow.training_loops import TrainingFunction, Unfit
+from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
 _ONCE = (
     "would only run once, because strategy.run needs the step to be a tf.function: move it into"
@@ -35,7 +35,7 @@ _METHODS = frozenset({"apply", "apply_gradients", "gradient", "update_state"})
 _IN_MODELS = frozenset({"append", "numpy"})
 
 
-def python_in(names: Names, step: TrainingFunction) -> Iterator[Unfit]:
+def python_in(names: Names, step: Step) -> Iterator[Unfit]:
     """Python code in a step, in the functions that it calls, and in its models."""
     for loop in step.loops:
         for name, given in step.given(loop).items():

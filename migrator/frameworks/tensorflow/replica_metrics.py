@@ -12,7 +12,7 @@ from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind
 from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by
-from migrator.frameworks.tensorflow.training_loops import TrainingFunction, Unfit, steps
+from migrator.frameworks.tensorflow.training_loops import Step, Unfit, steps
 
 _MEASURED = "is given values not recognised as an average over a batch, or as one value per example"
 _TWICE = "is updated in a step and outside of it: use a separate metric for each"
@@ -93,7 +93,7 @@ def unfit_in(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
                 yield Unfit(node, ast.unparse(node), _MEASURED)
 
 
-def given(names: Names, step: TrainingFunction) -> Iterator[Unfit]:
+def given(names: Names, step: Step) -> Iterator[Unfit]:
     """Calls of metrics that a step gets as a parameter, whose use can't be checked."""
     outside = step.given(step.loops[0])
     for call in (node for node in ast.walk(step.function) if isinstance(node, ast.Call)):
@@ -133,12 +133,7 @@ def host_metrics(names: Names) -> set[ast.Call]:
 
 @once_in
 def _host_metrics(names: Names, tree: ast.AST) -> set[ast.Call]:
-    inside = {
-        f
-        for s in steps(names)
-        if isinstance(s, TrainingFunction)
-        for f in called_by(names, s.function)
-    }
+    inside = {f for s in steps(names) if isinstance(s, Step) for f in called_by(names, s.function)}
     found: set[ast.Call] = set()
     others: set[ast.Call] = set()
     for each in updates(names, tree):

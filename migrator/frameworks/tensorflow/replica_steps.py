@@ -19,7 +19,7 @@ from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import (
     NO_FUNCTION,
     Loop,
-    TrainingFunction,
+    Step,
     Unfit,
     steps,
 )
@@ -96,16 +96,14 @@ def applied(names: Names, function: ast.FunctionDef) -> Iterator[Applied | Unfit
             yield Unfit(node, ast.unparse(node.func), _GRADIENTS)
 
 
-def _is_known_outside(names: Names, step: TrainingFunction, node: ast.expr) -> bool:
+def _is_known_outside(names: Names, step: Step, node: ast.expr) -> bool:
     """Whether all names of an expression have a meaning where the step is called."""
     own = names.scopes[step.function].bindings
     inner = {n for n in ast.walk(node) if isinstance(n, ast.Name)}
     return not any(n.id in own and not _is_parameter(names, n) for n in inner)
 
 
-def unbuilt(
-    names: Names, step: TrainingFunction, loop: Loop
-) -> Iterator[tuple[ast.expr, ast.Call | None]]:
+def unbuilt(names: Names, step: Step, loop: Loop) -> Iterator[tuple[ast.expr, ast.Call | None]]:
     """Models that may have no variables before the first step, with the call that creates them."""
     given = step.given(loop)
     for each in applied(names, step.function):
@@ -123,7 +121,7 @@ def unbuilt(
             yield model, next(calls, None)
 
 
-def trained(names: Names, step: TrainingFunction) -> Iterator[tuple[ast.expr, ast.expr]]:
+def trained(names: Names, step: Step) -> Iterator[tuple[ast.expr, ast.expr]]:
     """The models and optimizers that a step trains, and the call that creates each (itself if
     unknown)."""
     given = step.given(step.loops[0])
@@ -158,7 +156,7 @@ def makers(names: Names) -> set[ast.Call]:
 
 @once_in
 def _makers(names: Names, tree: ast.AST) -> set[ast.Call]:
-    own = (step for step in steps(names) if isinstance(step, TrainingFunction))
+    own = (step for step in steps(names) if isinstance(step, Step))
     made = (value for step in own for _, value in trained(names, step))
     return {value for value in made if isinstance(value, ast.Call)}
 
@@ -180,7 +178,7 @@ def _is_parameter(names: Names, name: ast.Name) -> bool:
 # ---- what is as large as a batch -----------------------------------------------------------------
 
 
-def whole_sizes(names: Names, step: TrainingFunction) -> Iterator[ast.expr | Unfit]:
+def whole_sizes(names: Names, step: Step) -> Iterator[ast.expr | Unfit]:
     """Sizes of whole batches in shapes of tensors that a step creates."""
     sizes = [argument(c, 0, "batch_size") for loop in step.loops for c in loop.batched]
     own = {s.id for s in sizes if isinstance(s, ast.Name)}
@@ -216,7 +214,7 @@ def whole_sizes(names: Names, step: TrainingFunction) -> Iterator[ast.expr | Unf
 # ---- what a step returns -------------------------------------------------------------------------
 
 
-def results(names: Names, step: TrainingFunction) -> list[str] | Unfit:
+def results(names: Names, step: Step) -> list[str] | Unfit:
     """How each value returned by a step is combined: "SUM" or "MEAN"; empty if nothing reads it."""
     if all(isinstance(names.parents.get(loop.call), ast.Expr) for loop in step.loops):
         return []
@@ -236,7 +234,7 @@ def results(names: Names, step: TrainingFunction) -> list[str] | Unfit:
 # ---- what keeps a step as it is ------------------------------------------------------------------
 
 
-def unfit(names: Names, step: TrainingFunction) -> Iterator[Unfit]:
+def unfit(names: Names, step: Step) -> Iterator[Unfit]:
     """Everything that makes a step compute something else on several replicas than on one."""
     for training in trainings(names):
         if training.function is step.function and not is_shared_out(names, training.loss):

@@ -16,7 +16,7 @@ from migrator.frameworks.tensorflow import (
 from migrator.frameworks.tensorflow.keras_names import keras_name
 from migrator.frameworks.tensorflow.strategies import is_own_strategy, made_by_name
 from migrator.frameworks.tensorflow.traced import called_by, is_part
-from migrator.frameworks.tensorflow.training_loops import TrainingFunction, Unfit
+from migrator.frameworks.tensorflow.training_loops import Step, Unfit
 
 _ONE = "is TensorFlow 1: move the script to TensorFlow 2 first (tf_upgrade_v2)"
 _ESTIMATOR = (
@@ -174,11 +174,11 @@ def _takes_inputs(init: ast.FunctionDef) -> bool:
     return False
 
 
-def divided(names: Names) -> list[TrainingFunction]:
+def divided(names: Names) -> list[Step]:
     """The steps of loops that can be divided over the cores."""
     if has_strategy(names):
         return []
-    return [step for step in training_loops.steps(names) if isinstance(step, TrainingFunction)]
+    return [step for step in training_loops.steps(names) if isinstance(step, Step)]
 
 
 def replica_functions(names: Names) -> list[ast.FunctionDef]:

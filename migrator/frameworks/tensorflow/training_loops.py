@@ -48,7 +48,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class TrainingFunction:
+class Step:
     """A function that trains on a batch, and the loops that call it."""
 
     training: Training
@@ -92,7 +92,7 @@ class Unfit:
     reason: str
 
 
-Found = TrainingFunction | Unfit
+Found = Step | Unfit
 NO_FUNCTION = (
     "trains outside of a tf.function: move the code for one batch into one, and call it in a "
     "loop over the dataset, so that strategy.run can call it on each core "
@@ -155,7 +155,7 @@ def _step(names: Names, training: Training, function: ast.FunctionDef) -> Found:
     if not loops:
         return Unfit(function, function.name, _ELSEWHERE if decorator else NO_FUNCTION)
     own = plain.args[0].arg if is_method else ""
-    step = TrainingFunction(training, function, decorator, tuple(loops), own)
+    step = Step(training, function, decorator, tuple(loops), own)
     shared = {tuple(_id(step.given(loop).get(p)) in loop.parts for p in step.parameters)
               for loop in loops}  # fmt: skip
     if len(shared) > 1 or not step.shared():
