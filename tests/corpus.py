@@ -70,7 +70,7 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
         source = path.read_bytes()
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
-        if file_kinds.kind(path) is not None:
+        if file_kinds.line_kind(path) is not None:
             faults = count_lines(counts, path, source, facts, words)
             if verbose and faults.total():
                 print(f"    {path}: {dict(faults)}", file=sys.stderr)
@@ -83,7 +83,7 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
                 continue
             again = migrate_file(path, whole.source, words, options, facts)
             other = not equal_but_for_code(source, whole.source) or again.changed
-            source = notebook.read(source).module.encode()
+            source = notebook.read_notebook(source).module.encode()
         result = migrate(source, words, options, facts)
         count_outcomes(counts, result)
         faults = Counter[str]()

@@ -76,7 +76,7 @@ _OLD = re.compile(
 )
 
 
-def matters(text: str) -> bool:
+def may_concern_device(text: str) -> bool:
     """A cheap test: False for a line that installs what has nothing to do with the device."""
     return any(pattern.search(text) is not None for pattern in (mentioned(), _BOUNDED, _OLD))
 

@@ -18,12 +18,12 @@ from migrator.construct import Construct
 
 def removed(qualname: str) -> Removed | None:
     """The name that is gone: this one, or the module that has it."""
-    owner = _known().get(qualname.rpartition(".")[0])
-    return _known().get(qualname) or (None if owner is None or owner.exact else owner)
+    owner = _known_names().get(qualname.rpartition(".")[0])
+    return _known_names().get(qualname) or (None if owner is None or owner.exact else owner)
 
 
 @cache
-def _known() -> dict[str, Removed]:
+def _known_names() -> dict[str, Removed]:
     """The names, also as `Names.qualified` spells them."""
     found = removed_names()
     return {str(canonical(name)): each for name, each in found.items()} | found

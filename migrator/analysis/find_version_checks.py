@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from migrator.analysis.devices.machine_conditions import answer, never_runs
+from migrator.analysis.devices.machine_conditions import never_runs, tpu_answer
 from migrator.analysis.import_verdicts import known_modules
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
@@ -35,11 +35,11 @@ def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
     asked = _asked(names, test)
     if not asked or never_runs(names, node) is not None:
         return
-    if answer(names, test) is (not passes):
+    if tpu_answer(names, test) is (not passes):
         yield Construct("version check", "", node)
         return
     known = {module: _tested()[module] for module in sorted(asked) if module in _tested()}
-    if known and answer(names, test, known) is (not passes):
+    if known and tpu_answer(names, test, known) is (not passes):
         key = " and ".join(f"{module} {version}" for module, version in known.items())
         yield Construct("version check", key, node)
 

@@ -33,7 +33,7 @@ def file_of(kind: str, of: str) -> Path:
     return folder() / f"{kind}-{crc32(of.encode('utf-8', 'surrogateescape')):08x}"
 
 
-def load(kind: str, of: str) -> Any:
+def load_entry(kind: str, of: str) -> Any:
     """The stored value; None if there is none, or for another key."""
     file = file_of(kind, of)
     try:
@@ -48,7 +48,7 @@ def load(kind: str, of: str) -> Any:
     return value if kept_of == of else None
 
 
-def put(kind: str, of: str, value: Any) -> None:
+def store_entry(kind: str, of: str, value: Any) -> None:
     """Store text, numbers or containers of them. If the folder isn't writable, nothing is stored.
 
     Raises ValueError for other objects.

@@ -29,7 +29,7 @@ class KnownGroups:
     def __init__(self, run: str) -> None:
         self._run = repr((os.getcwd(), run))
         self._tool = as_it_is()
-        tool, groups = entry_store.load(GROUPS, self._run) or (None, {})
+        tool, groups = entry_store.load_entry(GROUPS, self._run) or (None, {})
         self._groups: dict[tuple[str, ...], _Entry] = groups if tool == self._tool else {}
         self._kept: dict[tuple[str, ...], _Entry] = {}
         self._states: dict[str, State] = {}  # now
@@ -58,7 +58,7 @@ class KnownGroups:
 
     def save(self) -> None:
         """Store the results of this run, in place of those of the last one."""
-        entry_store.put(GROUPS, self._run, (self._tool, self._kept))
+        entry_store.store_entry(GROUPS, self._run, (self._tool, self._kept))
 
     def _state(self, path: str) -> State:
         if path not in self._states:

@@ -23,7 +23,7 @@ from migrator.errors import UsageError
 from migrator.files import witness
 from migrator.files.user_folders import resolved
 from migrator.report import FORMATS, View, check_file
-from migrator.report.terminal import color_option, console, shown
+from migrator.report.terminal import color_option, console, printable
 from migrator.targets import names as target_names
 from migrator.targets.target_argument import TargetName
 
@@ -289,7 +289,7 @@ def _with_chosen_target(asked: MigrationArguments, config: Config) -> Config:
     with Progress(asked.quiet) as progress:
         found = choose(asked.paths, config, progress)
     for each in found if not asked.quiet else ():
-        click.echo(f"--target {shown(each.why)}", err=True)
+        click.echo(f"--target {printable(each.why)}", err=True)
     return replace(config, targets=tuple(each.best.target for each in found))
 
 
@@ -319,7 +319,7 @@ def _migrate(asked: MigrationArguments, config: Config) -> int:
     if page is not None:
         html.write(report, page, written=not asked.looks)
         if asked.forms[0] == "console" and not asked.quiet:
-            said = f"report: {shown(page)}"
+            said = f"report: {printable(page)}"
             console(stderr=asked.diff).print(said, soft_wrap=True, markup=False)
     return code
 
@@ -357,20 +357,20 @@ def _report(asked: MigrationArguments, config: Config) -> Report:
 
 def _undo(asked: MigrationArguments) -> int:
     """Take back the last run, and say what became of its files; the exit code."""
-    from migrator.report.statistics import counted
+    from migrator.report.statistics import count_noun
     from migrator.runs.run import undo
 
     asked.check_undo()
     done = undo(asked.paths, look=asked.check_only)
     said = [
         f"{'would ' * asked.check_only}{verb if asked.check_only else past} "
-        f"{counted(len(files), 'file')}"
+        f"{count_noun(len(files), 'file')}"
         for verb, past, files in (
             ("restore", "restored", done.restored), ("remove", "removed", done.removed)
         )
         if files
     ]  # fmt: skip
-    said += [f"{shown(file)}: has changed since; left as it is" for file in done.left]
+    said += [f"{printable(file)}: has changed since; left as it is" for file in done.left]
     if done.is_empty:
         said.append("nothing to undo: all files of the last run are as they were before it")
     for line in said if not asked.quiet else ():

@@ -13,7 +13,7 @@ import click
 
 from migrator.cli.migration_arguments import MigrationArguments
 from migrator.report import View, render, write
-from migrator.report.terminal import console, obeying_nothing, shown
+from migrator.report.terminal import console, obeying_nothing, printable
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -86,7 +86,7 @@ def render_console(
         statistics=asked.statistics, written=not asked.looks, hidden=hidden,
     )  # fmt: skip
     if said := _next(report, asked):
-        out.print(shown(said), markup=False, soft_wrap=True)
+        out.print(printable(said), markup=False, soft_wrap=True)
 
 
 def _next(report: Report, asked: MigrationArguments) -> str:

@@ -9,7 +9,7 @@ import sys
 import click
 
 from migrator.cli.completion_values import codes
-from migrator.codes import current, meant
+from migrator.codes import current, suggested_codes
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -89,4 +89,4 @@ def explain_command(code: str | None) -> None:
     elif is_name(code) and not _CODE.fullmatch(wanted):
         say(out, explain_name(code))
     else:
-        raise UsageError(f"there is no code {code}{meant(code, known)}")
+        raise UsageError(f"there is no code {code}{suggested_codes(code, known)}")

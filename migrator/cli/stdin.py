@@ -15,7 +15,7 @@ from migrator.report import View
 from migrator.report.terminal import console
 from migrator.runs.run import migrate_content
 from migrator.runs.run_report import FileReport, Report
-from migrator.runs.run_targets import chosen, label
+from migrator.runs.run_targets import chosen_targets, label
 from migrator.runs.worker import migrated
 from migrator.targets import RUNTIME
 
@@ -49,5 +49,5 @@ def _report(asked: MigrationArguments, config: Config) -> Report:
         return Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
     if asked.stdin_filename is not None:
         return migrate_content(path, source, config.targets, config=config)
-    targets = chosen(config.targets)
+    targets = chosen_targets(config.targets)
     return Report(label(targets), [migrated(path, source, targets, config.options)])

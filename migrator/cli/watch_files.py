@@ -17,8 +17,8 @@ from migrator.diagnostics import Outcome
 from migrator.errors import UsageError, installed_by
 from migrator.files.reading import read_or_none
 from migrator.files.user_folders import resolved
-from migrator.report.statistics import counted, of_file
-from migrator.report.terminal import shown
+from migrator.report.statistics import count_noun, of_file
+from migrator.report.terminal import printable
 from migrator.runs.run_report import FileReport, Report
 
 _WAIT = 200  # milliseconds
@@ -46,7 +46,7 @@ def watch(
         for changed in _changes(paths):
             if code is None:  # from now on, no change is missed
                 code = first()
-                click.echo(f"watching {shown(' '.join(paths))}; Ctrl-C ends it", err=True)
+                click.echo(f"watching {printable(' '.join(paths))}; Ctrl-C ends it", err=True)
                 continue
             wanted = [path for path in changed if read_or_none(path) != written.get(path)]
             if not wanted:
@@ -54,12 +54,12 @@ def watch(
             try:
                 report = migrate(replace(asked, paths=tuple(map(str, wanted)), hook=True))
             except UsageError as error:
-                click.echo(f"{_now()}  error: {shown(error)}", err=True)
+                click.echo(f"{_now()}  error: {printable(error)}", err=True)
                 continue
             if asked.writes:
                 written |= {file.path: file.result.source for file in report.changed}
             for line in (*(_line(file, verb) for file in report.files), *report.errors):
-                click.echo(f"{_now()}  {shown(line)}", err=asked.diff)
+                click.echo(f"{_now()}  {printable(line)}", err=asked.diff)
             if asked.diff:
                 show_diff(report, asked)
     except KeyboardInterrupt:
@@ -93,7 +93,7 @@ def _line(file: FileReport, verb: str) -> str:
     counts = of_file(file).outcomes
     rewritten, left = counts[Outcome.REWRITTEN], counts[Outcome.REPORTED]
     said = [
-        f"{counted(rewritten, 'construct')} {verb}" if rewritten else "",
+        f"{count_noun(rewritten, 'construct')} {verb}" if rewritten else "",
         f"{left} reported" if left else "",
     ]
     return f"{file.path}: {', '.join(filter(None, said)) or 'nothing to do'}"

@@ -19,7 +19,7 @@ from migrator.verify.in_target_python import command_line
 from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
 from . import environment_variables
-from .machine import Machine, look
+from .machine import Machine, inspect_machine
 
 
 def packages() -> tuple[str, ...]:
@@ -128,7 +128,7 @@ def diagnose(
 
     ``every``: each of the targets is needed, not only one of them.
     """
-    machine = look(root, environment)
+    machine = inspect_machine(root, environment)
     looked_at: dict[Path, Interpreter] = {}
     states = []
     for target in targets:

@@ -22,14 +22,14 @@ from migrator.editor import editor_settings
 from migrator.editor.analysis import Analysis, Moment
 from migrator.editor.analyst_process import AnalystProcess
 from migrator.editor.open_documents import OpenDocument, Text
-from migrator.editor.text_positions import LineWorkspace, place
+from migrator.editor.text_positions import LineWorkspace, text_position
 from migrator.errors import UsageError
 from migrator.files.discover import as_module, is_passed_over, project_root
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
 from migrator.registry import registry
 from migrator.runs.run import check
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.targets import names as target_names
 
 NAME = "tpu-migrate"
@@ -182,7 +182,7 @@ class Server(LanguageServer):
                     types.MessageType.Warning,
                 )
                 return None
-            check(config, chosen(config.targets)[0])
+            check(config, chosen_targets(config.targets)[0])
         except UsageError as error:
             self.say(str(error), types.MessageType.Error)
             return None
@@ -299,7 +299,7 @@ class Server(LanguageServer):
         self._publish(document.uri, found, {text.uri: text.version for text in document.texts})
 
     def diagnostic(self, analysis: Analysis, finding: Diagnostic) -> types.Diagnostic:
-        _, where = place(analysis.document, finding.range, self.workspace.position_codec)
+        _, where = text_position(analysis.document, finding.range, self.workspace.position_codec)
         return types.Diagnostic(
             where,
             message_of(finding),

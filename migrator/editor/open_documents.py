@@ -100,7 +100,7 @@ class OpenDocument:
         if not file_kinds.is_notebook(self.path):
             return None
         try:
-            return notebook.read(self.content)
+            return notebook.read_notebook(self.content)
         except notebook.NotANotebook:
             return None
 
@@ -121,7 +121,7 @@ class OpenDocument:
             after = ("\ufeff" if read.bom else "") + read.text
             yield self.texts[0], list(self.texts[0].edits(after))
             return
-        sources = {cell.number: cell.source for cell in notebook.read(content).cells}
+        sources = {cell.number: cell.source for cell in notebook.read_notebook(content).cells}
         for text in self.texts:
             before = text.source.replace("\r\n", "\n")
             if sources.get(text.cell, before) != before:

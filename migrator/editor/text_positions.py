@@ -44,7 +44,9 @@ def text_edit(text: Text, edit: DocumentEdit, codec: PositionCodec) -> types.Tex
     return types.TextEdit(types.Range(start, end), edit.text)
 
 
-def place(document: OpenDocument, where: Range, codec: PositionCodec) -> tuple[Text, types.Range]:
+def text_position(
+    document: OpenDocument, where: Range, codec: PositionCodec
+) -> tuple[Text, types.Range]:
     """The text that contains a finding, and the position there."""
     text, at = document.place(where)
     start = position(text, at.line - 1, at.column - 1, codec)

@@ -207,7 +207,7 @@ def _if_shallow(root: Path) -> str:
 def _new_in_cells(before: bytes, after: bytes) -> NewLines:
     """New lines in a notebook's code cells; outputs, ids and layout don't count."""
     try:
-        old, new = notebook.read(before), notebook.read(after)
+        old, new = notebook.read_notebook(before), notebook.read_notebook(after)
     except notebook.NotANotebook:
         return NewLines(all=True)
     texts, places = [line for line, _ in _rows(old)], list(_rows(new))

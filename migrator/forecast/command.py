@@ -87,7 +87,7 @@ def forecast_command(
         raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
-    before = earlier.read(baseline, f"{chip}-{chips}") if baseline else {}
+    before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
     if report is not None:
         page.check(report)
     out = console(stderr=True)

@@ -64,10 +64,10 @@ def operations(program: HloProgram) -> list[Operation]:
     """All operations that take time, in order."""
     if not program.entry:
         return []
-    return list(_of(program, program.entry, 1))
+    return list(_costs_of_computation(program, program.entry, 1))
 
 
-def _of(program: HloProgram, computation: str, times: int) -> Iterator[Operation]:
+def _costs_of_computation(program: HloProgram, computation: str, times: int) -> Iterator[Operation]:
     body = program.computations[computation]
     for made in body.values():
         match made.opcode:
@@ -75,13 +75,15 @@ def _of(program: HloProgram, computation: str, times: int) -> Iterator[Operation
                 trips = _TRIPS.search(made.rest)
                 again = times * int(trips[1]) if trips else times
                 for name in made.called("body"):
-                    yield from _of(program, name, again)
+                    yield from _costs_of_computation(program, name, again)
             case "conditional":
-                branches = [list(_of(program, b, times)) for b in _branches(program, made)]
+                branches = [
+                    list(_costs_of_computation(program, b, times)) for b in _branches(program, made)
+                ]
                 yield from max(branches, key=lambda found: sum(o.bytes for o in found), default=[])
             case "call":
                 for name in made.called("to_apply"):
-                    yield from _of(program, name, times)
+                    yield from _costs_of_computation(program, name, times)
             case opcode if opcode.endswith("-done") and opcode.startswith(COLLECTIVES):
                 yield Operation(made.name, "wait", "", "", times, waits_for=made.operands[0])
             case opcode if opcode in _FREE or opcode.endswith(("-done", "-update")):

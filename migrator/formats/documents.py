@@ -67,7 +67,7 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def read(
+def read_document(
     path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
 ) -> Holder | None:
     """The contents of a file that isn't a module; None if it ``says`` nothing about GPUs.
@@ -100,12 +100,16 @@ def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]
 def _document(
     path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
 ) -> Document | None:
-    function = file_kinds.kind(path)
+    function = file_kinds.line_kind(path)
     if function is None:
-        return notebook.read(content, for_tpu=for_tpu) if file_kinds.is_notebook(path) else None
+        return (
+            notebook.read_notebook(content, for_tpu=for_tpu)
+            if file_kinds.is_notebook(path)
+            else None
+        )
     listing = manifest.read(path, content)
     if listing is not None:
         return listing
     if function == SETTING and not has_settings(content):
         return None
-    return lines.read(content, function, says)
+    return lines.read_lines(content, function, says)

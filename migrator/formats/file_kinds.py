@@ -30,10 +30,10 @@ def is_notebook(path: Path) -> bool:
 
 def is_module(path: Path) -> bool:
     """Whether a file is plain Python."""
-    return not is_notebook(path) and kind(path) is None
+    return not is_notebook(path) and line_kind(path) is None
 
 
-def kind(path: Path) -> str | None:
+def line_kind(path: Path) -> str | None:
     """The kind of a line, in a file whose lines are independent; None for other files."""
     if _SHELL.fullmatch(path.name):
         return COMMAND
@@ -55,7 +55,7 @@ def _is_toml_of_program(path: Path) -> bool:
 def lists_packages(path: Path) -> bool:
     """Whether packages are installed from such a file."""
     environment = path.suffix in (".yml", ".yaml") and path.stem.startswith("env")
-    return path.name == "setup.py" or environment or kind(path) == REQUIREMENT
+    return path.name == "setup.py" or environment or line_kind(path) == REQUIREMENT
 
 
 def is_data(path: Path) -> bool:

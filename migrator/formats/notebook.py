@@ -227,7 +227,7 @@ class Notebook:
         return f"[{before}{comma.join(elements)}{after}]"
 
 
-def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
+def read_notebook(content: bytes, *, for_tpu: bool = True) -> Notebook:
     """Raises NotANotebook, in one line."""
     try:
         text = content.decode("utf-8")
@@ -286,7 +286,7 @@ def _is_known(name: str, text: str) -> bool:
     """Whether a file of this name can be migrated; Python has to be valid."""
     path = Path(name)
     if path.suffix != ".py":
-        return file_kinds.kind(path) is not None
+        return file_kinds.line_kind(path) is not None
     try:
         ast.parse(text.encode().decode())
     except (SyntaxError, ValueError):

@@ -60,7 +60,7 @@ class Cells:
         texts = {place: self._texts.get(text, text) for place, text in known.items()}
         texts[number] = f"\n{cell}"  # so that lines count as they do below the magic
         result = _migrated(texts, number, targets, config)
-        before, after = (notebook.read(text) for text in (result.original, result.source))
+        before, after = (notebook.read_notebook(text) for text in (result.original, result.source))
         set_up = "\n".join(
             statement
             for old, new in zip(before.cells, after.cells, strict=True)

@@ -41,7 +41,7 @@ def new_server(roots: Roots, allow_run: bool) -> MCPServer[Any]:
     return server
 
 
-def _told(tool: _Tool[_Given, _Found]) -> _Tool[_Given, _Found]:
+def _with_error_line(tool: _Tool[_Given, _Found]) -> _Tool[_Given, _Found]:
     """The tool, with what the caller did wrong as one line."""
 
     @wraps(tool)
@@ -58,13 +58,13 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
     """The tools that only parse the project's code."""
 
     @server.tool(annotations=_LOOKS)
-    @_told
+    @_with_error_line
     async def assess(paths: list[str], context: Context[Any, Any]) -> dict[str, Any]:
         """Say how far each target gets with each program at these paths, and which to take."""
         return await in_thread(context, partial(migrating.assess_in, roots, paths))
 
     @server.tool(annotations=_WRITES)
-    @_told
+    @_with_error_line
     async def migrate(
         paths: list[str],
         target: TargetName,
@@ -85,7 +85,7 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
         return await in_thread(context, partial(migrating.migrate_in, roots, asked))
 
     @server.tool(annotations=_LOOKS)
-    @_told
+    @_with_error_line
     async def remaining(
         paths: list[str], target: TargetName, context: Context[Any, Any], unsafe: bool = False
     ) -> dict[str, Any]:
@@ -99,13 +99,13 @@ def _add_looking(server: MCPServer[Any], roots: Roots) -> None:
         return await in_thread(context, work)
 
     @server.tool(annotations=_LOOKS)
-    @_told
+    @_with_error_line
     async def explain(code: str) -> str:
         """Explain a code, such as LIB001: what it means, why, before and after, and by hand."""
         return guides.page_of(code)
 
     @server.tool(annotations=_LOOKS)
-    @_told
+    @_with_error_line
     async def doctor(context: Context[Any, Any]) -> dict[str, Any]:
         """Say whether each target can run on this machine, and how to mend what is in the way."""
         return await in_thread(context, lambda tick: migrating.diagnose_here())
@@ -115,7 +115,7 @@ def _add_recording(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
     """The tool that runs a program of the project as it is."""
 
     @server.tool(annotations=_RUNS)
-    @_told
+    @_with_error_line
     async def record(
         script: str,
         output: str,
@@ -137,7 +137,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
     """The tools that run a migrated program."""
 
     @server.tool(annotations=_RUNS)
-    @_told
+    @_with_error_line
     async def verify(
         script: str,
         target: TargetName,
@@ -171,7 +171,7 @@ def _add_verifying(server: MCPServer[Any], roots: Roots, allow_run: bool) -> Non
         )
 
     @server.tool(annotations=_RUNS)
-    @_told
+    @_with_error_line
     async def compile_for(
         script: str,
         target: TargetName,

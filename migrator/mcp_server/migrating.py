@@ -24,7 +24,7 @@ from migrator.report import json as as_json
 from migrator.report.diff import unified
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import Report
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.runs.worker import Worker
 from migrator.targets import targets
 
@@ -98,7 +98,7 @@ def _of_construct(
     wanted = [d for d in file.result.diagnostics if _is_meant(d, asked)]
     if not wanted:
         raise UsageError(f"{path}:{asked.line}: nothing with {asked.code} is rewritten there")
-    wanted_targets = chosen(asked.target)
+    wanted_targets = chosen_targets(asked.target)
     project = Worker([path], wanted_targets, config).project(path)
     part = single(path, file.result, wanted[0], wanted_targets, config.options, project)
     return _diff(path.relative_to(top).as_posix(), part)

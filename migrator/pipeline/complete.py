@@ -17,7 +17,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, places
+from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, edited_ranges
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan
@@ -58,7 +58,7 @@ def complete(
             result.edits.extend(decision.edits)
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
-            where = places(decision.edits, context.source)
+            where = edited_ranges(decision.edits, context.source)
             result.diagnostics.append(
                 Diagnostic(START, rule.code, Severity.INFO, note, touched=where)
             )

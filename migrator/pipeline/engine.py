@@ -21,7 +21,7 @@ from migrator.frameworks import find_framework
 from migrator.options import Options
 from migrator.pipeline import normalise
 from migrator.pipeline.analyse import analyse, may_hold_constructs
-from migrator.pipeline.module import not_python, read
+from migrator.pipeline.module import not_python, read_module
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry
@@ -88,7 +88,7 @@ def _migrate(
     from migrator.pipeline.rewrite import rewrite  # most files need none
 
     try:
-        module = read(source, project if accelerator is None else None, accelerator)
+        module = read_module(source, project if accelerator is None else None, accelerator)
         context, constructs = analyse(module, target, options, project)
         return rewrite(module, context, registry().of(target.framework), constructs)
     except MigrationFailure as failure:
@@ -136,7 +136,9 @@ def _migrate_file(
 
     try:
         says = find_framework(target.framework).says
-        holder = documents.read(path, content, says, has_settings, for_tpu=not options.portable)
+        holder = documents.read_document(
+            path, content, says, has_settings, for_tpu=not options.portable
+        )
     except notebook.NotANotebook as error:
         return MigrationFailure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:

@@ -30,7 +30,7 @@ class Module:
         return self.source.text
 
 
-def read(
+def read_module(
     content: bytes, project: ProjectFacts | None = None, accelerator: str | None = None
 ) -> Module:
     """Decode and parse a module.

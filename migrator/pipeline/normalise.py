@@ -30,7 +30,7 @@ from migrator.formats import python_source
 from migrator.frameworks import find_framework
 from migrator.frameworks.torch.find_constructs import find
 from migrator.options import Options
-from migrator.pipeline.module import read
+from migrator.pipeline.module import read_module
 from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry, vocabulary
 from migrator.targets import RUNTIME, Target, portable, targets
@@ -161,7 +161,7 @@ def as_gpu_code(
     from migrator.pipeline.rewrite import rewrite  # most files need none
 
     try:
-        module = read(source)
+        module = read_module(source)
         rules = registry().foreign
         names = Names(module.tree)
         flow = Flow(names)

@@ -29,7 +29,7 @@ _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
 def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
     """Remove old comments of this kind, and put one above each statement with a report."""
     left = [d for d in found if d.outcome is Outcome.REPORTED]
-    file = _read(path, content) if left else None
+    file = _read_file(path, content) if left else None
     if file is None:
         return content
     sources = {}
@@ -43,7 +43,7 @@ def strip(path: Path, content: bytes) -> bytes:
     """Remove these comments from a file."""
     if TODO.search(content) is None:
         return content
-    file = _read(path, content)
+    file = _read_file(path, content)
     if file is None:
         return content
     return file.write({cell: part.without_comments() for cell, part in file.parts.items()})
@@ -112,20 +112,20 @@ class _File:
         return texts[0].encode(self.encoding)
 
 
-def _read(path: Path, content: bytes) -> _File | None:
+def _read_file(path: Path, content: bytes) -> _File | None:
     """The file; None if it can't be read, since then it has no such comments."""
     from migrator.formats import lines, notebook  # most files are neither
 
-    function = file_kinds.kind(path)
+    function = file_kinds.line_kind(path)
     if file_kinds.is_notebook(path):
         try:
-            book = notebook.read(content)
+            book = notebook.read_notebook(content)
         except notebook.NotANotebook:
             return None
         return _File({cell.number: _cell_part(cell) for cell in book.cells}, book=book)
     if function is not None:
         try:
-            entries = lines.read(content, function).lines
+            entries = lines.read_lines(content, function).lines
         except UnicodeDecodeError:
             return None
         return _File({0: _lines_part(entries, function, path.suffix)})

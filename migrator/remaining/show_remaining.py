@@ -10,8 +10,8 @@ from migrator.by_hand import Cure
 from migrator.diagnostics import first_of
 from migrator.distribution import __version__
 from migrator.report.json import span
-from migrator.report.statistics import counted
-from migrator.report.terminal import line, print_code, say, shown
+from migrator.report.statistics import count_noun
+from migrator.report.terminal import line, print_code, printable, say
 from migrator.targets import find_target
 
 from .kernels.kernel import KernelPart
@@ -79,7 +79,7 @@ def show(left: Left, out: Console, named: Collection[Path] = ()) -> None:
         _show(each, printed, shows_code or each.path in named, out)
     for error in left.errors:
         say(out, line((f"not read: {error}", "red")))
-    said = f"{counted(len(left.remaining), 'place')} to change by hand on {left.report.target}"
+    said = f"{count_noun(len(left.remaining), 'place')} to change by hand on {left.report.target}"
     codes = {each.code for each in left.remaining}
     more = f"; tpu-migrate explain CODE says more of {', '.join(sorted(codes))}" if codes else ""
     say(out, line((said, "bold"), more))
@@ -94,7 +94,7 @@ def _show(each: Remaining, printed: dict[str, str], shows_code: bool, out: Conso
     if each.programs:
         _say(out, f"reached by: {first_of([*map(str, each.programs)], _PROGRAMS)}")
     if each.keeps:
-        _say(out, f"keeps {counted(len(each.keeps), 'construct')}:")
+        _say(out, f"keeps {count_noun(len(each.keeps), 'construct')}:")
         for kept in each.keeps[:_KEPT]:
             _say(out, f"  {kept}")
         if len(each.keeps) > _KEPT:
@@ -122,7 +122,7 @@ def _show_part(part: KernelPart, each: Remaining, shows_code: bool, out: Console
 
 def _print(code: str, out: Console) -> None:
     lines = code.strip("\n").splitlines()
-    print_code("".join(f"    {shown(text)}".rstrip() + "\n" for text in lines), "python", out)
+    print_code("".join(f"    {printable(text)}".rstrip() + "\n" for text in lines), "python", out)
     out.print()
 
 

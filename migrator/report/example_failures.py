@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from migrator.examples import failures, rules_of
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.report.terminal import print_code
 
 
@@ -27,7 +27,9 @@ def show_examples(wanted: str, console: Console) -> bool:
         }
     )
     number = sum(len(rule.examples) for rule in rules)
-    said = f"{counted(number, 'example')} of {counted(len(rules), 'rule')} on {', '.join(names)}"
+    said = (
+        f"{count_noun(number, 'example')} of {count_noun(len(rules), 'rule')} on {', '.join(names)}"
+    )
     if not failed:
         console.print(f"{said}: all hold")
         return True
@@ -41,5 +43,5 @@ def show_examples(wanted: str, console: Console) -> bool:
         if failure.diff:
             console.print(f"\n{failure.code}, example {failure.number}, {failure.target}:")
             print_code(failure.diff, "diff", console)
-    console.print(f"\n{said}: {counted(len(failed), 'failure')}")
+    console.print(f"\n{said}: {count_noun(len(failed), 'failure')}")
     return False

@@ -20,7 +20,7 @@ from migrator.report import View, as_json
 from migrator.report.findings import FileText, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.runs.run_report import WHEEL, FileReport, Report
 
 _COMMENTS = 30  # per review: more are better applied by the tool itself
@@ -33,7 +33,7 @@ def render(report: Report, view: View) -> str:
     by_file = [(file, list(_file_comments(file, folder, report))) for file in report.changed]
     found = [comment for _, comments in by_file for comment in comments]
     body = (
-        f"tpu-migrate makes {counted(min(len(found), _COMMENTS), 'suggestion')}: "
+        f"tpu-migrate makes {count_noun(min(len(found), _COMMENTS), 'suggestion')}: "
         f"{Safety.SAFE.words}."
     )
     if len(found) > _COMMENTS:

@@ -57,11 +57,13 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
         "exitCode": view.exit_code,
         "workingDirectory": {"uri": f"{Path.cwd().as_uri()}/"},
     }
-    notes = [{"level": "error", "message": {"text": _plain(text)}} for text in said]
-    notes += [{"level": "note", "message": {"text": _plain(text)}} for text in report.notes]
+    notes = [{"level": "error", "message": {"text": _without_placeholders(text)}} for text in said]
+    notes += [
+        {"level": "note", "message": {"text": _without_placeholders(text)}} for text in report.notes
+    ]
     if report.runtime is not None and not view.written:
         text = f"{report.runtime}: the runtime of the migrated code is to be written"
-        notes.append({"level": "note", "message": {"text": _plain(text)}})
+        notes.append({"level": "note", "message": {"text": _without_placeholders(text)}})
     return {**found, "toolExecutionNotifications": notes} if notes else found
 
 
@@ -98,7 +100,7 @@ def _result(finding: ReportFinding, rule: int, fixes: list[dict[str, Any]]) -> d
         "ruleIndex": rule,
         "kind": "fail",
         "level": _LEVELS.get(diagnostic.severity, "note"),
-        "message": {"text": _plain(finding.message)},
+        "message": {"text": _without_placeholders(finding.message)},
         "locations": [
             {"physicalLocation": {"artifactLocation": _artifact(finding.path),
                                   "region": _region(finding.place)}}
@@ -124,7 +126,7 @@ def _result(finding: ReportFinding, rule: int, fixes: list[dict[str, Any]]) -> d
     return result
 
 
-def _plain(text: str) -> str:
+def _without_placeholders(text: str) -> str:
     """Text without any placeholder (3.11.5) or link (3.11.6)."""
     return text.replace("{", "{{").replace("}", "}}").replace("](", "] (")
 

@@ -23,7 +23,7 @@ from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
 from migrator.review.line_changes import ChangeKind, LineChange, compare
 from migrator.runs.delivery import named_as_in
-from migrator.runs.run_targets import chosen, target_of_wheel
+from migrator.runs.run_targets import chosen_targets, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Delivered, Target, portable, targets
 from migrator.targets.copies import runtime_copy
@@ -201,7 +201,7 @@ class _Reviewer:
         if names != plain or {f"{n} --portable" for n in plain} & {*self.labels}:
             config = replace(config, portable=True)
         self.config = replace(config, targets=plain)
-        self.targets = chosen(plain)
+        self.targets = chosen_targets(plain)
         delivered = self._delivered
         self.targets = [replace(target, delivered=delivered) for target in self.targets]
         self.facts = AsGpuCode(before, self.targets[0])
@@ -388,7 +388,7 @@ class _Failed(Exception):
 
 
 def _is_no_code(path: Path) -> bool:
-    return file_kinds.kind(path) in (REQUIREMENT, SETTING)
+    return file_kinds.line_kind(path) in (REQUIREMENT, SETTING)
 
 
 def _open(changes: Sequence[LineChange]) -> int:

@@ -11,7 +11,7 @@ from migrator.diagnostics import Diagnostic, Safety
 from migrator.formats import file_kinds, notebook
 from migrator.pipeline.result import Result
 from migrator.registry import registry
-from migrator.report.hunks import Explained, Hunk, hunks, parts
+from migrator.report.hunks import Explained, Hunk, file_parts, hunks
 
 
 class ChangeKind(StrEnum):
@@ -67,10 +67,10 @@ def compare(suffix: str, result: Result, now: bytes) -> list[LineChange]:
         suffix = ""  # line by line of the file
     made = hunks(suffix, result)
     rest = Result(result.source, now)
-    lines = {part.cell: (part.before, part.after) for part in parts(suffix, rest)}
-    old = {part.cell: part.before for part in parts(suffix, result)}
+    lines = {part.cell: (part.before, part.after) for part in file_parts(suffix, rest)}
+    old = {part.cell: part.before for part in file_parts(suffix, result)}
     for cell in [h.cell for h in made if h.cell not in lines]:  # what notebooks say of themselves
-        after = next(part.after for part in parts(suffix, result) if part.cell == cell)
+        after = next(part.after for part in file_parts(suffix, result) if part.cell == cell)
         lines[cell] = (after, after)
     return [
         change
@@ -83,7 +83,7 @@ def compare(suffix: str, result: Result, now: bytes) -> list[LineChange]:
 
 def _same_cells(first: bytes, second: bytes) -> bool:
     try:
-        cells = [[c.number for c in notebook.read(text).cells] for text in (first, second)]
+        cells = [[c.number for c in notebook.read_notebook(text).cells] for text in (first, second)]
     except notebook.NotANotebook:
         return False
     return cells[0] == cells[1]

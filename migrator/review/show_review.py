@@ -14,7 +14,7 @@ from migrator.diagnostics import Safety, first_of
 from migrator.distribution import __version__
 from migrator.report import as_json as as_text
 from migrator.report.markup import Page, changed, code, prose
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.report.terminal import line
 from migrator.review.changes import FileReview, Review
 from migrator.review.line_changes import ChangeKind, LineChange
@@ -38,7 +38,9 @@ def _sorted(review: Review, kind: ChangeKind) -> list[tuple[FileReview, LineChan
 
 def _summary(review: Review) -> str:
     counts = ", ".join(f"{review.count(kind)} {kind}" for kind in ChangeKind)
-    return f"{counted(sum(map(review.count, ChangeKind)), 'change')} for {review.target}: {counts}"
+    return (
+        f"{count_noun(sum(map(review.count, ChangeKind)), 'change')} for {review.target}: {counts}"
+    )
 
 
 def _place(file: FileReview, change: LineChange) -> str:
@@ -52,7 +54,7 @@ def _remark(file: FileReview, change: LineChange) -> str:
     """What there is to say of a change beside its lines."""
     if file.status in _WHOLE:
         lines = len(change.after or change.before)
-        return f"{file.status}, {counted(lines, 'line')}"
+        return f"{file.status}, {count_noun(lines, 'line')}"
     said = [change.why if change.kind is not ChangeKind.BY_HAND else "", file.note]
     if file.old_path:
         said.append(f"was {file.old_path}")
@@ -185,7 +187,9 @@ def _as_dict(change: LineChange) -> dict[str, Any]:
 def markdown(review: Review) -> str:
     """For a comment on a pull request; it keeps to the length that GitHub allows."""
     open_ = sum(review.count(kind) for kind in ChangeKind if kind is not ChangeKind.MADE)
-    head = f"{counted(open_, 'change')} to look at" if open_ else "every change matches the tool's"
+    head = (
+        f"{count_noun(open_, 'change')} to look at" if open_ else "every change matches the tool's"
+    )
     rows = ["| | changes |", "|---|---:|"]
     rows += [f"| {_TITLES[kind]} | {review.count(kind)} |" for kind in ChangeKind]
     title = f"### tpu-migrate review for {code(review.target)}: {head}"

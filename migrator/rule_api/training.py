@@ -3,10 +3,10 @@
 
 from migrator.analysis.training.blocking_reads import (
     CHECK_IN_MODEL,
-    asks,
     is_asked,
     only_checks,
     prints_tensor,
+    reads_tensor_value,
 )
 from migrator.analysis.training.checkpoints import is_only_state
 from migrator.analysis.training.cpu_locations import is_always_cpu

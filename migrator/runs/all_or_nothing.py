@@ -35,7 +35,7 @@ _EXCLUDED = Report("the configuration excludes it, and it has GPU code")
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)")
 
 
-def held(
+def kept_whole(
     results: Mapping[Path, Result],
     project: Callable[[Path], ProjectFacts],
     target: Target,

@@ -49,11 +49,11 @@ def divide(files: Sequence[Path], worker: Worker) -> list[Group]:
     """The groups of a run, in the order of their first files."""
     found = _Division(worker)
     own = {resolved(path): path for path in files}
-    code = [real for real, path in own.items() if file_kinds.kind(path) is None]
+    code = [real for real, path in own.items() if file_kinds.line_kind(path) is None]
     found.join_all(code)
     together: dict[object, list[Path]] = defaultdict(list)  # the files without links
     for real, path in own.items():
-        if file_kinds.kind(path) is None:
+        if file_kinds.line_kind(path) is None:
             together[found.of(real.parent)].append(real)
         else:  # its result depends on all programs of its project
             together["settings", worker.project(real).root].append(real)

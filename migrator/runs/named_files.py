@@ -91,9 +91,9 @@ def programs_of(
 
 
 def _has_program(path: Path) -> bool:
-    if file_kinds.kind(path) == SETTING:
+    if file_kinds.line_kind(path) == SETTING:
         return not file_kinds.is_data(path)
-    return path.suffix in (".py", file_kinds.NOTEBOOK) or file_kinds.kind(path) == COMMAND
+    return path.suffix in (".py", file_kinds.NOTEBOOK) or file_kinds.line_kind(path) == COMMAND
 
 
 def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:
@@ -140,7 +140,7 @@ def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
 
 
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
-    if file_kinds.kind(project.path) == SETTING:
+    if file_kinds.line_kind(project.path) == SETTING:
         starts = [
             each for path in project.readers() for each in (path, *project.of(path).importers())
         ]
@@ -197,12 +197,12 @@ def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
         if programs.named(real) != programs.shown[real]:
             continue
         project, own = worker.project(programs.shown[real]), {real, *imported}
-        if file_kinds.kind(real) == SETTING and (imported or real not in changed):
+        if file_kinds.line_kind(real) == SETTING and (imported or real not in changed):
             continue
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             asked = _asks_for_modules(project, own)
             left = (path for path in project.modules_of_project() if path not in own)
-            if file_kinds.kind(real) == SETTING:
+            if file_kinds.line_kind(real) == SETTING:
                 may = "be read by programs that do not name it"
             elif asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
                 may = f"import more of the project, as {asked}"
@@ -225,7 +225,7 @@ def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
     return [
         path.relative_to(project.root)
         for path in project.settings_with_gpu()
-        if path not in own and (file_kinds.kind(path) != COMMAND or project.names_this(path))
+        if path not in own and (file_kinds.line_kind(path) != COMMAND or project.names_this(path))
     ]
 
 

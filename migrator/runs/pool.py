@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from migrator.files import witness
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.files.witness import Witness
 from migrator.formats import file_kinds
 from migrator.registry import registry
@@ -242,10 +242,10 @@ def _work(files: Iterable[Path], worker: Worker) -> int:
     """The amount of work for some files; counting stops once it is enough."""
     total = 0
     for path in files:
-        if file_kinds.kind(path) is not None:
+        if file_kinds.line_kind(path) is not None:
             continue
         try:
-            source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
+            source = read_file(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
         total += work(source, worker)

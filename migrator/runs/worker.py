@@ -19,7 +19,7 @@ from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.files import witness
 from migrator.files.discover import Disk, is_excluded, project_root
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
 from migrator.formats.embedded_text import SETTING
@@ -100,7 +100,7 @@ class Worker:
     def keep_programs(self, results: Mapping[Path, Result]) -> None:
         """Keep the files whose programs stay, judging by the results of some files alone."""
         target = portable(self.target) if self.config.portable else self.target
-        self.held = all_or_nothing.held(
+        self.held = all_or_nothing.kept_whole(
             results, self.project, target, self.config.options, self._is_excluded
         )
 
@@ -113,13 +113,13 @@ class Worker:
             size = path.stat().st_size if source is None else len(source)
             if size > MAX_BYTES:
                 witness.looked_at(path)
-            if file_kinds.kind(path) == SETTING and size > MAX_BYTES:
+            if file_kinds.line_kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
             if size > (MAX_NOTEBOOK if file_kinds.is_notebook(path) else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return failed(path, TOO_LARGE, message)
             if source is None:
-                source = read(path)
+                source = read_file(path)
             project = self.project(path)
             return migrated(path, source, self._targets(project.root), self.config.options, project)
         except OSError as error:

@@ -86,8 +86,8 @@ class FileComparison:
         theirs, ours = self.golden.header[pair["golden"]], self.run.header[pair["run"]]
         row: dict[str, Any] = {
             "shape": theirs["shape"],
-            "dtype": word(theirs["dtype"]),
-            "got_dtype": word(ours["dtype"]),
+            "dtype": dtype_name(theirs["dtype"]),
+            "got_dtype": dtype_name(ours["dtype"]),
             "elements": 0,
         }
         if reason := _unlike(theirs, ours, pair.get("stated")):
@@ -212,7 +212,9 @@ class FileComparison:
         if pair["few"] >= 1:  # nothing tells how far steps of rounding lead
             return 0.0, None
         moved = root_mean_square(want - start)
-        few = _few(pair, want.size) if pair["steps"] > 1 else 0  # one step turned is as long
+        few = (
+            _tolerated_elements(pair, want.size) if pair["steps"] > 1 else 0
+        )  # one step turned is as long
         flips = float(np.hypot(pair["gain"] * mean, 2 * moved * (few / want.size) ** 0.5))
         if not moved or flips > moved:
             return 0.0, None
@@ -246,7 +248,7 @@ class FileComparison:
         """
         if not pair.get("few"):
             return off
-        number = _few(pair, off.size)
+        number = _tolerated_elements(pair, off.size)
         most = magnitude(want) if start is None else 2 * magnitude(want - start)
         if pair["few"] >= 1 and start is not None:
             most = self._range(pair["start"], pair["steps"])
@@ -273,13 +275,13 @@ class FileComparison:
         ]
 
 
-def _few(pair: dict[str, Any], size: int) -> int:
+def _tolerated_elements(pair: dict[str, Any], size: int) -> int:
     """How many elements may be off by more: a share; one, if that is ``one_of`` or more."""
     expected = pair["few"] * size
     return max(int(expected), int(expected >= pair["one_of"]))
 
 
-def word(dtype: str) -> str:
+def dtype_name(dtype: str) -> str:
     """PyTorch's name of a dtype; safetensors' own if this script can't read it."""
     if dtype not in _STORED or dtype == "BOOL":
         return dtype.lower()
@@ -297,8 +299,10 @@ def _unlike(want: dict[str, Any], got: dict[str, Any], stated: dict[str, Any] | 
     any_width = stated is None or stated["any_width"]
     instead = (any_width and set(dtypes) <= set(_SIGNED)) or (stated is None and dtypes in _INSTEAD)
     if dtypes[0] != dtypes[1] and not instead:
-        return f"dtype {word(dtypes[1])}, golden {word(dtypes[0])}"
-    return None if set(dtypes) <= set(_STORED) else f"dtype {word(dtypes[1])} cannot be compared"
+        return f"dtype {dtype_name(dtypes[1])}, golden {dtype_name(dtypes[0])}"
+    return (
+        None if set(dtypes) <= set(_STORED) else f"dtype {dtype_name(dtypes[1])} cannot be compared"
+    )
 
 
 def _stated(pair: dict[str, Any], want: Any, off: Any) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def device_of(machine: dict[str, Any]) -> str:
     return name if "stand-in" not in name else f"{name} ({machine['machine']})"
 
 
-def read(folder: Path) -> ScriptGolden:
+def read_golden(folder: Path) -> ScriptGolden:
     """Raises VerifyError, in one line, if a golden is missing, damaged or of another script."""
     path = folder / TABLE
     try:

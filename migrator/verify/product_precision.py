@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.targets import Target
 
 _STABLEHLO = re.compile(r'"?stablehlo\.(dot_general|dot|convolution)\b"?')
@@ -58,9 +58,9 @@ class PrecisionReport:
         """The lines to print."""
         if not self.programs:
             return ["precision: not checked, no program was compiled for the target"]
-        dots = counted(self.count_dots, "product") + " of float32 matrices"
-        said = f"{dots} and {counted(self.count_convs, 'convolution')}"
-        said += f" in {counted(self.programs, 'program')}"
+        dots = count_noun(self.count_dots, "product") + " of float32 matrices"
+        said = f"{dots} and {count_noun(self.count_convs, 'convolution')}"
+        said += f" in {count_noun(self.programs, 'program')}"
         if self.count_dots + self.count_convs:
             below = len(self.offenders)
             said += f": {below} below HIGHEST" if below else ": all at HIGHEST"

@@ -20,7 +20,7 @@ from .chart import draw
 from .choose_interpreter import choose_interpreter
 from .folders import workplace
 from .golden_code import restored
-from .goldens import ScriptGolden, read
+from .goldens import ScriptGolden, read_golden
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .number_formats import show_notes
@@ -106,7 +106,7 @@ def _begun(
     work: Path,
 ) -> tuple[ScriptResult, MigratedRuns]:
     """The result and the verification once the original is known: run here, or from its golden."""
-    known = read(golden) if golden else None
+    known = read_golden(golden) if golden else None
     traced: Script | None = None
     runs, start = Runs(options.console), time.monotonic()
     notes = [*interpreter.notes]

@@ -227,7 +227,7 @@ class _VerifyWork:
         outputs, problems = self._compare(golden)
         notes = [*result.notes, *(self._sheet(golden) if outputs else ())]
         report, found = self._programs()
-        ran = runtime_report.read(self.report)
+        ran = runtime_report.read_report(self.report)
         if self.app.precision == "highest":
             if report.offenders:
                 problems.append("float32 is not kept: products below the highest precision")
@@ -254,7 +254,7 @@ class _VerifyWork:
         """The programs that a script without a golden compiled, also if it was stopped or
         failed."""
         report, found = self._programs()
-        ran = runtime_report.read(self.report)
+        ran = runtime_report.read_report(self.report)
         failure, problems, notes = done.failure(), [], [*result.notes]
         if failure and done.returncode is None:
             notes.append(f"the migrated script was {failure}; what it compiled until then is shown")

@@ -52,26 +52,29 @@ def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str
 
 def test_what_was_not_used_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
-        entry_store.put("of_test", f"entry{number}", bytes(1000))
+        entry_store.store_entry("of_test", f"entry{number}", bytes(1000))
         os.utime(entry_store.file_of("of_test", f"entry{number}"), (number, number))
-    assert entry_store.load("of_test", "entry0") == bytes(1000)  # used now
+    assert entry_store.load_entry("of_test", "entry0") == bytes(1000)  # used now
     size = sum(entry.stat().st_size for entry in entries()) // 4
     monkeypatch.setattr(entry_store, "MOST", 3 * size)
     monkeypatch.setattr(entry_store, "_LARGEST", 3 * size)
-    entry_store.put("of_test", "entry4", bytes(1000))
+    entry_store.store_entry("of_test", "entry4", bytes(1000))
     left = [
-        number for number in range(5) if entry_store.load("of_test", f"entry{number}") is not None
+        number
+        for number in range(5)
+        if entry_store.load_entry("of_test", f"entry{number}") is not None
     ]
     assert left == [0, 3, 4]
 
 
 def test_what_has_the_same_checksum_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry_store.put("of_test", "one", 1)
+    entry_store.store_entry("of_test", "one", 1)
     monkeypatch.setattr("migrator.cache.entry_store.crc32", lambda content: 0)
-    entry_store.put("of_test", "two", 2)
-    assert entry_store.load("of_test", "two") == 2
+    entry_store.store_entry("of_test", "two", 2)
+    assert entry_store.load_entry("of_test", "two") == 2
     assert (
-        entry_store.load("of_test", "three") is None and entry_store.load("of_test", "one") is None
+        entry_store.load_entry("of_test", "three") is None
+        and entry_store.load_entry("of_test", "one") is None
     )
 
 

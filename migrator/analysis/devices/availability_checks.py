@@ -29,7 +29,7 @@ class CodePlace:
     text: str = ""
 
 
-def place(node: ast.AST, kind: str = "", text: str = "") -> CodePlace:
+def code_place(node: ast.AST, kind: str = "", text: str = "") -> CodePlace:
     return CodePlace(node.lineno, node.col_offset, kind, text)  # type: ignore[attr-defined]
 
 
@@ -110,7 +110,7 @@ class Questions:
                 yield yes, 0
                 if no and self._leaves(no):
                     yield self._behind(above)
-                if _answers(no, False) or _answers(yes, True):
+                if _returns_answer(no, False) or _returns_answer(yes, True):
                     yield from self._of_calls(names.function(above), depth)
             case ast.While(body=body) if above.test is test and holds:
                 yield body, 0
@@ -208,7 +208,7 @@ class Questions:
 
     def is_guarded(self, node: ast.AST, *, holds: bool = True) -> bool:
         """Whether code only runs with CUDA; or only without, if that ``holds`` not."""
-        where, spans = place(node), self._spans if holds else self._spans_without
+        where, spans = code_place(node), self._spans if holds else self._spans_without
         at = bisect_right(spans, where, key=lambda span: span[0])
         return any(start <= where < end for start, end in spans[:at])
 
@@ -230,7 +230,7 @@ class Questions:
                 if found is not None:
                     for block, start in self.guarded(found[0], found[1] is asked):
                         if start < len(block):
-                            spans.append((place(block[start]), end_of(block[-1])))
+                            spans.append((code_place(block[start]), end_of(block[-1])))
         return sorted(spans)
 
 
@@ -254,7 +254,7 @@ def _asks_for_another(node: ast.expr) -> bool:
     )
 
 
-def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:
+def _returns_answer(body: Sequence[ast.stmt], answer: bool) -> bool:
     """`return True`, or a return of something false"""
     match body[-1] if body else None:
         case ast.Return(value=ast.Constant(value=value)):

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from migrator.analysis.devices.availability_checks import CodePlace, end_of, place
+from migrator.analysis.devices.availability_checks import CodePlace, code_place, end_of
 from migrator.analysis.devices.cuda_kernels import Kernels
 from migrator.analysis.syntax.nodes import dotted
 
@@ -64,7 +64,7 @@ class AvailabilityGuards:
         parts = self.kernels.questions.guarded(asked, holds)
         for block, start in parts:
             self._look(block, start)
-        spans = [(place(block[i]), end_of(block[-1])) for block, i in parts if i < len(block)]
+        spans = [(code_place(block[i]), end_of(block[-1])) for block, i in parts if i < len(block)]
         other = self.kernels.questions.otherwise(asked, holds) if spans else ()
         return Guard(spans, of_tensor, other if self._runs(other) else ()) if spans else None
 
@@ -94,7 +94,7 @@ class AvailabilityGuards:
             for node in ast.walk(part):
                 kind = self.kernels.kind(node)
                 if kind:
-                    found = place(node, kind, _label(node))
+                    found = code_place(node, kind, _label(node))
                     at = bisect_left(self.places, found)
                     if self.places[at : at + 1] != [found]:
                         insort(self.places, found)

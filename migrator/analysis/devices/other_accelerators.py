@@ -52,7 +52,7 @@ _RENAMED = {
 }
 
 
-def named(text: str) -> str | None:
+def accelerator_of_device(text: str) -> str | None:
     """The accelerator that a device string such as `xpu:0` names."""
     match = _DEVICE.match(text)
     return match[1] if match else None
@@ -209,7 +209,7 @@ def _runs_on(tree: ast.Module) -> str | None:
             case ast.arguments():
                 chosen.update(_devices(node.defaults))
             case _:
-                chosen.update(_devices(_places(node)))
+                chosen.update(_devices(_device_arguments(node)))
     return next((name for name in OTHERS if name in chosen), None)
 
 
@@ -217,7 +217,7 @@ _CHOOSES = ("is_available", "current_device", "set_device", "device", "device_co
 _TAKE_DEVICES = ("device", "to", "autocast", "set_default_device")
 
 
-def _places(node: ast.AST) -> list[ast.expr]:
+def _device_arguments(node: ast.AST) -> list[ast.expr]:
     """The arguments of an expression that are devices."""
     match node:
         case ast.Call(func=ast.Attribute(attr=name), args=args) if name in _TAKE_DEVICES:
@@ -240,7 +240,7 @@ def put_on(tree: ast.AST, devices: Collection[str], asks: bool) -> str | None:
             case ast.Call() if (back_end := group_by(node)) is not None:
                 values = [back_end]
             case _:
-                values = _places(node)
+                values = _device_arguments(node)
         for value in values:
             if isinstance(value, ast.Constant) and value.value in devices:
                 return str(value.value)
@@ -265,7 +265,9 @@ def _devices(values: list[ast.expr]) -> Iterator[str]:
                 ast.Constant(value=str(text))
                 | ast.JoinedStr(values=[ast.Constant(value=str(text)), *_])
             ):
-                if (accelerator := named(text) or named(text + "0")) is not None:
+                if (
+                    accelerator := accelerator_of_device(text) or accelerator_of_device(text + "0")
+                ) is not None:
                     yield accelerator
 
 

@@ -81,7 +81,7 @@ class Defaults:
             case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
                 default = argument(node, 2)
                 given = self._values(place, default, depth + 1) if default else frozenset()
-                return _joined([self._asked("attribute", name), given])
+                return _union([self._asked("attribute", name), given])
             case ast.Call(func=ast.Name(id=name), args=[only], keywords=[]) if name in _CONVERTED:
                 return _applied(_CONVERTED[name], self._values(place, only, depth + 1))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -92,7 +92,7 @@ class Defaults:
                 return frozenset(answers) if is_known else None
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 parts = ((True, body), (False, orelse))
-                return _joined(
+                return _union(
                     self._values(place, part, depth + 1)
                     for answer, part in parts
                     if self.may_be(place, test, answer, depth + 1)
@@ -115,7 +115,7 @@ class Defaults:
 
     def variable(self, place: ProgramPlace, bindings: Sequence[Binding]) -> Values:
         """The values of a name, from all its bindings in a scope."""
-        return _joined(self._of_bindings(place, bindings))
+        return _union(self._of_bindings(place, bindings))
 
     def _of_bindings(self, place: ProgramPlace, bindings: Sequence[Binding]) -> Iterator[Values]:
         if any(b.kind != "param" and (b.kind != "assign" or b.value is None) for b in bindings):
@@ -138,7 +138,7 @@ class Defaults:
 
     def attribute(self, name: str) -> Values:
         """The values of an attribute of any object, from all code that sets one of this name."""
-        return _joined(self._of_attribute(name))
+        return _union(self._of_attribute(name))
 
     def _of_attribute(self, name: str) -> Iterator[Values]:
         if name == "local_rank":
@@ -171,7 +171,7 @@ class Defaults:
 
     def keyword(self, name: str) -> Values:
         """Values that `**arguments` may give a parameter: of all keywords or keys of that name."""
-        return _joined(self._of_keyword(name))
+        return _union(self._of_keyword(name))
 
     def _of_keyword(self, name: str) -> Iterator[Values]:
         places = self.reach.with_word(name)
@@ -272,7 +272,7 @@ class Defaults:
             sites = reach.sites(function.name)
         given = self._of_calls(sites, index, parameter.arg, is_made)
         values = [self._values(place, default)] if default is not None else []
-        return _joined(chain(values, given))
+        return _union(chain(values, given))
 
     def _of_calls(
         self, sites: Sequence[Site], index: int | None, name: str, is_made: bool
@@ -332,7 +332,7 @@ class Defaults:
         return self._values(place, call.args[index]) if index < len(call.args) else frozenset()
 
 
-def _joined(found: Iterable[Values]) -> Values:
+def _union(found: Iterable[Values]) -> Values:
     whole: set[Any] = set()
     for values in found:
         if values is None:

@@ -178,7 +178,7 @@ class ProjectFacts(ProgramFacts):
     def scripts(self) -> Iterator[Path]:
         """The project's scripts that this file starts in processes of their own."""
         file = self.cache.file(self.path)
-        is_script = file_kinds.kind(self.path) == COMMAND
+        is_script = file_kinds.line_kind(self.path) == COMMAND
         text = file.content.decode("utf-8", "replace") if is_script else ""
         for name, is_module in started_by(text) if is_script else file.started:
             path = self.resolve(name) if is_module else self.started(name)

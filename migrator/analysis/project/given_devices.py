@@ -56,7 +56,7 @@ class GivenDevices(ImportGraph):
         reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
                     for p in files)  # fmt: skip
         return any(
-            self.names_this(path) if file_kinds.kind(path) == COMMAND else reads
+            self.names_this(path) if file_kinds.line_kind(path) == COMMAND else reads
             for path in self.settings_with_gpu()
         )
 
@@ -77,7 +77,7 @@ class GivenDevices(ImportGraph):
             known = self.cache.settings_with_gpu[self.root, keys] = [
                 path
                 for path in self._settings_of_project()
-                if names_gpu(file_kinds.kind(path) or "", self.reader.read(path) or b"", keys)
+                if names_gpu(file_kinds.line_kind(path) or "", self.reader.read(path) or b"", keys)
             ]
         return known
 
@@ -114,7 +114,9 @@ class GivenDevices(ImportGraph):
             folder, depth = folders.pop()
             for name in sorted(self.reader.list(folder)):
                 path = self.cache.inside(folder, name)
-                if file_kinds.kind(path) in (SETTING, COMMAND) and not file_kinds.is_data(path):
+                if file_kinds.line_kind(path) in (SETTING, COMMAND) and not file_kinds.is_data(
+                    path
+                ):
                     yield path
                 elif "." not in name and depth < _DEEPEST:
                     folders.append((path, depth + 1))

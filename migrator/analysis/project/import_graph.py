@@ -154,7 +154,7 @@ class ImportGraph:
         """
         known = self.cache.imports.get(path)
         if known is None:
-            is_code = path.suffix == ".py" or file_kinds.kind(path) is None
+            is_code = path.suffix == ".py" or file_kinds.line_kind(path) is None
             known = self.cache.imports[path] = []
             if is_code:
                 file, at = self.cache.file(path), self.of(path)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.machine_conditions import answer
+from migrator.analysis.devices.machine_conditions import tpu_answer
 from migrator.analysis.project.name_index import NameIndex, unit
 from migrator.analysis.syntax.conditions import asked_before
 
@@ -90,7 +90,7 @@ class ProgramPlace:
         """How a condition turns out on every TPU machine; None if they don't decide it."""
         if test not in self._answers:
             facts = self.file.facts if self.file.asks_machine else None
-            self._answers[test] = answer(facts.names, test) if facts is not None else None
+            self._answers[test] = tpu_answer(facts.names, test) if facts is not None else None
         return self._answers[test]
 
     def is_value(self, node: ast.AST) -> bool:

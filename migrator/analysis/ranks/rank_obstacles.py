@@ -169,7 +169,7 @@ class Obstacles:
         if isinstance(self.names.parents.get(node), ast.ClassDef):
             yield node, "the program's own class divides parameters"
         if (call := self._wrapping(node)) is not None:
-            for option in _given(call):
+            for option in _given_options(call):
                 if option.arg in NOT_SHARDED_BY:
                     yield node, f"{option.arg} of FullyShardedDataParallel is not supported"
             if call.func is node and len(call.args) > 1:
@@ -178,7 +178,7 @@ class Obstacles:
     def _per_parameter(self, node: ast.expr) -> Iterator[Cause]:
         """Uses of fully_shard that ranks on the target do not support."""
         call = self._wrapping(node)
-        for option in _given(call) if call is not None else ():
+        for option in _given_options(call) if call is not None else ():
             if option.arg is None:
                 yield (
                     node,
@@ -197,7 +197,7 @@ class Obstacles:
         return None
 
 
-def _given(call: ast.Call) -> Iterator[ast.keyword]:
+def _given_options(call: ast.Call) -> Iterator[ast.keyword]:
     """The options of a call that are not None."""
     for option in call.keywords:
         if not (isinstance(option.value, ast.Constant) and option.value.value is None):

@@ -42,7 +42,7 @@ def is_tag(at: ProgramFile, node: ast.expr) -> bool:
         if isinstance(function, FUNCTIONS):
             names = [each for each, _ in parameters(function.args)]
             place = next(n for n, each in enumerate(names) if each is binding.node)
-            if place > 0 and _places(at, function, place - 1):
+            if place > 0 and _called_by_load(at, function, place - 1):
                 return True
     return False
 
@@ -66,12 +66,12 @@ def _is_parameter(at: ProgramFile, parameter: ast.arg, depth: int) -> bool:
     if not isinstance(function, FUNCTIONS):
         return False
     place = [each for each, _ in parameters(function.args)].index(parameter)
-    if _places(at, function, place):
+    if _called_by_load(at, function, place):
         return True
     return any(is_storage(at, given, depth + 1) for given in _given(at, function, place))
 
 
-def _places(at: ProgramFile, function: _Function, place: int) -> bool:
+def _called_by_load(at: ProgramFile, function: _Function, place: int) -> bool:
     """Whether `torch.load` calls a function, with a storage for the parameter at this place."""
     word = "map_location" if isinstance(function, ast.Lambda) else function.name
     return any(

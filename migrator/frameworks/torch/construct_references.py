@@ -14,7 +14,7 @@ from migrator.analysis.training.find_optimizer_steps import is_optimizer_step
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.value_kinds import Kind
 from migrator.construct import Construct
-from migrator.frameworks.by_name import named
+from migrator.frameworks.by_name import rule_name
 from migrator.targets import RUNTIME
 
 # Rules register for these, but they are only constructs depending on their use.
@@ -41,7 +41,7 @@ def reference_of(
 ) -> Construct | None:
     qualname = names.qualified(node)
     if qualname is not None:
-        found = named(names, node, vocabulary, switches="torch.backends.")
+        found = rule_name(names, node, vocabulary, switches="torch.backends.")
         if found is not None or qualname.startswith(vocabulary.libraries):
             return found
         if qualname in ("torch.device", "torch.Generator"):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from migrator.analysis import gpu_text_patterns
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.cuda_libraries import matters
+from migrator.analysis.cuda_libraries import may_concern_device
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.formats.embedded_text import (
@@ -46,12 +46,13 @@ def embedded(names: Names, call: ast.Call, vocabulary: Vocabulary) -> Iterator[C
                     yield Construct("command", "other", node)
             elif function == COMPILED:
                 if any(
-                    matters(gpu_text_patterns.without_comment(line)) for line in text.split("\n")
+                    may_concern_device(gpu_text_patterns.without_comment(line))
+                    for line in text.split("\n")
                 ):
                     yield Construct("requirement", "compiled", node)
             elif function in REQUIRED:
                 always = function in (PYTHON, EXTRA) or (function == CONDA and _PYTHON.match(text))
-                if always or matters(gpu_text_patterns.without_comment(text)):
+                if always or may_concern_device(gpu_text_patterns.without_comment(text)):
                     yield Construct("requirement", _REQUIRED[function], node)
             elif function == SETTING:
                 if (key := gpu_text_patterns.setting(text)) is not None:
@@ -110,7 +111,12 @@ def _installed(words: Iterable[ast.Constant]) -> Iterator[ast.Constant]:
     before = ""
     for word in words:
         text = str(word.value)
-        if before and before not in _WITH_VALUE and not text.startswith("-") and matters(text):
+        if (
+            before
+            and before not in _WITH_VALUE
+            and not text.startswith("-")
+            and may_concern_device(text)
+        ):
             yield word
         before = text if before or text == "install" else ""
 

@@ -20,7 +20,7 @@ from migrator.analysis import (
     old_shapes,
 )
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.cuda_libraries import MODULES, matters
+from migrator.analysis.cuda_libraries import MODULES, may_concern_device
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.indices import is_device_index
@@ -42,7 +42,7 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.training.token_positions import windows
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
-from migrator.frameworks.by_name import own, own_imports
+from migrator.frameworks.by_name import own_imports, replaced_name
 from migrator.frameworks.torch.construct_references import (
     may_be_method,
     reference_of,
@@ -75,11 +75,11 @@ def find(
     `kinds` are those that are asked for: others may be missing. The rest is as in `ModuleView`.
     """
     part_of_found = {*_inside_kernels(names)}
-    marked = dict(_generation(names, flow, project)) if _asked(kinds, "loop", "cache") else {}
-    undone = _undone(names, ranks or Ranks(names, flow)) if _asked(kinds, "ranks") else set()
+    marked = dict(_generation(names, flow, project)) if _is_asked(kinds, "loop", "cache") else {}
+    undone = _undone(names, ranks or Ranks(names, flow)) if _is_asked(kinds, "ranks") else set()
     docstrings, rungs = _docstrings(names), ladders(names, flow)
     classes = LibraryClasses(names, project)
-    has_trainers = classes.spoken_of and _asked(kinds, "trainer", "lightning")
+    has_trainers = classes.spoken_of and _is_asked(kinds, "trainer", "lightning")
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
@@ -147,7 +147,7 @@ def _named(
     names: Names, flow: Flow, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, package: str
 ) -> Construct | None:
     """The construct that a name is."""
-    construct = own(names, node, vocabulary, package)
+    construct = replaced_name(names, node, vocabulary, package)
     construct = construct or next(find_removed_names.find(names, node), None)
     construct = construct or reference_of(names, flow, node, vocabulary)
     if construct is not None and (construct.kind != "name" or construct.key in vocabulary.names):
@@ -155,7 +155,7 @@ def _named(
     return next(find_absent_names.find(names, node), construct)
 
 
-def _asked(kinds: Set[str] | None, *some: str) -> bool:
+def _is_asked(kinds: Set[str] | None, *some: str) -> bool:
     return kinds is None or not kinds.isdisjoint(some)
 
 
@@ -215,7 +215,7 @@ def _of_expression(
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
             for what, said in required(names, node):
-                if what == "python" or matters(str(said.value)):
+                if what == "python" or may_concern_device(str(said.value)):
                     yield Construct("requirement", what, said)
             if _takes_module(names, flow, node):
                 yield Construct("name", "torch.get_device_module", node)

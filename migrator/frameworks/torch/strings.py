@@ -24,7 +24,9 @@ _OF_MEMORY = re.compile(r"(?:CUDA(?: error)?:? )?out of memory\.?\Z")
 def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
     text = str(node.value)
     parent = names.parents.get(node)
-    if (accelerator := other_accelerators.named(text)) and takes_device(names, node, parent):
+    if (accelerator := other_accelerators.accelerator_of_device(text)) and takes_device(
+        names, node, parent
+    ):
         yield Construct("accelerator", accelerator, node)
     if text in vocabulary.variables and (text != VISIBLE or _is_of_environment(names, parent)):
         yield Construct("variable", text, node)

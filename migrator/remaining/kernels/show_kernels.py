@@ -41,8 +41,8 @@ def part_to_dict(part: KernelPart, target: Target) -> dict[str, Any]:
         "parameters": part.parameters,
         "place": _at(part.path, part.line),
         "kernels": [_kernel(kernel) for kernel in part.kernels],
-        "calls": [_place(place) for place in part.calls],
-        "references": [_place(place) for place in part.references],
+        "calls": [_place_to_dict(place) for place in part.calls],
+        "references": [_place_to_dict(place) for place in part.references],
         "pytorch": pytorch_skeleton(part, target),
         "pallas": pallas_skeleton(part, target) or None,
         "run": how_to_run(part),
@@ -57,11 +57,11 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
         "signature": kernel.signature,
         "reads": [*kernel.reads],
         "writes": [*kernel.writes],
-        "launches": [_place(place) for place in kernel.launches],
+        "launches": [_place_to_dict(place) for place in kernel.launches],
     }
 
 
-def _place(place: KernelCall) -> dict[str, Any]:
+def _place_to_dict(place: KernelCall) -> dict[str, Any]:
     return {
         "place": _at(place.path, place.line), "code": place.code, "values": [*place.values],
     }  # fmt: skip

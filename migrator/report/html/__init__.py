@@ -27,7 +27,7 @@ from migrator.report.markup import pieces
 from migrator.report.statistics import (
     NO_PROGRAM,
     by_code,
-    counted,
+    count_noun,
     inventory,
     of_project,
     runtimes,
@@ -105,7 +105,7 @@ def render(report: Report, *, written: bool, numbers: PageNumbers | None = None)
     environment.filters |= {
         "visible": visible,
         "prose": prose,
-        "counted": counted,
+        "counted": count_noun,
         "inventory": inventory,
         "name": page_data.name,
     }

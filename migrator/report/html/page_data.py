@@ -14,7 +14,7 @@ from typing import Any
 from migrator.diagnostics import Diagnostic, Outcome, Safety, Severity
 from migrator.formats import file_kinds
 from migrator.registry import registry
-from migrator.report.hunks import FilePart, Hunk, hunks, parts
+from migrator.report.hunks import FilePart, Hunk, file_parts, hunks
 from migrator.report.statistics import of_file
 from migrator.runs.run_report import FileReport, Report
 
@@ -97,14 +97,14 @@ def _file(file: FileReport, messages: _Table) -> tuple[Json, Json]:
     numbers = {diagnostic: n for n, diagnostic in reversed(list(enumerate(result.diagnostics)))}
     shown = [
         part
-        for part in parts(path.suffix, result)
+        for part in file_parts(path.suffix, result)
         if not part.of_notebook
         or part.before != part.after
         or any(d.range.cell == part.cell for d in result.diagnostics)
     ]
     work = of_file(file)
     entry |= _without_empty(
-        python=file_kinds.kind(path) is None,
+        python=file_kinds.line_kind(path) is None,
         changed=result.changed,
         notebook=any(part.of_notebook for part in shown),
         effort=work.effort and str(work.effort),

@@ -80,13 +80,13 @@ class _Nothing:
 
 def setup(precision: str | bool = "highest") -> None:
     """Choose the device, once, and prepare it; ``precision`` is for float32 products on a TPU."""
-    if device_choice.chosen() == "tpu":
+    if device_choice.chosen_device() == "tpu":
         device_choice.tpu().setup(precision)
 
 
 def sync() -> None:
     """The end of a step: a TPU that records operations runs them now; nothing elsewhere."""
-    if device_choice.chosen() == "tpu":
+    if device_choice.chosen_device() == "tpu":
         device_choice.tpu().device.end_step()
 
 
@@ -94,7 +94,7 @@ def __getattr__(name: str) -> Any:
     """The other names of ``torch.cuda``."""
     if name.startswith("__"):
         raise AttributeError(name)
-    where = device_choice.chosen()
+    where = device_choice.chosen_device()
     if where == "tpu" and name in getattr(device_choice.tpu(), "__all__", ()):
         return getattr(device_choice.tpu(), name)
     if where != "cuda" and (name in _NOTHING or name in _NAMESPACES):

@@ -26,7 +26,7 @@ _TPUS = {"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"}
 
 
 @cache
-def chosen() -> str:
+def chosen_device() -> str:
     """The device of this program: "tpu", "cuda" or "cpu".
 
     Exits with one line where what was asked for is not there.
@@ -83,39 +83,39 @@ def tpu() -> ModuleType:
 
 def device_type() -> str:
     """The type of the device, as `x.device.type` has it: "jax" or "xla", "cuda", "cpu"."""
-    return str(tpu().device.DEVICE_TYPE) if chosen() == "tpu" else chosen()
+    return str(tpu().device.DEVICE_TYPE) if chosen_device() == "tpu" else chosen_device()
 
 
 def accelerator_type() -> str:
     """The same, but "cuda" where there is only the CPU: what "cuda" was compared with."""
-    return str(tpu().device.DEVICE_TYPE) if chosen() == "tpu" else "cuda"
+    return str(tpu().device.DEVICE_TYPE) if chosen_device() == "tpu" else "cuda"
 
 
 def device() -> torch.device:
     """The device; on a machine with several GPUs, the current one."""
-    if chosen() == "tpu":
+    if chosen_device() == "tpu":
         return tpu().device.chosen()  # type: ignore[no-any-return]
-    return torch.device(chosen())
+    return torch.device(chosen_device())
 
 
 def is_available() -> bool:
     """Whether there is a TPU or a GPU to run on."""
-    return chosen() != "cpu"
+    return chosen_device() != "cpu"
 
 
 def is_cuda() -> bool:
     """Whether a GPU was chosen, as for pinned memory."""
-    return chosen() == "cuda"
+    return chosen_device() == "cuda"
 
 
 class UseTpu(argparse.BooleanOptionalAction):
-    """``--use-tpu`` and ``--no-use-tpu``, which `chosen` has read before the parser does.
+    """``--use-tpu`` and ``--no-use-tpu``, which the runtime has read before the parser does.
 
     The attribute is True where the program runs on a TPU.
     """
 
     def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
-        super().__init__(option_strings, dest, **{**kwargs, "default": chosen() == "tpu"})
+        super().__init__(option_strings, dest, **{**kwargs, "default": chosen_device() == "tpu"})
 
     def __call__(
         self,
@@ -126,8 +126,8 @@ class UseTpu(argparse.BooleanOptionalAction):
     ) -> None:
         """Set the attribute; an error where the flag came too late to be followed."""
         super().__call__(parser, namespace, values, option_string)
-        if getattr(namespace, self.dest) != (chosen() == "tpu"):
+        if getattr(namespace, self.dest) != (chosen_device() == "tpu"):
             parser.error(
-                f"{option_string}: this program already runs on {chosen()}; give the flag on its "
-                f"command line, or set {VARIABLE}"
+                f"{option_string}: this program already runs on {chosen_device()}; give the flag "
+                f"on its command line, or set {VARIABLE}"
             )

@@ -9,13 +9,13 @@ from . import device_choice
 
 def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
     """`torch.save`; tensors on a TPU are written as CPU tensors."""
-    place = device_choice.tpu() if device_choice.chosen() == "tpu" else torch
+    place = device_choice.tpu() if device_choice.chosen_device() == "tpu" else torch
     place.save(obj, f, *args, **kwargs)
 
 
 def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """`torch.load`; without ``map_location`` a TPU's program gets CPU tensors."""
-    place = device_choice.tpu() if device_choice.chosen() == "tpu" else torch
+    place = device_choice.tpu() if device_choice.chosen_device() == "tpu" else torch
     return place.load(f, map_location, *args, **kwargs)
 
 
@@ -23,7 +23,7 @@ def load_file(filename: Any, device: Any = "cpu") -> dict[str, torch.Tensor]:
     """`safetensors.torch.load_file`, onto a TPU, too."""
     import safetensors.torch
 
-    place = device_choice.tpu() if device_choice.chosen() == "tpu" else safetensors.torch
+    place = device_choice.tpu() if device_choice.chosen_device() == "tpu" else safetensors.torch
     return place.load_file(filename, device)  # type: ignore[no-any-return]
 
 
@@ -38,7 +38,7 @@ def read_image(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _images() -> Any:
-    if device_choice.chosen() == "tpu" and hasattr(device_choice.tpu(), "decode_image"):
+    if device_choice.chosen_device() == "tpu" and hasattr(device_choice.tpu(), "decode_image"):
         return device_choice.tpu()
     import torchvision.io
 

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..device import DEVICE_TYPE
 from .ddp import Averaging
-from .fsdp import cast, insist_on_the_same, lower, moved, of_tpus, say_that_memory_is_whole
+from .fsdp import cast, insist_on_the_same, lower, move_tensor, of_tpus, say_that_memory_is_whole
 
 
 class ReplicatedModule(FSDPModule):
@@ -95,7 +95,7 @@ class ParameterGroup:
     def given(self, arguments: Any) -> Any:
         """Inputs of the outermost module are moved to the device and cast as the policy says."""
         if self._exchange is not None:
-            arguments = tree_map_only(Tensor, moved, arguments)
+            arguments = tree_map_only(Tensor, move_tensor, arguments)
         kind = of_tpus(self._mixed.param_dtype) if self._mixed.cast_forward_inputs else None
         return arguments if kind is None else _cast(arguments, kind)
 

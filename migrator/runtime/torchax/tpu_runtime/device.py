@@ -38,7 +38,7 @@ class DeviceProperties:
     minor: int = 0
 
 
-def chosen() -> torch.device:
+def chosen_device() -> torch.device:
     """The device that migrated code uses."""
     return torch.device(DEVICE_TYPE)
 

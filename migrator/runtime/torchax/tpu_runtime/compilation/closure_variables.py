@@ -38,14 +38,14 @@ class ClosureVariables(dict[str, Any]):
             cell.cell_contents = value
 
 
-def held(holder: Any, name: Any, default: Any = None) -> Any:
+def get_item(holder: Any, name: Any, default: Any = None) -> Any:
     """A variable, an attribute or an item; a dict subclass may have a different `get`."""
     if isinstance(holder, dict):
         return dict.get(holder, name, default)
     return holder.get(name, default)
 
 
-def put(holder: Any, name: Any, value: Any) -> None:
+def set_item(holder: Any, name: Any, value: Any) -> None:
     """Set a variable, an attribute (of ``vars``) or an item."""
     if isinstance(holder, ClosureVariables):
         holder.put(name, value)

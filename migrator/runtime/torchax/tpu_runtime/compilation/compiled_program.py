@@ -27,7 +27,7 @@ from ..tensors.structures import Structure
 from ..tensors.views import peek
 from . import learning_rates
 from .changing_numbers import Comparison
-from .closure_variables import put
+from .closure_variables import set_item
 from .compile_state import inside
 from .differentiation import Backward, attach
 from .function_state import CallArguments, Memory, root, sharing, unique
@@ -195,7 +195,7 @@ class Program:
         old = [*inputs, *state]
         result = self.result.build(made, old, call.structure)
         for holder, name, template in self.stores:
-            put(holder, name, template.build(made, old, call.structure))
+            set_item(holder, name, template.build(made, old, call.structure))
         return result
 
     def _is_lazy(self) -> bool:
@@ -264,7 +264,7 @@ def given_arrays(
         [array for i, array in enumerate(arrays) if i not in changing],
     )
     if mesh.in_use() is not None:
-        own, given = jax.tree.map(mesh.everywhere, own), jax.tree.map(mesh.split, given)
+        own, given = jax.tree.map(mesh.replicate_on_mesh, own), jax.tree.map(mesh.split, given)
     return *own, learning_rates.of_groups(memory.trainers.groups(), varying), *given
 
 

@@ -24,7 +24,7 @@ _now = threading.local()
 
 
 @contextlib.contextmanager
-def steady(is_steady: bool) -> Iterator[None]:
+def skipping_guards(is_steady: bool) -> Iterator[None]:
     """In this context, only library code and compiled code run; or, if False, any code may."""
     before = getattr(_now, "fitting", None), getattr(_now, "calls", None)
     _now.fitting, _now.calls = ({}, {}) if is_steady else (None, None)
@@ -35,7 +35,7 @@ def steady(is_steady: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def passing_tensors_on() -> Iterator[None]:
     """In this context device tensors are only passed on: torchax handles no operator."""
     guard = torch._C._DisableTorchDispatch()
     try:
@@ -46,8 +46,8 @@ def apart() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def there() -> Iterator[None]:
-    """Within `apart`, a context in which torchax does handle operators."""
+def handling_operators() -> Iterator[None]:
+    """Within `passing_tensors_on`, a context in which torchax does handle operators."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
         excluded = excluded.remove(key)

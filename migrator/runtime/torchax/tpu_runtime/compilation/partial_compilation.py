@@ -138,7 +138,7 @@ def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
     before = CompiledMethod.patient, CompiledMethod.trusting
     CompiledMethod.patient, CompiledMethod.trusting = False, trusting
     try:
-        with guard_skipping.steady(alone):
+        with guard_skipping.skipping_guards(alone):
             yield
     finally:
         CompiledMethod.patient, CompiledMethod.trusting = before
@@ -159,7 +159,7 @@ class Parts(dict[str, CompiledMethod]):
         return set, ()
 
 
-def _part(
+def _compiled_method(
     owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool
 ) -> CompiledMethod:
     parts = owner.__dict__.get(KEPT)
@@ -197,10 +197,10 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch._C._is_torch_function_all_disabled():  # between the calls of `generate`
-            with guard_skipping.there():
+            with guard_skipping.handling_operators():
                 return __call__(self, *args, **kwargs)
         if is_inside():
-            with module_scopes.of(self):
+            with module_scopes.scope_of_module(self):
                 return stock(self, *args, **kwargs)
         if not _is_free() or not _is_worth_it(self):
             return stock(self, *args, **kwargs)
@@ -208,7 +208,7 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
             return stock(self, *args, **kwargs)
         differentiable = torch.is_grad_enabled()
         manner = " with gradients" if differentiable else " without gradients"
-        part = _part(self, stock, manner, differentiable=differentiable)
+        part = _compiled_method(self, stock, manner, differentiable=differentiable)
         return part(part.memory.function, args, kwargs)
 
     return __call__
@@ -218,10 +218,12 @@ def of_model(model: torch.nn.Module, function: Callable[..., Any]) -> Callable[.
     """``function``, whose first argument is a model that it calls, as one program with it."""
 
     def call(**kwargs: Any) -> Any:
-        with guard_skipping.there():
+        with guard_skipping.handling_operators():
             if not _is_free():
                 return function(model, **kwargs)
-            part = _part(model, function, f" and {function.__name__}()", differentiable=False)
+            part = _compiled_method(
+                model, function, f" and {function.__name__}()", differentiable=False
+            )
             return part(part.memory.function, (), kwargs)
 
     return call
@@ -255,7 +257,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
                 given = args if closure is None else (closure, *args)
                 return hooked(self, *given, **kwargs)
             result = None if closure is None else closure()
-            part = _part(self, hooked, ".step()", differentiable=False)
+            part = _compiled_method(self, hooked, ".step()", differentiable=False)
             part(part.memory.function, (), {})
             lazy_graph.run()
             return result

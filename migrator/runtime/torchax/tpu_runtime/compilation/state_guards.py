@@ -20,7 +20,7 @@ from torchax.tensor import Tensor
 from ..dispatch.calls import is_device_tensor
 from ..tensors.structures import Identity, Structure, is_ours, is_value
 from .bytecode_names import names_of, union
-from .closure_variables import ClosureVariables, held
+from .closure_variables import ClosureVariables, get_item
 from .program_code import PACKAGES, CodeWatch, is_library
 from .stateful_objects import keeps_state
 from .undo_log import CONTENTS, Snapshot, equal
@@ -293,7 +293,9 @@ class StateGuards:
 
     def signature(self) -> tuple[Any, ...]:
         """The present values as a key, to count how often they occur."""
-        values = [held(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")]
+        values = [
+            get_item(holder, name) for holder, name, _ in self.values if hasattr(holder, "get")
+        ]
         inputs = [Structure(h[n], self.names).key for h, n, *_ in self.places if n in h]
         return tuple(v if is_value(v) else Identity(v) for v in values), tuple(inputs)
 

@@ -13,7 +13,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 
 from ..compilation.compile_state import inside, is_eager
-from ..compilation.guard_skipping import apart, there
+from ..compilation.guard_skipping import handling_operators, passing_tensors_on
 from ..compilation.partial_compilation import hurried, is_outermost, of_model
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import natively
@@ -93,10 +93,18 @@ def _generation(env: Environment) -> compiled_generate.GenerateTarget:
             yield
 
     def apart_if_alone() -> contextlib.AbstractContextManager[None]:
-        return apart() if is_outermost() else contextlib.nullcontext()
+        return passing_tensors_on() if is_outermost() else contextlib.nullcontext()
 
     return compiled_generate.GenerateTarget(
-        hurried, inside, in_thread, apart_if_alone, there, lambda: None, of_model, to_device, to_cpu
+        hurried,
+        inside,
+        in_thread,
+        apart_if_alone,
+        handling_operators,
+        lambda: None,
+        of_model,
+        to_device,
+        to_cpu,
     )
 
 

@@ -14,7 +14,7 @@ from jax._src.core import eval_jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jax.extend.core import ClosedJaxpr, Literal
 
 from ..compilation.lowering import compiled as _compiled
-from ..compilation.lowering import named
+from ..compilation.lowering import with_program_name
 from ..compilation.program_code import Place, line_at
 from ..profiling import report
 from ..profiling.source_lines import at
@@ -256,7 +256,7 @@ class _Program:
                 # The memory of an update that nothing needs is not reused.
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
                 name = _name(self.plan)
-                program = jax.jit(named(self._step, name), donate_argnums=0)
+                program = jax.jit(with_program_name(self._step, name), donate_argnums=0)
                 self._compiled = _compiled(program.trace(*self._sorted(given)), name)
             record.programs += 1
         except Exception:  # for example if it is too large for the device

@@ -216,7 +216,7 @@ def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
-    with modes.of(env):
+    with modes.modes_from_within(env):
         return attention(env, *args, **kwargs)
 
 

@@ -24,7 +24,7 @@ FUNCTIONS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_a
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
-    with modes.of(env):
+    with modes.modes_from_within(env):
         return scaled_dot_product(*args, **kwargs)
 
 

@@ -34,7 +34,7 @@ class Link:
     place: ViewFamily = field(init=False)
 
     def __post_init__(self) -> None:
-        place = _place(self.held)
+        place = _view_family(self.held)
         if place is None:
             place = ViewFamily()
             self.held.__dict__["_place"] = weakref.ref(place)
@@ -47,7 +47,7 @@ class Link:
         return self.held
 
 
-def _place(tensor: Tensor) -> ViewFamily | None:
+def _view_family(tensor: Tensor) -> ViewFamily | None:
     """What a tensor shares with its views; None if it has none."""
     reference = tensor.__dict__.get("_place")
     return reference() if reference is not None else None
@@ -56,7 +56,7 @@ def _place(tensor: Tensor) -> ViewFamily | None:
 def leave(tensor: Tensor) -> Tensor | None:
     """Give a tensor's views, if any, another base with the tensor's present values."""
     state, array = tensor.__dict__, tensor.__dict__["_elem"]
-    place = _place(tensor)
+    place = _view_family(tensor)
     if place is None or isinstance(array, jax.core.Tracer):
         return None
     former = Tensor(array, tensor._env)

@@ -234,7 +234,7 @@ def _on_meta(func: Any, args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
 def link_part(tensor: Tensor, index: Tensor) -> Tensor:
     """`tensor[index]` for a device tensor that holds an int: torch would read its value."""
     layout = layout_of(tensor)
-    view = view_functions.part(layout, 0, peek(index))
+    view = view_functions.select_view(layout, 0, peek(index))
     return alias(tensor, view.of(peek(tensor)), native(layout.select, (0, 0), {}), view)
 
 
