@@ -1,4 +1,4 @@
-"""Analyses documents in a separate process (started by `process`)."""
+"""Analyses documents in a separate process (started by `analyst_process`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What a portable script needs at run time: it runs on a TPU, on a GPU or on the CPU.
 
 Put beside migrated code by tpu-migrate, and independent of it. ``tpu_runtime.setup()``, once in the
-entry script after its imports, chooses the device (see ``choice``) and prepares it. The names are
-those of ``torch.cuda``: on a GPU or the CPU they are torch's own, on a TPU those of the package
-``tpu`` in here, which is imported on a TPU only.
+entry script after its imports, chooses the device (see ``device_choice``) and prepares it. The
+names are those of ``torch.cuda``: on a GPU or the CPU they are torch's own, on a TPU those of the
+package ``tpu`` in here, which is imported on a TPU only.
 """
 
 from typing import Any
