@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import padding
 import torch
+from recorded_tensors import has_gradient, has_values, leaves, unwrapped
 from torch import nn
-from values import has_gradient, has_values, leaves, unwrapped
-from watch import Watch
+from watch_training import Watch
 
 _T = TypeVar("_T")
 

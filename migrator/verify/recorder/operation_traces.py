@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from process import Finished
+from recorded_process import Finished
+from recorded_tensors import has_gradient, is_transformed, leaves, on_host, unwrapped
 from torch import nn
 from torch.optim.optimizer import (
     Optimizer,
@@ -21,8 +22,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from values import has_gradient, is_transformed, leaves, on_host, unwrapped
-from watch import Watch
+from watch_training import Watch
 
 WHOLE = 2**14  # elements of a tensor that is stored whole; of a larger one, about as many numbers
 _OPERATIONS = 50_000  # bytes stored per step

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loops import Loops
-from store import Store, without_folder
+from loop_positions import Loops
+from recording_store import Store, without_folder
 
 
 class Events:

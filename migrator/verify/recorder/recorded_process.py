@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranks import Started
+    from recorded_ranks import Started
 
 OUT_OF_MEMORY = "out of memory"
 _WRITING = os.O_WRONLY | os.O_RDWR

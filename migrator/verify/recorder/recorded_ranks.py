@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import process
+import recorded_process
 import torch.distributed as dist
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _telling(session: Session, function: Callable[..., Any]) -> Callable[..., An
             return function(*args, **kwargs)
         except Exception as error:
             session.failed = time.time()
-            session.error = process.why(error, session.root)[0]
+            session.error = recorded_process.why(error, session.root)[0]
             raise
 
     return call

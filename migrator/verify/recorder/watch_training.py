@@ -17,19 +17,11 @@ import padding
 import scaling
 import sharded
 import torch
-from events import Events
 from gradients import norms, others
-from process import Finished
+from program_events import Events
 from randomness import is_traced
-from rounding import CONVOLUTIONS
-from store import Store, name_of
-from torch import nn
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from values import (
+from recorded_process import Finished
+from recorded_tensors import (
     compute_what_is_recorded,
     for_json,
     has_values,
@@ -38,6 +30,14 @@ from values import (
     leaves,
     now,
     unwrapped,
+)
+from recording_store import Store, name_of
+from rounding import CONVOLUTIONS
+from torch import nn
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
 )
 
 _SMALL = 2**16  # elements of a buffer that is compared after each step

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from process import there
-from store import Store, without_folder
+from recorded_process import there
+from recorded_tensors import leaves, on_host
+from recording_store import Store, without_folder
 from tf32 import in_tf32
-from values import leaves, on_host
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
 _PACKAGES = ("torch", "torchvision", "torchaudio", "numpy", "torchax", "torch_xla", "jax", "jaxlib",

@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras_randomness
+import keras_rounding
 import numpy as np
 import order
-import process
-import randomness
-import rounding
+import recorded_process
 import tapes
+from after_import import after_import
 from at_work import AtWork
 from fits import Fits
-from imported import after_import
-from store import Store
+from recording_store import Store
 from tpus import Tpus
-from watch import Watch
+from watch_fits import FitWatch
 
 _PACKAGES = (
     "keras",
@@ -45,7 +45,7 @@ class KerasSession:
         self.spec, self.output = spec, Path(spec["output"])
         self.root, self.original = Path(spec["root"]).resolve(), Path(spec["original"])
         self.output.mkdir(parents=True, exist_ok=True)
-        self.drawn = randomness.Drawn()
+        self.drawn = keras_randomness.Drawn()
         self.back_end = ""
         self.tpus = Tpus()
         self.tapes: tapes.Tapes | None = None
@@ -53,36 +53,36 @@ class KerasSession:
     def install(self, folders: Sequence[str]) -> None:
         """Replace what is to be seen, or to be the same in all runs, when Keras is imported."""
         spec, seed = self.spec, self.spec["seed"]
-        process.limit_memory(spec["memory"])
+        recorded_process.limit_memory(spec["memory"])
         mine = [n for n, m in sys.modules.items() if _lies_in(m, folders) and n != "__main__"]
         for name in mine:  # the program may have modules of these names
             del sys.modules[name]
         sys.path[:] = [entry for entry in sys.path if entry not in folders]
-        process.redirect(self.original, self.root)
+        recorded_process.redirect(self.original, self.root)
         if spec["stand_in"] is not None:  # the original
             os.environ.setdefault("KERAS_BACKEND", "tensorflow")
         random.seed(seed)
         np.random.seed(seed)
         samples = order.Order(seed)
         store = Store(self.output / "tensors.safetensors", spec["limit"])
-        self.watch = Watch(store, spec, samples)
+        self.watch = FitWatch(store, spec, samples)
 
         def of_keras(keras: Any) -> None:
             self.back_end = keras.backend.backend()
-            randomness.install(keras, self.drawn)
+            keras_randomness.install(keras, self.drawn)
             order.install(samples)
             running = AtWork()
             self.watch.install(keras, Fits(running))
             self.tapes = tapes.Tapes(self.watch, running, seed)
             self.tapes.install(keras)
             if spec["rounding"]:
-                rounding.Rounding(spec["rounding"]).install(keras)
+                keras_rounding.KerasRounding(spec["rounding"]).install(keras)
 
         after_import("keras", of_keras)
         after_import("tensorflow", self.tpus.install)
         after_import("tensorflow", lambda tensorflow: tensorflow.random.set_seed(seed))
-        self.children = process.Children(lambda: None)
-        self.outside = process.Outside([self.root, self.output])
+        self.children = recorded_process.Children(lambda: None)
+        self.outside = recorded_process.Outside([self.root, self.output])
         store.note({"machine": self.machine()})
 
     def record(self, program: Callable[[], object]) -> int:
@@ -93,8 +93,8 @@ class KerasSession:
             if self.tapes is not None:
                 self.tapes.finish()
 
-        before, began = process.there(self.root), time.time()
-        ended, code = process.outcome(whole, self.root)
+        before, began = recorded_process.there(self.root), time.time()
+        ended, code = recorded_process.outcome(whole, self.root)
         seconds = time.time() - began
         try:
             self.watch.finish()
@@ -106,7 +106,7 @@ class KerasSession:
     def _files(self, before: dict[Path, tuple[int, int]]) -> list[dict[str, Any]]:
         """Arrays that the program wrote; what models are saved with is seen at the end."""
         found = []
-        for path, stat in sorted(process.there(self.root).items()):
+        for path, stat in sorted(recorded_process.there(self.root).items()):
             if before.get(path) == stat or path.suffix not in (".npy", ".npz"):
                 continue
             name = path.relative_to(self.root).as_posix()
@@ -165,7 +165,7 @@ class KerasSession:
             "outside": self.outside.written,
             "devices": self.devices,
             "shortened": watch.shortened,
-            "not_copied": process.imported_from(self.original, self.root),
+            "not_copied": recorded_process.imported_from(self.original, self.root),
             "tensors_sha256": watch.store.finish(),
         }
         partial = self.output / "events.json.part"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from events import Events
 from fits import Fits
 from order import Order
-from process import Finished
-from store import Store
+from program_events import Events
+from recorded_process import Finished
+from recording_store import Store
 
 
 class FitWatch(Events):
