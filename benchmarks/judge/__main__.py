@@ -37,7 +37,7 @@ from faults import FAULTS, Planted
 from migrator import migrate_paths, migrate_source
 from migrator.config import Config
 from migrator.targets import Target, find_target
-from migrator.verify.findings import Finding
+from migrator.verify.comparisons import Finding
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.run_options import RunOptions

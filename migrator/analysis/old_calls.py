@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from migrator.analysis.syntax.names import Names, Scope
-from migrator.analysis.upgrades import (
+from migrator.analysis.upgrade_tables import (
     CALLED,
     removed_arguments,
     removed_builtins,

@@ -39,7 +39,7 @@ from migrator.tree.blocks import (
     wrapped,
 )
 from migrator.tree.expressions import bracketed, comma_in, edit_call, edit_import, fill, parse
-from migrator.tree.places import NodePlaces, Tree, UnplacedEdit
+from migrator.tree.node_places import NodePlaces, Tree, UnplacedEdit
 
 
 def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:

@@ -14,7 +14,7 @@ from migrator.analysis.devices.choices import device_call
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
@@ -128,3 +128,16 @@ def _says_index(node: ast.AST) -> bool:
         isinstance(part, ast.Constant) and isinstance(part.value, str) and "cuda:" in part.value
         for part in ast.walk(node)
     )
+
+
+def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
+    """True for an integer that identifies a CUDA device: a literal, a rank, `args.gpu`."""
+    kind = flow.kind(node)
+    if kind & Kind.DEVICE_INT:
+        return True
+    if isinstance(node, ast.Constant):
+        return bool(kind & Kind.INT)
+    if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    return name_heuristics.is_index_name(name) or flow.is_device(node)

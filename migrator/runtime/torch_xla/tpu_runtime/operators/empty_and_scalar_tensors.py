@@ -13,7 +13,7 @@ from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace_all, stock, substitute
+from ..dispatch.replaced_kernels import Kernel, replace_all, stock, substitute
 
 
 def _roll(name: str) -> Kernel:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch._decomp import decompositions
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, on_cpu, replace_all, stock, substitute
-from ..tensors.methods import NO_COMPLEX128
+from ..dispatch.replaced_kernels import Kernel, on_cpu, replace_all, stock, substitute
+from ..tensors.tensor_methods import NO_COMPLEX128
 from .activations import gelu, logit, softshrink, threshold
 from .scatter import index_put, masked_scatter, scatter
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import substitute
+from ..dispatch.replaced_kernels import substitute
 
 # The memories that `x.data = y` replaced, by tensor: older views still have their strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()

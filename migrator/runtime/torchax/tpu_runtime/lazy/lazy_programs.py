@@ -15,7 +15,7 @@ from jax._src.core import eval_jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jax.extend.core import ClosedJaxpr, Literal
 
 from ..compilation.lowering import compiled as _compiled
-from ..compilation.lowering import named
+from ..compilation.lowering import with_program_name
 from ..compilation.program_code import Place, line_at
 from ..profiling import report
 from ..profiling.source_lines import at
@@ -28,7 +28,7 @@ UNUSED = 10
 has_placements = False  # whether arrays may be on several devices (mesh.py)
 
 
-class Operation:
+class LazyOperation:
     """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated.
 
     ``is_operator``: its lines in profiles are those of its calls, not of its trace. ``name``: of a
@@ -91,7 +91,7 @@ class Node:
 
     __slots__ = ("__weakref__", "error", "inputs", "is_done", "operation", "place", "results")
 
-    def __init__(self, operation: Operation, inputs: list[Any], place: Place | None) -> None:
+    def __init__(self, operation: LazyOperation, inputs: list[Any], place: Place | None) -> None:
         self.operation = operation
         self.inputs = inputs  # arrays, or nodes with result numbers
         self.place = place
@@ -109,7 +109,7 @@ class Node:
 
 
 # For each operation, where its inputs come from, and which of its results are needed.
-Plan = tuple[tuple[Operation, tuple[Any, ...], tuple[int, ...]], ...]
+Plan = tuple[tuple[LazyOperation, tuple[Any, ...], tuple[int, ...]], ...]
 
 
 def compute(nodes: list[Node]) -> None:
@@ -295,7 +295,7 @@ class _Program:
                 # The memory of an update that nothing needs is not reused.
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
                 name = _name(self.plan)
-                program = jax.jit(named(self._step, name), donate_argnums=0)
+                program = jax.jit(with_program_name(self._step, name), donate_argnums=0)
                 self._compiled = _compiled(program.trace(*self._sorted(given)), name)
             record.programs += 1
         except Exception:  # for example if it is too large for the device

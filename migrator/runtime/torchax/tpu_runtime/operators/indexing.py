@@ -24,7 +24,7 @@ from ..dispatch.calls import (
     register,
     replaces,
 )
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 from ..lazy import lazy_graph
 from ..tensors.views import array_of, count_write, link_part, peek
 
@@ -61,10 +61,10 @@ def _tensors(env: Environment, key: Any) -> Any:
     return key
 
 
-def _plain(key: Any) -> Any:
+def _plain_index(key: Any) -> Any:
     """Slices by 0-dim tensors (`x[: n]`) with numbers instead, other sequences as lists."""
     if isinstance(key, tuple):
-        return tuple(_plain(item) for item in key)
+        return tuple(_plain_index(item) for item in key)
     if isinstance(key, range):
         return list(key)
     if isinstance(key, slice):
@@ -108,7 +108,7 @@ def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) 
 @replaces(torch.Tensor.__getitem__)
 def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     tensor, key = args
-    key = _plain(key)
+    key = _plain_index(key)
     if not isinstance(tensor, Tensor):
         if is_device_tensor(tensor):
             return NotImplemented
@@ -135,7 +135,7 @@ def _on_cpu(key: Any) -> Any:
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
     """`self[key] = value`; ``value`` may be a number, a tensor on either device, or an array."""
     env = self._env
-    key = _plain(key)
+    key = _plain_index(key)
     if isinstance(value, torch.Tensor):
         if not is_device_tensor(value):
             value = Tensor(env.t2j_copy(value), env)
