@@ -22,6 +22,7 @@ from migrator.analysis.libraries import HEADS
 from migrator.analysis.prefilter import Tokens, without_prose
 from migrator.construct import Construct
 from migrator.frameworks.torch import ray, trainers
+from migrator.frameworks.torch.references import NUMBERED
 
 # Constructs found by more than their name: a file without any of these bytes, and without the words
 # of the vocabulary, has no construct and isn't even parsed. The second ones are only used for
@@ -93,7 +94,7 @@ _LAST_WORD = re.compile(rb"\w*\Z")
 DEVICES = Vocabulary(
     names=frozenset({
         "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-        "torch.nn.parallel.data_parallel", "torch.set_default_device",
+        "torch.nn.parallel.data_parallel", "torch.set_default_device", *NUMBERED,
     }),
     prefixes=("torch.accelerator", "torch.amp", "torch.cuda"),
 )  # fmt: skip
@@ -187,7 +188,7 @@ def uses_device(construct: Construct) -> bool:
     Checkpoints, library flags, extensions or `inference_mode` alone don't.
     """
     if construct.kind == "name":
-        return construct.key.startswith(_DEVICE_NAMES)
+        return construct.by_number or construct.key.startswith(_DEVICE_NAMES)
     if construct.kind in ("method", "keyword"):
         return construct.key in _DEVICE_METHODS
     if construct.kind == "trainer":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.construct_names import Vocabulary
@@ -42,6 +43,8 @@ def reference_of(
     qualname = names.qualified(node)
     if qualname is not None:
         found = named(names, node, vocabulary, switches="torch.backends.")
+        if found is not None and _is_given_number(names, flow, node, qualname):
+            return replace(found, by_number=True)
         if found is not None or qualname.startswith(vocabulary.libraries):
             return found
         if qualname in ("torch.device", "torch.Generator"):
@@ -104,6 +107,22 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
     return name_heuristics.is_index_name(name) or flow.is_device(node)
 
 
+# Where what also works without a device is given one.
+NUMBERED = {
+    "torch.random.fork_rng": (0, "devices"), "torch.Generator": (0, "device"),
+    "safetensors.torch.load_file": (1, "device"), "safetensors.safe_open": (2, "device"),
+}  # fmt: skip
+
+
+def _is_given_number(names: Names, flow: Flow, node: ast.expr, qualname: str) -> bool:
+    """Whether a device is asked for by its number: `load_file(path, device=0)`."""
+    place, call = NUMBERED.get(qualname), names.call_of(node)
+    device = argument(call, *place) if place is not None and call is not None else None
+    if isinstance(device, ast.List | ast.Tuple):
+        return bool(device.elts)
+    return device is not None and is_device_index(names, flow, device)
+
+
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:
     call = names.call_of(node)
     if call is None:
@@ -111,7 +130,9 @@ def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Con
     if qualname == "torch.Generator":
         device = argument(call, 0, "device")
         cpu = device is not None and flow.kind(device) == Kind.CPU
-        return None if device is None or cpu else Construct("name", qualname, node)
+        by_number = _is_given_number(names, flow, node, qualname)
+        kept = device is None or cpu
+        return None if kept else Construct("name", qualname, node, by_number=by_number)
     first = argument(call, 0, "device", "type")
     if first is not None and is_device_index(names, flow, first):
         return Construct("name", qualname, node)
