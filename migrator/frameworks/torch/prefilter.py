@@ -52,6 +52,8 @@ _TORCH_TOKENS = Tokens(
     b"OMPI_COMM_WORLD_", b"PMI_", rb"getattr\(\s*torch\s*,\s*[^\"'\s]",
     rb"\]\s*=\s*[\w.]+\[(?:~?\w*(?:mask|valid)\w*|[^\]\n]*[=!<>~][^\]\n]*)\]",
     rb"getattr\(\s*\w+\s*,[^,)\"']*dev", rb"custom_[fb]wd\b",
+    rb"device(?:\.type|\)|\}[\"'])\s*\[", rb"device\w*\[\s*(?:-?\d*\s*:|-)",  # str(x.device)[5:]
+    rb"(?:match|search|find\w+|split|subn?)\([^\n]*device",  # re.match(pattern, str(device))
 )  # fmt: skip
 # A variable called just `device` is seldom a number. It may be one if it is an option, is annotated
 # as one, is bound by anything but an assignment, or is assigned more than a device.
