@@ -1,6 +1,7 @@
 """Precision: flags of cuDNN and TF32."""
 
 import ast
+from dataclasses import replace
 
 from migrator.rule_api import (
     Construct,
@@ -264,8 +265,10 @@ def tf32_by_name(ctx: Context, found: Construct) -> Decision | None:
     if statement is None or not ctx.names.is_statement(call):
         return Report(f"sets {name}{_by_hand(ctx)}")
     if ctx.options.precision:
-        return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
-    return _set_precision(ctx, statement, f"{found.key}.{name}", call.args[2])
+        note = f"--precision {ctx.options.precision} decides"
+        return Rewrite([Delete(statement)], note=note, drops=(call,))
+    decision = _set_precision(ctx, statement, f"{found.key}.{name}", call.args[2])
+    return replace(decision, drops=(call,)) if isinstance(decision, Rewrite) else decision
 
 
 def _set_by_name(ctx: Context, node: ast.AST) -> tuple[ast.Call, str] | None:
