@@ -42,11 +42,12 @@ from migrator.analysis.training.token_loops import collecting_loop, token_loop
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
 from migrator.frameworks.by_name import own, own_imports
+from migrator.frameworks.torch.arguments import is_false, of_arguments
 from migrator.frameworks.torch.embedded import doctests, embedded
 from migrator.frameworks.torch.library_classes import LibraryClasses
 from migrator.frameworks.torch.ray import of_ray
-from migrator.frameworks.torch.references import is_device_index, may_be_method, reference_of
-from migrator.frameworks.torch.strings import VISIBLE, strings
+from migrator.frameworks.torch.references import may_be_method, reference_of
+from migrator.frameworks.torch.strings import strings
 from migrator.frameworks.torch.trainer_arguments import VARIABLES, told_to_accelerate
 from migrator.frameworks.torch.trainers import of_trainers
 
@@ -207,7 +208,7 @@ def _of_expression(
             yield from old_calls.find(names, node)
             yield from old_images.find(names, node)
             yield from old_shapes.find(names, flow, project, node)
-            yield from _arguments(names, flow, node, vocabulary)
+            yield from of_arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
             for what, said in required(names, node):
@@ -226,7 +227,7 @@ def _of_expression(
                 yield from old_numbers.find(names, flow, project, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
+                if isinstance(key, ast.Constant) and key.value in _PINNED and not is_false(value):
                     yield Construct("keyword", str(key.value), key)
         case ast.BinOp() | ast.UnaryOp():
             yield from old_arithmetic.find(names, node)
@@ -248,7 +249,7 @@ def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construc
     yield from version_checks.find(names, node)
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
-            if key in _PINNED and not _false(node.value):
+            if key in _PINNED and not is_false(node.value):
                 yield Construct("keyword", key, node)
         case ast.Assign(targets=[ast.Subscript()], value=ast.Subscript()):
             if masked_assignment(names, flow, node) is not None:
@@ -357,32 +358,6 @@ def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
     }
 
 
-def _arguments(
-    names: Names, flow: Flow, call: ast.Call, vocabulary: Vocabulary
-) -> Iterator[Construct]:
-    for keyword in call.keywords:
-        if keyword.arg == VISIBLE:
-            yield Construct("variable", VISIBLE, keyword)
-        if keyword.arg in vocabulary.keywords:
-            if not _false(keyword.value):
-                yield Construct("keyword", keyword.arg, keyword)
-        elif keyword.arg == "sparse" and names.qualified(call.func) in _EMBEDDINGS:
-            if not _false(keyword.value):
-                yield Construct("sparse", "gradients", keyword)
-        elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
-            called = names.qualified(call.func) or ""
-            moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-            if moves or (called.startswith("torch.") and not called.startswith("torch.cuda.")):
-                yield Construct("keyword", "device", keyword)
-
-
-_EMBEDDINGS = frozenset({
-    "torch.nn.Embedding", "torch.nn.Embedding.from_pretrained",
-    "torch.nn.EmbeddingBag", "torch.nn.EmbeddingBag.from_pretrained",
-    "torch.nn.functional.embedding", "torch.nn.functional.embedding_bag",
-})  # fmt: skip
-
-
 def _docstrings(names: Names) -> set[ast.AST]:
     found: set[ast.AST] = set()
     for owner in names.scopes:
@@ -390,7 +365,3 @@ def _docstrings(names: Names) -> set[ast.AST]:
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             found.add(body[0].value)
     return found
-
-
-def _false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value

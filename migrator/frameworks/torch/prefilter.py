@@ -43,8 +43,9 @@ _TOKENS = Tokens(
 )  # fmt: skip
 
 _TORCH_TOKENS = Tokens(
-    rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)", rb"sparse\s*=",
-    rb"\bpip\b", b"get_device", rb"\.step\(", rb"torch\.a(?:ll|ny)\(", b"CUDA_VISIBLE",
+    rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)",
+    rb"sparse[\"']?\s*[=:]", rb"\bpip\b", b"get_device", rb"\.step\(", rb"torch\.a(?:ll|ny)\(",
+    b"CUDA_VISIBLE",
     rb"[Oo]ut ?[Oo]f ?[Mm]emory", b"mpi4py", b"multiproc", b"futures", rb"[Tt]hread", b"executor",
     rb"\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b", rb"rank\w*\s*[,)]",
     rb"gpu\w*\s*[,)]", rb"dev(?!ice\s*[,)])\w*\s*[,)]", rb"device(?<=\wdevice)\s*[,)]",
