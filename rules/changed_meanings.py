@@ -195,6 +195,17 @@ def shapes(ctx: Context, found: Construct) -> Decision:
     )
 
 
+@MEANINGS.on("changed", "one element")
+def one_element(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Call)
+    kept = reason_to_keep(ctx, found.node, "torch.nn.CrossEntropyLoss")
+    target = ctx.source.code(found.node.args[1])
+    return kept or Report(
+        f"fails if {target} is one number, which has no dimension since PyTorch 0.4, beside a row "
+        f"of scores: give it {target}.unsqueeze(0)"
+    )
+
+
 @MEANINGS.on("changed", "function")
 def function(ctx: Context, found: Construct) -> Decision:
     kept = reason_to_keep(ctx, found.node, "torch.autograd.Function")
