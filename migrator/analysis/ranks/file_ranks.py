@@ -261,7 +261,7 @@ class Ranks:
     def _counting_copies(self) -> Iterator[ast.expr | ast.stmt]:
         for node in self.names.order:
             match node:
-                case ast.BinOp(left=ast.Constant(value=str())):
+                case ast.BinOp() if _is_text(node):
                     continue  # "%d GPUs" % count is only printed
                 case ast.BinOp(left=left, right=right):
                     if self.is_world(left) or self.is_world(right):
@@ -276,6 +276,18 @@ class Ranks:
     def obstacles(self) -> Obstacles:
         """What prevents another way to start them, or one process for all."""
         return Obstacles(self)
+
+
+def _is_text(node: ast.expr) -> bool:
+    """`"%d GPUs" % count`, `"GPUs: " + str(count) + "."`"""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_text(left) or (isinstance(node.op, ast.Add) and _is_text(right))
+        case ast.Call(func=ast.Name(id="str" | "repr")):
+            return True
+        case ast.Constant(value=str()) | ast.JoinedStr():
+            return True
+    return False
 
 
 def _is_type_asked_for(node: ast.AST, parent: ast.AST | None) -> bool:
