@@ -11,6 +11,7 @@ from migrator.analysis.upgrades import (
     Removed,
     removed_arguments,
     removed_builtins,
+    removed_frame_methods,
     removed_methods,
     removed_names,
 )
