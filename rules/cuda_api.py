@@ -20,7 +20,7 @@ from migrator.rule_api import (
     Rule,
     Safety,
 )
-from migrator.rule_api.cuda_calls import counterpart, removal, unwrapped
+from migrator.rule_api.cuda_calls import counterpart, names_nothing, removal, unwrapped
 from migrator.rule_api.devices import Role, roles
 from migrator.rule_api.gpu_only_code import HOUSEKEEPING
 
@@ -217,6 +217,13 @@ message says what to use instead, if anything.""",
         Example(
             """
             import torch
+            torch.cuda.cudnn_enabled = False
+            """,
+            says={2: "PyTorch has no such name"},
+        ),
+        Example(
+            """
+            import torch
             try:
                 y = model(x)
             except torch.cuda.OutOfMemoryError:
@@ -333,6 +340,8 @@ def other(ctx: Context, found: Construct) -> Decision:
 @OTHER.on("store", "*")
 def replaced(ctx: Context, found: Construct) -> Decision:
     statement = ctx.names.statement(found.node)
+    if names_nothing(ctx, found):
+        return Keep("PyTorch has no such name, and the program never reads it")
     return Report(f"the program replaces {found.key} itself", whole=statement)
 
 
