@@ -10,19 +10,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 
+from migrator.codes import OLD_ARGUMENT
 from migrator.diagnostics import Diagnostic, Outcome, Range, Severity
 from migrator.formats import python
 from migrator.options import Options
 from migrator.pipeline.result import Result
 
-OLD, NEW, CODE = "async", "non_blocking", "UPG003"
+OLD, NEW = "async", "non_blocking"
 _OLD = re.compile(rb"\basync[ \t]*=(?!=)")
 _WHY = "async is a keyword since Python 3.7; PyTorch calls the argument non_blocking"
 
 
 def renewed(source: bytes, options: Options) -> Result | None:
     """The file with the argument's new name; None if it has none, or is no Python with it, too."""
-    if _OLD.search(source) is None or not options.enabled(CODE):
+    if _OLD.search(source) is None or not options.enabled(OLD_ARGUMENT):
         return None
     return _renewed(source)
 
@@ -71,5 +72,12 @@ def _said(place: tuple[int, int]) -> Diagnostic:
     line, column = place
     where = Range(line, column + 1, line, column + 1 + len(OLD))
     return Diagnostic(
-        where, CODE, Severity.INFO, _WHY, Outcome.REWRITTEN, f"{OLD}=", touched=(where,), name=OLD
+        where,
+        OLD_ARGUMENT,
+        Severity.INFO,
+        _WHY,
+        Outcome.REWRITTEN,
+        f"{OLD}=",
+        touched=(where,),
+        name=OLD,
     )
