@@ -111,6 +111,10 @@ def _on_gpus(ctx: Context, found: Construct) -> Decision:
             if ast.unparse(target) == ast.unparse(call.args[0]):
                 edit = Wrap(statement, [statement], f"if {asked.code}:")
                 return Rewrite([edit], asked.requires, "a process has one TPU")
+            if isinstance(call.args[0], ast.Name | ast.Attribute):
+                holes: dict[str, ast.expr] = {"copies": call, "model": call.args[0]}
+                chosen = Replace(call, f"{{copies}} if {asked.code} else {{model}}", holes)
+                return Rewrite([chosen], asked.requires, "a process has one TPU")
     return Report("a process has one TPU: remove it, or start ranks by torchrun")
 
 

@@ -187,6 +187,15 @@ def test_a_seed_beside_torchs_own_stays() -> None:
     assert tpu(far) == far
 
 
+@pytest.mark.parametrize("before", ["", "        torch.rand(1)\n"])
+def test_a_seed_in_a_branch_is_beside_torchs_own(before: str) -> None:
+    source = (
+        "import torch\ntorch.manual_seed(3)\nif use_gpu:\n    if not wanted:\n"
+        f"        print('a GPU is there')\n    else:\n{before}        torch.cuda.manual_seed(3)\n"
+    )
+    assert ("fork_rng" in tpu(source)) is bool(before)
+
+
 @pytest.mark.parametrize("between", ["", "torch.manual_seed(4)\n",
                                      "torch.manual_seed(3)\nx = torch.rand(3)\n",
                                      "torch.manual_seed(3)\ntrain()\n"])  # fmt: skip
@@ -231,6 +240,8 @@ def test_copies_are_for_gpus() -> None:
     assert "DataParallel(net).to(device)" in text
     text = tpu("import torch\nnet = torch.nn.DataParallel(net)\nnet.cuda()\n")
     assert "if torch.cuda.is_available():\n    net = torch.nn.DataParallel(net)\n" in text
+    text = tpu("import torch\nnet = torch.nn.DataParallel(one)\nnet.cuda()\n")
+    assert "net = torch.nn.DataParallel(one) if torch.cuda.is_available() else one\n" in text
 
 
 def test_names_that_are_written_are_there() -> None:
