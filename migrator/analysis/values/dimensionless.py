@@ -70,11 +70,27 @@ class Dimensionless(Callees):
             case ast.Name() | ast.Attribute():
                 bound = self.bindings(node)
                 if bound:
-                    return all(self._is_bound(each, seen) for each in bound)
+                    return all(self._is_bound(each, seen) for each in self._reaching(node, bound))
                 return isinstance(node, ast.Attribute) and self._is_option(node)
             case ast.Call():
                 return self._is_result(node, seen)
         return False
+
+    def _reaching(self, node: ast.expr, bound: Sequence[Binding]) -> Sequence[Binding]:
+        """The bindings that a variable may have where it is read.
+
+        A statement of the function itself that gives it a value hides those above.
+        """
+        function, statement = self.names.function(node), self.names.statement(node)
+        if not isinstance(node, ast.Name) or function is None or statement not in function.body:
+            return bound
+        above = function.body[: function.body.index(statement)]
+        for at in range(len(above) - 1, -1, -1):
+            match above[at]:
+                case ast.Assign(targets=[ast.Name(id=name)]) if name == node.id:
+                    hidden = {part for each in above[:at] for part in ast.walk(each)}
+                    return [each for each in bound if each.node not in hidden]
+        return bound
 
     def _is_bound(self, binding: Binding, seen: frozenset[object]) -> bool:
         match binding.kind:
