@@ -59,6 +59,7 @@ def owner_of(node: ast.Subscript) -> ast.expr | None:
 
 def _speaks_of_loss(names: Names, owner: ast.expr) -> bool:
     values = [owner, names.only_value(owner)]
+    values += [each.value for each in values if isinstance(each, ast.Subscript)]  # losses[name]
     said = [each.func if isinstance(each, ast.Call) else each for each in values]
     made = [each.func for each in said if isinstance(each, ast.Call)]  # FocalLoss()(x)
     return any(name_heuristics.speaks_of_loss(said_name(each)) for each in (*said, *made))

@@ -18,6 +18,8 @@ x = torch.ones(3, 2).cuda()
 SHOWN = [
     ("out = nn.MSELoss()(x, x)", "out.data[0]"),
     ("criterion = nn.CrossEntropyLoss().cuda()\nout = criterion(x, x)", "out.data[0]"),
+    ("criterion = nn.MSELoss()\nif len(x):\n    criterion = criterion.cuda()\n"
+     "criterion = criterion.train()\nout = criterion(x, x)", "out.data[0]"),
     ("criterion = nn.MSELoss(reduction='sum')\nout = criterion(x, x)", "out.data.cpu()[0]"),
     ("out = F.mse_loss(x, x, size_average=False)", "out.data.cpu().numpy()[0]"),
     ("out = (x - 1).abs().max()", "out.data[0]"),
@@ -83,6 +85,8 @@ def test_an_element_is_taken_otherwise(lines: str) -> None:
     [
         ("loss = criterion(x)\ny = loss.data[0]", "reported"),
         ("y = FocalLoss()(x).data[0]", "reported"),
+        ("y = losses[name].data[0]", "reported"),
+        ("criterion = criterion.cuda()\ny = criterion(x, x).data[0]", "reported"),
         ("loss = nn.MSELoss()(x, x)\nloss.data[0] = 1", "reported"),
         ("loss = nn.MSELoss()(x, x)\nloss.data[0] = 1  # tpu-migrate: ignore[UPG005]", "kept"),
     ],

@@ -187,15 +187,6 @@ def test_a_seed_beside_torchs_own_stays() -> None:
     assert tpu(far) == far
 
 
-@pytest.mark.parametrize("before", ["", "        torch.rand(1)\n"])
-def test_a_seed_in_a_branch_is_beside_torchs_own(before: str) -> None:
-    source = (
-        "import torch\ntorch.manual_seed(3)\nif use_gpu:\n    if not wanted:\n"
-        f"        print('a GPU is there')\n    else:\n{before}        torch.cuda.manual_seed(3)\n"
-    )
-    assert ("fork_rng" in tpu(source)) is bool(before)
-
-
 @pytest.mark.parametrize("between", ["", "torch.manual_seed(4)\n",
                                      "torch.manual_seed(3)\nx = torch.rand(3)\n",
                                      "torch.manual_seed(3)\ntrain()\n"])  # fmt: skip

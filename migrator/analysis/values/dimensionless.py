@@ -150,14 +150,23 @@ class Dimensionless(Callees):
         defining = self.project.defining(method) if self.project is not None else ()
         return method in self.names.owners or any(True for _ in defining)
 
-    def _gives_loss(self, function: ast.expr | None) -> bool:
+    def _gives_loss(
+        self, function: ast.expr | None, seen: frozenset[ast.expr] = frozenset()
+    ) -> bool:
         """Whether a value is one of PyTorch's losses, which returns its mean or sum."""
-        match _without_moves(function):
-            case ast.Call(func=made) as call:
-                name = self.names.qualified(made) or ""
+        if function is None or function in seen:
+            return function is not None  # `loss = loss.cuda()`: what it was
+        seen |= {function}
+        match made := _without_moves(function):
+            case ast.Name() if made is not function:
+                given = self.values(made)
+                known = not seen.issuperset(given)
+                return known and all(self._gives_loss(each, seen) for each in given)
+            case ast.Call(func=named) as call:
+                name = self.names.qualified(named) or ""
                 return _LOSS_CLASS.fullmatch(name) is not None and _is_reduced(call, 1)
             case ast.IfExp(body=body, orelse=orelse):
-                return self._gives_loss(body) and self._gives_loss(orelse)
+                return self._gives_loss(body, seen) and self._gives_loss(orelse, seen)
         return False
 
     # ---- functions of the program ------------------------------------------------------------
