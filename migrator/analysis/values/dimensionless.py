@@ -36,6 +36,7 @@ _EACH = frozenset({
     "abs", "clamp", "clone", "contiguous", "cpu", "cuda", "detach", "double", "exp", "float",
     "half", "log", "neg", "pow", "sigmoid", "sqrt", "tanh", "to",
 })  # fmt: skip
+_IN_PLACE = frozenset({"add_", "div_", "mul_", "sub_"})
 _SAME_MODULE = frozenset({"cuda", "cpu", "double", "eval", "float", "half", "to", "train"})
 _COUNTS = ("len", "int", "float", "abs", "round")
 _READS = ("item", "size", "numel", "dim")
@@ -101,16 +102,36 @@ class Dimensionless(Callees):
                 return isinstance(changed, ast.AugAssign) and self.holds(changed.value, seen)
             case "item" if isinstance(binding.value, ast.Call):
                 returned = [*self._returned(binding.value.func)]
+                place = binding.index
                 return bool(returned) and all(
-                    isinstance(value, ast.Tuple)
-                    and binding.index is not None
-                    and binding.index < len(value.elts)
-                    and there.holds(value.elts[binding.index], seen)
-                    for there, value in returned
+                    there._holds_at(value, place, seen) for there, value in returned
                 )
             case "param":
                 given = self._given(binding)
                 return bool(given) and all(self.holds(value, seen) for value in given)
+        return False
+
+    def _holds_at(self, value: ast.expr | None, place: int | None, seen: frozenset[object]) -> bool:
+        """Whether a part of a tuple, or each of what is put into a list, is one."""
+        match value:
+            case ast.Tuple(elts=parts):
+                return place is not None and place < len(parts) and self.holds(parts[place], seen)
+            case ast.Name():
+                bound = self.bindings(value)
+                if not all(isinstance(b.value, ast.List) and not b.value.elts for b in bound):
+                    return False
+                uses = self.names.uses(value.id, self.names.scope_of(value))
+                return bool(bound) and all(self._puts_one(use, seen) for use in uses)
+        return False
+
+    def _puts_one(self, use: ast.expr, seen: frozenset[object]) -> bool:
+        """Whether a list is only returned, or is given a value that is one."""
+        match above := self.names.parents.get(use):
+            case ast.Return():
+                return True
+            case ast.Attribute(attr="append"):
+                call = self.names.call_of(above)
+                return call is not None and len(call.args) == 1 and self.holds(call.args[0], seen)
         return False
 
     def _is_option(self, node: ast.Attribute) -> bool:
@@ -136,8 +157,12 @@ class Dimensionless(Callees):
             method, owner = call.func.attr, call.func.value
             if method in _REDUCING and not call.args and not call.keywords:
                 return not self._is_own(method)
+            if method in _REDUCING and _is_of_first(call) and _is_row(owner):
+                return not self._is_own(method)
             if method in _READS:
                 return bool(call.args) or method != "size"
+            if method in _IN_PLACE and not self._is_own(method):
+                return self.holds(owner, seen)
             if method in _EACH and not self._is_own(method):
                 return self.holds(owner, seen)
         if all(map(self._gives_loss, self.values(call.func))):
@@ -243,6 +268,23 @@ def _is_reduced(call: ast.Call, tensors: int) -> bool:
         return False
     asked = argument(call, None, "reduction")
     return asked is None or (isinstance(asked, ast.Constant) and asked.value in ("mean", "sum"))
+
+
+def _is_of_first(call: ast.Call) -> bool:
+    """`x.sum(0)`, which keeps no dimension of a row"""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "dim")]
+    plain = len(given) == 1 == len(call.args) + len(call.keywords)
+    return plain and isinstance(given[0], ast.Constant) and given[0].value == 0
+
+
+def _is_row(node: ast.expr) -> bool:
+    """`x.view(-1).float()`"""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=[shape]):
+            return isinstance(shape, ast.UnaryOp) and ast.unparse(shape) == "-1"
+        case ast.Call(func=ast.Attribute(attr=method, value=owner)) if method in _EACH:
+            return _is_row(owner)
+    return False
 
 
 def _is_generator(function: ast.FunctionDef) -> bool:
