@@ -19,6 +19,7 @@ from migrator.construct import Construct
 _LOSSES = ("torch.nn.BCELoss", "torch.nn.functional.binary_cross_entropy")
 _OF_CLASSES = ("torch.nn.CrossEntropyLoss", "torch.nn.NLLLoss",
                "torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")  # fmt: skip
+_OF_PROBABILITIES = frozenset(name.rpartition(".")[2] for name in _LOSSES)
 _WORDS = frozenset(name.rpartition(".")[2] for name in (*_LOSSES, *_OF_CLASSES))
 _FULL = ("torch.ones", "torch.zeros", "torch.rand", "torch.full")
 _SIGMOIDS = ("torch.sigmoid", "torch.nn.functional.sigmoid")
@@ -34,6 +35,9 @@ def find(names: Names, flow: Flow, project: Imported | None, call: ast.Call) -> 
     """`BCELoss()(D(x), torch.ones(n))`, where D ends with a linear layer."""
     if len(call.args) != 2 or _WORDS.isdisjoint(names.words):
         return
+    is_element = _is_element(names, call.args[1])
+    if not is_element and _OF_PROBABILITIES.isdisjoint(names.words):
+        return  # most calls, seen without following any value
     values, name = Dimensionless(names, flow, project), names.qualified(call.func)
     made = [names.qualified(getattr(v, "func", v)) for v in values.values(call.func) if v]
     found = {name} if name is not None and name in (*_LOSSES, *_OF_CLASSES) else {*made}
@@ -41,7 +45,7 @@ def find(names: Names, flow: Flow, project: Imported | None, call: ast.Call) -> 
         if _is_row(values, call.args[1], frozenset()) and _is_of_rows(values, call.args[0]):
             yield Construct("changed", "shapes", call)
     elif found and found <= {*_OF_CLASSES}:
-        if _is_element(names, call.args[1]) and _is_one_row(values, call.args[0]):
+        if is_element and _is_one_row(values, call.args[0]):
             yield Construct("changed", "one element", call)
 
 
