@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 SYNTAX = "ERR001"
+OLD_ARGUMENT = "UPG003"  # of the rule for old arguments; one of them is no Python any more
 ENCODING = "ERR002"
 INTERNAL = "ERR003"
 TOO_LARGE = "ERR004"

@@ -33,6 +33,7 @@ class Construct:
     key: str
     node: ast.AST
     text: str | None = None  # of a line that is partly rewritten already
+    by_number: bool = False  # a name whose call is given a device by its number
 
     @property
     def content(self) -> str:

@@ -3,6 +3,7 @@
 import ast
 
 from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
+from migrator.rule_api.absent_imports import without_unused
 from migrator.rule_api.upgrade_templates import reason_to_keep
 from migrator.rule_api.upgrades import missing
 
@@ -12,7 +13,8 @@ ABSENT = Rule(
     summary="a name that the versions of the target do not have",
     why="""The names that a program takes from torch, torchvision, NumPy, SciPy, Pillow and pandas
 are looked up in lists made from the versions that programs for the target run with. One that is
-not there fails when it is reached. It may be of an older version, of a newer one, or misspelt.""",
+not there fails when it is reached. It may be of an older version, of a newer one, or misspelt. An
+import that nothing uses goes.""",
     effort=Effort.MINUTES,
     examples=(
         Example(
@@ -25,6 +27,18 @@ not there fails when it is reached. It may be of an older version, of a newer on
             import torch
             from torchvision.models import resnet19
             model = resnet19().to("{device}")
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from torch.functional import align_all, split
+            x = split(torch.ones(4).cuda(), 2)
+            """,
+            after="""
+            import torch
+            from torch.functional import split
+            x = split(torch.ones(4).to("{device}"), 2)
             """,
         ),
         Example(
@@ -70,5 +84,8 @@ def absent(ctx: Context, found: Construct) -> Decision:
     if any(isinstance(n, ast.Attribute) and not isinstance(n.ctx, ast.Load)
            and ctx.names.qualified(n) == name for n in ctx.names.order):  # fmt: skip
         return Keep("the program gives it a value")
+    installed = ctx.target.environment.names
+    if gone := without_unused(ctx, found.node, node, lambda n: bool(missing(n, installed))):
+        return gone
     module, _, last = name.rpartition(".")
     return Report(f"{module} has no {last} in the versions of {ctx.target.name}")

@@ -104,12 +104,12 @@ loaded as before.""",
 @MEANINGS.on("changed", "number")
 def number(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.Subscript)
-    owner = owner_of(found.node)
-    if not isinstance(found.node.ctx, ast.Load) or owner is None:
+    owner = owner_of(found.node) or found.node.value
+    if not isinstance(found.node.ctx, ast.Load):
         return Report("a loss has no dimension; assign to its data with `[...]`")
     kept = reason_to_keep(ctx, found.node, "torch.Tensor")
     item = Replace(found.node, "{owner}.item()", {"owner": owner})
-    return kept or Rewrite([item], drops=[found.node.value])
+    return kept or Rewrite([item], drops=[found.node.value] if owner_of(found.node) else ())
 
 
 @MEANINGS.on("changed", "perhaps number")
@@ -192,6 +192,17 @@ def shapes(ctx: Context, found: Construct) -> Decision:
     return kept or Report(
         "fails where the prediction is (n, 1) and the target (n,): give both one shape, as with "
         ".squeeze(1)"
+    )
+
+
+@MEANINGS.on("changed", "one element")
+def one_element(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Call)
+    kept = reason_to_keep(ctx, found.node, "torch.nn.CrossEntropyLoss")
+    target = ctx.source.code(found.node.args[1])
+    return kept or Report(
+        f"fails if {target} is one number, which has no dimension since PyTorch 0.4, beside a row "
+        f"of scores: give it {target}.unsqueeze(0)"
     )
 
 

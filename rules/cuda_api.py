@@ -1,6 +1,7 @@
 """torch.cuda functions: one table from names to their replacements."""
 
 import ast
+import re
 
 from migrator.rule_api import (
     MIRRORED,
@@ -8,7 +9,6 @@ from migrator.rule_api import (
     Construct,
     Context,
     Decision,
-    Edit,
     EditCall,
     Example,
     Family,
@@ -20,7 +20,7 @@ from migrator.rule_api import (
     Rule,
     Safety,
 )
-from migrator.rule_api.cuda_calls import counterpart, removal, unwrapped
+from migrator.rule_api.cuda_calls import counterpart, names_nothing, removal, unwrapped
 from migrator.rule_api.devices import Role, roles
 from migrator.rule_api.gpu_only_code import HOUSEKEEPING
 
@@ -217,6 +217,13 @@ message says what to use instead, if anything.""",
         Example(
             """
             import torch
+            torch.cuda.cudnn_enabled = False
+            """,
+            says={2: "PyTorch has no such name"},
+        ),
+        Example(
+            """
+            import torch
             try:
                 y = model(x)
             except torch.cuda.OutOfMemoryError:
@@ -243,17 +250,12 @@ _REASONS = {
     "OutOfMemoryError": "a TPU never raises it; XLA raises RuntimeError with RESOURCE_EXHAUSTED",
     "get_device_capability": "an NVIDIA number; decide by device name, if at all",
     "get_arch_list": "lists NVIDIA architectures",
-    "get_rng_state": "the device's random state has another form; seed it instead",
-    "get_rng_state_all": "the device's random state has another form; seed it instead",
-    "set_rng_state": "the device's random state has another form; seed it instead",
-    "set_rng_state_all": "the device's random state has another form; seed it instead",
-    "nvtx.range": "use the profiler annotations of the target",
-    "nvtx": "use the profiler annotations of the target",
-    "utilization": "use the TPU's own monitoring",
+    "rng_state": "the device's random state has another form; seed it instead",
+    "nvtx": "use the target's annotations", "utilization": "use the TPU's own monitoring",
     "memory_snapshot": "shows CUDA's caching allocator; use the profiler's memory view",
     "is_initialized": "asks about the CUDA context",
     "cudart": "calls the CUDA runtime",
-}
+}  # fmt: skip
 
 
 @FUNCTION.on("name", *(f"torch.cuda.{n}" for n in sorted(MIRRORED) if not n.endswith("Tensor")),
@@ -295,8 +297,7 @@ def event(ctx: Context, found: Construct) -> Decision:
     word = ctx.code.runtime("Event")
     if word is None:
         return ctx.code.lacks("torch.Event")
-    edits: list[Edit] = [EditCall(call, function=word.code, drop=call.args[:1])]
-    return Rewrite(edits, word.requires)
+    return Rewrite([EditCall(call, function=word.code, drop=call.args[:1])], word.requires)
 
 
 @NOTHING.on("name", *(f"torch.cuda.{n}" for n in HOUSEKEEPING))
@@ -323,17 +324,20 @@ def other(ctx: Context, found: Construct) -> Decision:
     name = found.key.removeprefix("torch.cuda").lstrip(".")
     if not name:
         return _module(ctx, found)
+    assert isinstance(found.node, ast.expr)
     if found.key.startswith("torch.version."):
         return Report("the version of the GPU toolkit is None on a TPU machine")
-    assert isinstance(found.node, ast.expr)
     said = ctx.source.code(found.node)  # a script for XPU uses torch.xpu
-    return Report(_REASONS.get(name, f"{said} has no counterpart on a TPU"))
+    what = re.sub(r"^[gs]et_(?=rng_)|_all$|(?<=^nvtx)\.range$", "", name)
+    return Report(_REASONS.get(what, f"{said} has no counterpart on a TPU"))
 
 
 @OTHER.on("store", "*")
 def replaced(ctx: Context, found: Construct) -> Decision:
-    statement = ctx.names.statement(found.node)
-    return Report(f"the program replaces {found.key} itself", whole=statement)
+    if names_nothing(ctx, found):
+        return Keep("PyTorch has no such name, and the program never reads it")
+    reason = f"the program replaces {found.key} itself"
+    return Report(reason, whole=ctx.names.statement(found.node))
 
 
 @OTHER.on("star", "torch.cuda*", "torch.amp*", "torch.accelerator*", "torch.distributed*")

@@ -22,6 +22,7 @@ from migrator.rule_api import (
 from migrator.rule_api.devices import Questions
 from migrator.rule_api.distributed import COPIES as COPYING
 from migrator.rule_api.distributed import COPIES_FOR_A_CALL as CALL
+from migrator.rule_api.gpu_only_code import is_chosen
 from migrator.rule_api.rank_words import is_asked_for, wrapped
 
 COPIES = Rule(
@@ -104,6 +105,9 @@ def _on_gpus(ctx: Context, found: Construct) -> Decision:
     """Copies are for several GPUs of one process; a process has only one TPU."""
     asked, call = ctx.words.on_gpu, ctx.names.call_of(found.node)
     statement = ctx.names.statement(found.node)
+    choice = ctx.names.parent(call) if call is not None else None
+    if isinstance(choice, ast.IfExp) and choice.body is call and is_chosen(ctx, choice):
+        return Keep("only for several GPUs, and checks for one first")
     if asked is None or call is None or "module" in ctx.names.by_attribute:
         return Report("a process has one TPU: remove it, or start ranks by torchrun")
     match statement:
@@ -111,6 +115,10 @@ def _on_gpus(ctx: Context, found: Construct) -> Decision:
             if ast.unparse(target) == ast.unparse(call.args[0]):
                 edit = Wrap(statement, [statement], f"if {asked.code}:")
                 return Rewrite([edit], asked.requires, "a process has one TPU")
+            if isinstance(call.args[0], ast.Name | ast.Attribute):
+                holes: dict[str, ast.expr] = {"copies": call, "model": call.args[0]}
+                chosen = Replace(call, f"{{copies}} if {asked.code} else {{model}}", holes)
+                return Rewrite([chosen], asked.requires, "a process has one TPU")
     return Report("a process has one TPU: remove it, or start ranks by torchrun")
 
 

@@ -62,6 +62,21 @@ becomes the TPU. Elsewhere the question goes to the runtime.""",
         Example(
             """
             import torch
+            parser.add_argument("--device", default="cpu")
+            args = parser.parse_args()
+            device = torch.device(args.device if torch.cuda.is_available() else "cpu")
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            parser.add_argument("--device", default="cpu")
+            args = parser.parse_args()
+            device = torch.device(args.device if tpu_runtime.is_available() else "cpu")
+            """,
+        ),
+        Example(
+            """
+            import torch
             n = 1 if torch.cuda.is_available() and torch.version.cuda > "11" else 0
             """,
             says={2: "false on a TPU"},

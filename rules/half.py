@@ -57,6 +57,16 @@ made with `--unsafe`.""",
             unsafe=True,
             says={2: "NumPy has no bfloat16"},
         ),
+        Example(
+            """
+            import torch
+            x = x.half()
+            small = x.cpu()
+            print(small.numpy())
+            """,
+            unsafe=True,
+            says={2: "NumPy has no bfloat16"},
+        ),
     ),
 )
 
@@ -109,17 +119,23 @@ def half(ctx: Context, found: Construct) -> Decision:
     )
 
 
-def _is_for_numpy(ctx: Context, call: ast.Call) -> bool:
-    """`x.half().cpu().numpy()`"""
-    made: ast.Call | None = call
-    while made is not None:
-        method = ctx.names.parent(made)
-        if not isinstance(method, ast.Attribute) or method.attr in ("float", "double"):
-            return False
-        if method.attr == "numpy":
+def _is_for_numpy(ctx: Context, value: ast.expr, depth: int = 0) -> bool:
+    """`x.half().cpu().numpy()`, `np.asarray(x.half())`, also by way of a variable."""
+    match ctx.names.parent(value):
+        case ast.Attribute(attr="numpy"):
             return True
-        made = ctx.names.call_of(method)
+        case ast.Attribute(attr=attr) as method if attr not in ("float", "double"):
+            call = ctx.names.call_of(method)
+            return call is not None and _is_for_numpy(ctx, call, depth)
+        case ast.Call(func=func, args=[first, *_]) if first is value:
+            return (ctx.names.qualified(func) or "").startswith("numpy.")
+        case ast.Assign(targets=[ast.Name() as target]) if depth < _DEPTH:
+            uses = [use for use in ctx.names.loads(target) if use is not value]
+            return any(_is_for_numpy(ctx, use, depth + 1) for use in uses)
     return False
+
+
+_DEPTH = 3  # of variables that hold a value one after another
 
 
 @HALF.on("name", "torch.Tensor.half", "torch.nn.Module.half")

@@ -2,16 +2,27 @@
 
 import ast
 
-from migrator.rule_api import Construct, Context, Decision, EditCall, Example, Report, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    EditCall,
+    Example,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
 from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
-from migrator.rule_api.upgrades import removed_methods
+from migrator.rule_api.upgrades import removed_frame_methods, removed_methods
 
 METHODS = Rule(
     code="UPG004",
     name="old-method",
     summary="a method that objects no longer have",
     why="""`d.iteritems()` is Python 2's, `a.tostring()` NumPy 1's, `next` was a method. The kind of
-an object is not always known: a method that a class of the project defines is left alone.""",
+an object is not always known: a method that a class of the project defines is left alone. Those of
+pandas' frames and series are known where the source shows what they are of.""",
     references=("https://docs.python.org/3/whatsnew/3.0.html",),
     examples=(
         Example(
@@ -42,6 +53,25 @@ an object is not always known: a method that a class of the project defines is l
             width, height = draw.textsize(label)
             """,
             says={3: "use textbbox"},
+        ),
+        Example(
+            """
+            import pandas as pd
+            import torch
+            table = pd.read_csv("train.csv")
+            rows = [table.get_value(0, "name")]
+            rows.append(table.ix[0])
+            x = torch.tensor(table[["a", "b"]].as_matrix()).cuda()
+            """,
+            after="""
+            import pandas as pd
+            import torch
+            table = pd.read_csv("train.csv")
+            rows = [table.at[0, "name"]]
+            rows.append(table.ix[0])
+            x = torch.tensor(table[["a", "b"]].to_numpy()).to("{device}")
+            """,
+            says={5: "`.loc` for labels"},
         ),
         Example(
             """
@@ -82,3 +112,14 @@ def method(ctx: Context, found: Construct) -> Decision:
     if gone.exact and not call.args and not call.keywords:
         return Rewrite([EditCall(call, method=gone.instead)])
     return report(gone)
+
+
+@METHODS.on("removed of frame", "*")
+def of_frame(ctx: Context, found: Construct) -> Decision:
+    node, gone = found.node, removed_frame_methods()[found.key]
+    assert isinstance(node, ast.Attribute)
+    if (kept := reason_to_keep(ctx, node, gone.name)) is not None:
+        return kept
+    if gone.exact:
+        return Rewrite([Replace(node, f"{{owner}}.{gone.instead}", {"owner": node.value})])
+    return with_code(ctx, gone, node, node.value) if gone.code else report(gone)

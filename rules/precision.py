@@ -1,6 +1,7 @@
 """Precision: flags of cuDNN and TF32."""
 
 import ast
+from dataclasses import replace
 
 from migrator.rule_api import (
     Construct,
@@ -107,6 +108,19 @@ request: "high" is three bfloat16 passes (at least as exact as TF32), "medium" i
         Example(
             """
             import torch
+            setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+            setattr(torch.backends.cudnn, "benchmark", True)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            tpu_runtime.set_matmul_precision(True)
+            setattr(torch.backends.cudnn, "benchmark", True)
+            """,
+        ),
+        Example(
+            """
+            import torch
             print(torch.get_float32_matmul_precision())
             """,
         ),
@@ -155,13 +169,8 @@ _FLAGS = ("torch.backends.cudnn", "torch.backends.cuda", "torch.backends.miopen"
 
 def _stored(ctx: Context, node: ast.expr) -> Decision | None:
     """The edit for a statement that sets a flag; all flags that it sets are removed together."""
-    match ctx.names.parent(node):
-        case ast.Call(
-            func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
-        ) if module is node:
-            if f"{ctx.names.qualified(node)}.{name}" in _TF32_FLAGS:
-                return Report(f"sets {name}{_by_hand(ctx)}")
-            return Keep("for GPUs only; no effect elsewhere")
+    if _set_by_name(ctx, node) is not None:
+        return Keep("for GPUs only; no effect elsewhere")
     statement = ctx.names.statement(node)
     stores = _stores(statement)
     keys = [_flag_key(ctx, target) for target, _ in stores]
@@ -241,6 +250,37 @@ def tf32(ctx: Context, found: Construct) -> Decision:
         return Keep("for GPUs only; the set-up decides on a TPU")
     stored = _stored(ctx, found.node)
     return stored or Keep("only read; it answers without CUDA too")
+
+
+@TF32.on("name", *dict.fromkeys(key.rpartition(".")[0] for key in _TF32_FLAGS[:-1]))
+def tf32_by_name(ctx: Context, found: Construct) -> Decision | None:
+    """`setattr(torch.backends.cudnn, "allow_tf32", True)`"""
+    by_name = _set_by_name(ctx, found.node)
+    if by_name is None or f"{found.key}.{by_name[1]}" not in _TF32_FLAGS:
+        return None
+    if ctx.target.portable:
+        return Keep("for GPUs only; the set-up decides on a TPU")
+    call, name = by_name
+    statement = ctx.names.statement(call)
+    if statement is None or not ctx.names.is_statement(call):
+        return Report(f"sets {name}{_by_hand(ctx)}")
+    if ctx.options.precision:
+        note = f"--precision {ctx.options.precision} decides"
+        return Rewrite([Delete(statement)], note=note, drops=(call,))
+    decision = _set_precision(ctx, statement, f"{found.key}.{name}", call.args[2])
+    return replace(decision, drops=(call,)) if isinstance(decision, Rewrite) else decision
+
+
+def _set_by_name(ctx: Context, node: ast.AST) -> tuple[ast.Call, str] | None:
+    """The `setattr` that sets an attribute of a module, and the attribute."""
+    match ctx.names.parent(node):
+        case (
+            ast.Call(
+                func=ast.Name(id="setattr"), args=[module, ast.Constant(value=str(name)), _]
+            ) as call
+        ) if module is node:
+            return call, name
+    return None
 
 
 def _set_precision(ctx: Context, statement: ast.stmt, key: str, value: ast.expr) -> Decision:

@@ -1,6 +1,7 @@
 """Names that PyTorch, NumPy and others no longer have in the versions that a TPU needs."""
 
 import ast
+from functools import partial
 
 from migrator.rule_api import (
     UPGRADES,
@@ -14,6 +15,7 @@ from migrator.rule_api import (
     Insert,
     Rule,
 )
+from migrator.rule_api.absent_imports import without_unused
 from migrator.rule_api.python import canonical, exported, taken_by
 from migrator.rule_api.python_2_types import (
     Context,
@@ -162,6 +164,8 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
     assert isinstance(statement, ast.Import | ast.ImportFrom)
     if (kept := reason_to_keep(ctx, statement, found.key)) is not None:
         return kept
+    if unused := without_unused(ctx, found.node, statement, _is_gone, partial(_is_replaced, ctx)):
+        return unused
     if isinstance(statement, ast.Import):
         assert isinstance(found.node, ast.alias)
         return _module(ctx, statement, found.node, gone)
@@ -172,6 +176,21 @@ def imported(ctx: Context, found: Construct) -> Decision | None:
     if plain and (found.key in table or found.node in plain):
         return _with_builtins(ctx, found, statement, table, plain)
     return with_new_names(ctx, found, table) if found.key in table else report(gone, found.key)
+
+
+def _is_gone(name: str) -> bool:
+    return removed(name) is not None
+
+
+def _is_replaced(ctx: Context, use: ast.expr) -> bool:
+    """Whether something else takes the place of a name through its module."""
+    known = {each.node: each for each in ctx.constructs if each.kind == "removed"}
+    at: ast.AST | None = use
+    while isinstance(at, ast.Attribute | ast.Name):
+        if at in known:
+            return isinstance(through_module(ctx, known[at]), Rewrite)
+        at = ctx.names.parent(at)
+    return False
 
 
 def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:

@@ -55,6 +55,17 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
         ),
         Example(
             """
+            from torch import nn
+            words = nn.Embedding(5000, 64, **{"sparse": True}).cuda()
+            """,
+            after="""
+            from torch import nn
+            words = nn.Embedding(5000, 64, **{"sparse": True}).to("{device}")
+            """,
+            says={2: "it has to be False there"},
+        ),
+        Example(
+            """
             import torch
             from mylib import Embedding
             words = Embedding(5000, 64, sparse=True)
@@ -71,7 +82,7 @@ def sparse_gradients(ctx: Context, found: Construct) -> Decision:
     assert isinstance(call, ast.Call)
     if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
-    if not isinstance(found.node.value, ast.Constant):
+    if found.node.arg is None or not isinstance(found.node.value, ast.Constant):
         return Report("a TPU has no sparse gradients: it has to be False there")
     return Rewrite([EditCall(call, drop=[found.node])])
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from migrator.analysis import old_frames
 from migrator.analysis.syntax.names import Names, Scope
 from migrator.analysis.upgrade_tables import (
     CALLED,
@@ -30,6 +31,8 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
                 yield Construct("removed builtin", name, node)
         case ast.Call():
             yield from _of_call(names, node)
+        case ast.Attribute():
+            yield from old_frames.find(names, node)
         case ast.ClassDef():
             bases = map(names.qualified, node.bases)
             if any(base in _FUNCTIONS for base in bases) and (old := _legacy_method(names, node)):
@@ -211,6 +214,8 @@ def may_be_in(source: bytes) -> bool:
     if b"copy=False" in source and b"array(" in source:
         return True
     if b"style." in source and b"seaborn" in source:
+        return True
+    if old_frames.may_be_in(source):
         return True
     return _methods().search(source) is not None or _builtins().search(source) is not None
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
+from migrator.analysis.syntax.scopes import Binding
 from migrator.construct import Construct
 
 _NORMALIZE = "torchvision.transforms.Normalize"
@@ -62,12 +63,35 @@ def _given(names: Names, transform: ast.Call) -> Iterator[str]:
     """What gets a transform, by their full names; "" for something unknown."""
     parent = names.parents.get(transform)
     uses: list[ast.expr] = [transform]
-    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        target = parent.targets[0]
-        scope = names.scope_of(target)
-        only = len(scope.bindings.get(target.id, ())) == 1
-        uses = [*names.uses(target.id, scope)] if only and len(parent.targets) == 1 else []
+    if isinstance(parent, ast.Assign):
+        match parent.targets:
+            case [ast.Name() as target]:
+                uses = [*_uses(names, parent, target)]
+            case _:
+                uses = []
     for use in uses:
         above = names.parents.get(use)
         call = names.parents.get(above) if isinstance(above, ast.keyword) else above
         yield (names.qualified(call.func) or "") if isinstance(call, ast.Call) else ""
+    if isinstance(parent, ast.Assign) and len(_bound(names, parent)) > 1:
+        yield ""  # other code may read it
+
+
+def _bound(names: Names, assignment: ast.Assign) -> Sequence[Binding]:
+    """The bindings of the name that an assignment binds."""
+    match assignment.targets:
+        case [ast.Name() as target]:
+            return names.scope_of(target).bindings.get(target.id, ())
+    return ()
+
+
+def _uses(names: Names, assignment: ast.Assign, target: ast.Name) -> Iterator[ast.expr]:
+    """Where a variable has the value of an assignment; of several, in the block of this one."""
+    scope, bound = names.scope_of(target), _bound(names, assignment)
+    if len(bound) == 1:
+        yield from names.uses(target.id, scope)
+        return
+    block = names.block(assignment)
+    behind = {node for each in block[block.index(assignment) + 1 :] for node in ast.walk(each)}
+    if not any(each.node in behind for each in bound):
+        yield from (use for use in names.uses(target.id, scope) if use in behind)

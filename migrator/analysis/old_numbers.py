@@ -22,7 +22,9 @@ def may_be_in(source: bytes) -> bool:
     return _READ.search(source) is not None
 
 
-_READ = re.compile(rb"\.(?:data|cpu\(\)|numpy\(\)|detach\(\)|clone\(\))\[0\]")
+_READ = re.compile(
+    rb"\.(?:data|cpu\(\)|numpy\(\)|detach\(\)|clone\(\))\[0\]|\b(?:acc|err|prec|top)\w*\[0\]"
+)
 
 
 def find(
@@ -30,14 +32,23 @@ def find(
 ) -> Iterator[Construct]:
     """The first element of a tensor's values, where the tensor has no dimension, or may have
     none."""
-    owner = owner_of(node)
+    numbers, owner = Dimensionless(names, flow, project), owner_of(node)
     if owner is None:
+        if _is_part_of_result(names, node) and numbers.holds(node.value):
+            yield Construct("changed", "number", node)  # prec1[0]
         return
-    numbers = Dimensionless(names, flow, project)
     if _is_backward(numbers, owner) or numbers.holds(owner):
         yield Construct("changed", "number", node)
     elif isinstance(node.value, ast.Attribute) and _speaks_of_loss(names, owner):
         yield Construct("changed", "perhaps number", node)
+
+
+def _is_part_of_result(names: Names, node: ast.Subscript) -> bool:
+    """`prec1[0]` of `prec1, prec5 = accuracy(output, target, (1, 5))`"""
+    if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
+        return False
+    bound = names.lookup(node.value) if isinstance(node.value, ast.Name) else ()
+    return len(bound) > 0 and all(each.kind == "item" for each in bound)
 
 
 def owner_of(node: ast.Subscript) -> ast.expr | None:
@@ -59,6 +70,7 @@ def owner_of(node: ast.Subscript) -> ast.expr | None:
 
 def _speaks_of_loss(names: Names, owner: ast.expr) -> bool:
     values = [owner, names.only_value(owner)]
+    values += [each.value for each in values if isinstance(each, ast.Subscript)]  # losses[name]
     said = [each.func if isinstance(each, ast.Call) else each for each in values]
     made = [each.func for each in said if isinstance(each, ast.Call)]  # FocalLoss()(x)
     return any(name_heuristics.speaks_of_loss(said_name(each)) for each in (*said, *made))

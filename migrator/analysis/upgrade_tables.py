@@ -5,7 +5,8 @@ upgrades.json has one entry a line: the name, what takes its place, since which 
 `exact` is the same under its new name. `code` is what replaces the name, or its call, whose
 arguments are `{0}`, `{1}`; `{numpy}` is a module as the program spells it, `{owner}` the object of
 a method. An entry with a `keyword` is an argument of the function; `*.iteritems` is a method of any
-object; `builtins.xrange` is a name of Python 2.
+object, `pandas.DataFrame.ix` an attribute of frames and series; `builtins.xrange` is a name of
+Python 2.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 METHOD = "*."
+FRAME = "pandas.DataFrame."
 BUILTIN = "builtins."
 # Functions that are a module now: `torch.fft(x, 2)`.
 CALLED = frozenset({"torch.fft"})
@@ -44,13 +46,19 @@ def _upgrades() -> Sequence[Removed]:
 @cache
 def removed_names() -> dict[str, Removed]:
     """Names that are reached through a module or imported from it."""
-    others = (METHOD, BUILTIN)
+    others = (METHOD, BUILTIN, FRAME)
     return {u.name: u for u in _upgrades() if not u.keyword and not u.name.startswith(others)}
 
 
 @cache
 def removed_methods() -> dict[str, Removed]:
     return {u.name.removeprefix(METHOD): u for u in _upgrades() if u.name.startswith(METHOD)}
+
+
+@cache
+def removed_frame_methods() -> dict[str, Removed]:
+    """What frames and series of pandas lack."""
+    return {u.name.removeprefix(FRAME): u for u in _upgrades() if u.name.startswith(FRAME)}
 
 
 @cache

@@ -19,7 +19,7 @@ from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.formats import file_kinds, python_source
 from migrator.frameworks import find_framework
 from migrator.options import Options
-from migrator.pipeline import normalise
+from migrator.pipeline import normalise, older_python
 from migrator.pipeline.analyse import analyse, may_hold_constructs
 from migrator.pipeline.module import not_python, read_module
 from migrator.pipeline.recursion_limit import room_for_depth
@@ -49,6 +49,9 @@ def migrate(
     """
     options = options or Options()
     target = portable(target) if options.portable else target
+    if (older := older_python.renewed(source, options)) is not None:
+        modern = migrate(older.source, target, options, project)
+        return normalise.of_source(source, older, modern)
     with room_for_depth():
         foreign = normalise.foreign(source, target)
         if foreign is not None:

@@ -30,6 +30,7 @@ from migrator.formats import python_source
 from migrator.frameworks import find_framework
 from migrator.frameworks.torch.find_constructs import find
 from migrator.options import Options
+from migrator.pipeline import older_python
 from migrator.pipeline.module import read_module
 from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry, vocabulary
@@ -222,13 +223,17 @@ def _read_by_others(content: bytes, target: str) -> bytes:
 
 @dataclass(frozen=True)
 class AsGpuCode:
-    """Reads project files; code for another target is returned as GPU code."""
+    """Reads project files; code for another target is returned as GPU code.
+
+    Arguments of older Pythons have their new names.
+    """
 
     reader: Reader
     target: Target
 
     def read(self, path: Path) -> bytes | None:
         content = self.reader.read(path)
+        content = older_python.as_read(content) if content is not None else None
         if content is None or foreign(content, self.target) is None:
             return content
         return _read_by_others(content, self.target.name)

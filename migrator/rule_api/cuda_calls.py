@@ -18,6 +18,7 @@ from migrator.rule_api import (
 from migrator.rule_api.gpu_only_code import behind_question, question_above
 from migrator.rule_api.python import is_no_more_than, none_around
 from migrator.rule_api.seeding import is_seeded, seeded
+from migrator.rule_api.upgrades import missing
 
 
 def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
@@ -74,3 +75,13 @@ def unwrapped(ctx: Context, call: ast.Call | None, reason: str) -> Decision:
         if item.optional_vars is None and not ctx.target.portable:
             return Rewrite([Unwrap(statement, [item])])
     return Report(reason)
+
+
+def names_nothing(ctx: Context, found: Construct) -> bool:
+    """`torch.cuda.cudnn_enabled = False`, where PyTorch has no such name, and nothing reads it."""
+    if missing(found.key, ctx.target.environment.names) is None:
+        return False
+    name, statement = found.key.rpartition(".")[2], ctx.names.statement(found.node)
+    plain = isinstance(statement, ast.Assign) and found.node in statement.targets
+    uses = ctx.names.by_attribute.get(name, ())
+    return plain and not any(isinstance(use.ctx, ast.Load) for use in uses)

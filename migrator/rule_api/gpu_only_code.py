@@ -79,9 +79,22 @@ def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
 def guarded(ctx: Context, question: ast.Call) -> Keep | None:
     """A test for a GPU that only decides about GPU-only code."""
     block = ctx.names.parent(question)
+    if isinstance(block, ast.IfExp) and is_chosen(ctx, block):
+        return Keep(_ALONE)
     if not isinstance(block, ast.If) or not _stays(ctx, block):
         return None
     return Keep(_ALONE, leaves=[block])
+
+
+def is_chosen(ctx: Context, choice: ast.IfExp) -> bool:
+    """`DataParallel(model) if torch.cuda.is_available() else model`"""
+    asked = ctx.words.on_gpu
+    return (
+        asked is not None
+        and ctx.source.code(choice.test) == asked.code
+        and isinstance(choice.body, ast.Call)
+        and (ctx.names.qualified(choice.body.func) or "").endswith("nn.DataParallel")
+    )
 
 
 def _stays(ctx: Context, block: ast.If) -> bool:

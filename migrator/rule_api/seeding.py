@@ -19,8 +19,8 @@ def is_seeded(ctx: Context, call: ast.Call) -> bool:
                 return ctx.values.order.may_swap(
                     ctx.values.order.draws(call), block[first + 1 : last]
                 )
-        above = ctx.names.parent(at)
-        alone = isinstance(above, ast.If) and above.body == [at] and not above.orelse
+        above, others = ctx.names.parent(at), [other for other in block if other is not at]
+        alone = ctx.values.order.may_swap(ctx.values.order.draws(call), others)
         at = above if alone and isinstance(above, ast.If) else None
     return False
 

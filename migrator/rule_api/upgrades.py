@@ -11,6 +11,7 @@ from migrator.analysis.upgrade_tables import (
     Removed,
     removed_arguments,
     removed_builtins,
+    removed_frame_methods,
     removed_methods,
     removed_names,
 )

@@ -38,7 +38,15 @@ from migrator.tree.blocks import (
     without_empty_else,
     wrapped,
 )
-from migrator.tree.expressions import bracketed, comma_in, edit_call, edit_import, fill, parse
+from migrator.tree.expressions import (
+    ATOMS,
+    bracketed,
+    comma_in,
+    edit_call,
+    edit_import,
+    fill,
+    parse,
+)
 from migrator.tree.node_places import NodePlaces, Tree, UnplacedEdit
 
 
@@ -148,7 +156,7 @@ class _Editor(cst.CSTTransformer):
                     for name, hole in edit.holes.items()
                 }
                 result = fill(edit.template, filling)
-                if updated.lpar and not result.lpar:
+                if updated.lpar and not result.lpar and not self._is_alone(original, result):
                     result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
             case ReplaceStatement():
                 filling = {name: self.kept[id(hole)] for name, hole in edit.holes.items()}
@@ -173,6 +181,18 @@ class _Editor(cst.CSTTransformer):
         if isinstance(result, cst.CSTNode):
             self._keep_comments(original, result)
         return result
+
+    def _is_alone(self, original: Any, result: Any) -> bool:
+        """Whether an expression's brackets are of no more use: those of `("cuda" if x else y)`
+        that is a string now. None that stand at a word, as in `return("cuda" if x else y)`."""
+        if isinstance(original, ATOMS) or not isinstance(result, ATOMS) or len(original.lpar) > 1:
+            return False
+        text, (start, end) = self.places.source.text, self.places.span_of[id(original)]
+        before, after = text[:start].rstrip(), text[end:].lstrip()
+        if "\n" in cst.Module([]).code_for_node(result):
+            return False
+        at_word = before[-2:-1].isidentifier() or (after[1:2] + "_").isidentifier()
+        return before.endswith("(") and after.startswith(")") and not at_word
 
     def _unwrap(self, edit: Unwrap, updated: cst.With | cst.If) -> Any:
         if isinstance(edit.node, ast.With | ast.AsyncWith) and isinstance(updated, cst.With):

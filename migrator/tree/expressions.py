@@ -11,7 +11,7 @@ import libcst as cst
 from migrator.edits import EditCall, EditImport
 from migrator.tree.blocks import comments, own_line_comments
 
-_ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseString, cst.List, cst.Tuple,
+ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseString, cst.List, cst.Tuple,
           cst.Dict, cst.Set, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp,
           cst.BaseNumber, cst.Ellipsis)  # fmt: skip
 _LOOSE = (cst.Lambda, cst.IfExp, cst.NamedExpr, cst.Yield)
@@ -36,11 +36,11 @@ def bracketed(node: Any, original: Any) -> Any:
         child = getattr(node, field_name)
         number = kind is cst.Attribute and isinstance(child, cst.BaseNumber)
         if child is not getattr(original, field_name, None):
-            if number or not isinstance(child, _ATOMS):
+            if number or not isinstance(child, ATOMS):
                 return _with_brackets(node, field_name, child)
     for field_name in _OPERANDS.get(kind, ()):
         child = getattr(node, field_name)
-        if child is getattr(original, field_name, None) or isinstance(child, _ATOMS):
+        if child is getattr(original, field_name, None) or isinstance(child, ATOMS):
             continue
         weak = isinstance(child, cst.Comparison | cst.UnaryOperation | cst.BinaryOperation)
         negation = kind is cst.UnaryOperation and isinstance(node.operator, cst.Not)

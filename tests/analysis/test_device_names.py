@@ -32,6 +32,7 @@ TAKEN_APART = {
     "letters that go": 'int(name.strip("cuda:"))',
     "a part that goes": 'int(name.replace("cuda:", ""))',
     "a part by places": "int(name[5:])",
+    "a part of a formatted one": 'int(f"{device}"[5:])',
     "the last letter": "int(str(device)[-1])",
     "the first letters": 'str(device)[:4] == "cuda"',
     "another beginning": 'name.startswith("cuda:")',
@@ -47,6 +48,21 @@ def test_a_name_that_is_taken_apart_is_reported(kind: str, target: str) -> None:
     told = [d for d in constructs(result) if d.outcome is Outcome.REPORTED]
     assert told and all(d.range.line > BEFORE.count("\n") for d in told)
     assert TAKEN_APART[kind] in result.source.decode()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "int(str(x.device)[5:])",
+        "str(x.device)[-1]",
+        'f"{x.device}"[5:]',
+        "x.device.type[0]",
+        're.search(r"[0-9]+", str(x.device))',
+    ],
+)
+def test_a_file_that_never_speaks_of_cuda_may_take_a_name_apart(part: str) -> None:
+    result = run(f"import re\nimport torch\n\n\ndef number(x):\n    return {part}\n")
+    assert [d.range.line for d in constructs(result) if d.outcome is Outcome.REPORTED] == [6]
 
 
 # Text of other kinds; a reader must not be told about it.

@@ -220,3 +220,41 @@ def test_24_toolkit_version() -> None:
 
 def test_25_steps_that_are_no_optimizer_steps() -> None:
     left("scheduler.step()\nobs = env.step(a)\nself.step()  # cuda\n")
+
+
+OPTIONS = """\
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--place", default="cpu")
+parser.add_argument("--number", type=int, default=0)
+args = parser.parse_args()
+
+
+def moved(x, device="cpu"):
+    return x.to({})
+
+
+moved(torch.ones(2), "cuda")
+"""
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        'torch.device(args.place if torch.cuda.is_available() else "cpu")',
+        'torch.device(args.place) if torch.cuda.is_available() else torch.device("cpu")',
+        'device if torch.cuda.is_available() else "cpu"',
+        '"cpu" if not torch.cuda.is_available() else device',
+    ],
+)
+def test_a_choice_of_the_user_is_not_lost(chosen: str) -> None:
+    result = run(OPTIONS.format(chosen))
+    assert chosen.replace("torch.cuda.", "tpu_runtime.") in result.source.decode()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_number_in_place_of_the_cpu_is_a_device(target: str) -> None:
+    chosen = 'args.number if torch.cuda.is_available() else "cpu"'
+    text = run(OPTIONS.format(chosen), target).source.decode()
+    assert "args.number" not in text and "is_available" not in text

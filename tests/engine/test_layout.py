@@ -353,3 +353,22 @@ def test_a_page_stays_a_page(kind: str, page: str, target: str) -> None:
     source = f"import torch\n{page}{GOING[kind]}{page}y = torch.ones(2).cuda()\n{page}"
     result = run(source, target, entry=True)
     assert result.source.count(b"\f") == source.count("\f")
+
+
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("x = (CHOICE)", 'x = "jax"'),
+        ("x = (\n    CHOICE\n)", 'x = "jax"'),
+        ("f(a or (CHOICE), 1)", 'f(a or "jax", 1)'),
+        ("x = ((CHOICE))", 'x = (("jax"))'),
+        ("if a in(CHOICE):\n    pass", 'if a in("jax"):\n    pass'),
+        ("x = (CHOICE)if a else b", 'x = ("jax")if a else b'),
+        ('torch.ones(2, device=("cuda"))', 'torch.ones(2, device=("jax"))'),
+    ],
+)
+def test_brackets_go_with_what_needed_them(line: str, after: str) -> None:
+    source = "import torch\n" + line.replace(
+        "CHOICE", '"cuda" if torch.cuda.is_available() else "cpu"'
+    )
+    assert migrated(f"{source}\n") == f"import torch\n{after}\n"

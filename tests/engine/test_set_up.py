@@ -72,6 +72,27 @@ def test_set_up_stands_above_what_computes(source: str, imports: int) -> None:
     assert place < min(computing)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "use",
+    [
+        "with torch.random.fork_rng(devices=[0]):\n    torch.rand(2)\n",
+        "g = torch.Generator(device=0)\n",
+        "from safetensors.torch import load_file\nx = load_file(path, device=0)['x']\n",
+    ],
+)
+def test_a_device_by_its_number_is_set_up(use: str, target: str) -> None:
+    text = migrated(f"import torch\n{use}", target, entry=True)
+    assert text.count("tpu_runtime.setup()") == 1
+    assert migrated(text, target, entry=True) == text
+
+
+@pytest.mark.parametrize("devices", ["", "devices=[]"])
+def test_the_generator_of_the_cpu_alone_gives_no_set_up(devices: str) -> None:
+    source = f"import torch\nwith torch.random.fork_rng({devices}):\n    torch.rand(2)\n"
+    assert "setup()" not in migrated(source, entry=True)
+
+
 def test_set_up_is_not_repeated() -> None:
     once = migrated(SCRIPT, entry=None)
     again = run(once, entry=None)

@@ -194,6 +194,32 @@ def test_loops_that_reach_a_model_or_a_step_by_a_function(code: str, gets: str) 
     assert advised == (2 if "twice" in gets else "advice" in gets)
 
 
+DIFFUSION = """\
+import torch
+from torch import nn
+class Diffusion(nn.Module):
+    def forward(self, x):
+        return self.model(x, 1).pow(2).mean()
+    def sample(self, x):
+        for t in @TIMES@:
+            x = x - self.model(x, t)
+        return x
+diffusion = Diffusion().cuda()
+loss = diffusion(x)
+"""
+
+
+@pytest.mark.parametrize("times", ["reversed(range(9))", "range(9, 0, -1)"])
+@pytest.mark.parametrize("without", [True, False])
+def test_a_method_that_samples_ends_its_rounds(times: str, without: bool) -> None:
+    called = "with torch.no_grad():\n    y = diffusion.sample(x)\n" if without else ""
+    called = called or "y = diffusion.sample(x)\n"
+    result = run(DIFFUSION.replace("@TIMES@", times) + called, "torch_xla")
+    said = [d for d in result.diagnostics if d.code == "TRN003"]
+    assert ("torch_xla.sync()" in result.source.decode()) is without
+    assert any(d.outcome is None for d in said) is not without
+
+
 EVALUATION = """\
 import torch
 from torch.utils.data import DataLoader

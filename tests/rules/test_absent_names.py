@@ -60,9 +60,9 @@ def _is_module(package: str, name: str) -> bool:
 @pytest.mark.parametrize(
     "line",
     [
-        "from torchvision.models import resnet19",
-        "from torch.nn.moduels import Linear",
-        "import torch.nn.fuctional as F",
+        "from torchvision.models import resnet19\ny = resnet19()",
+        "from torch.nn.moduels import Linear\ny = Linear(2, 2)",
+        "import torch.nn.fuctional as F\ny = F",
         "y = torch.nn.Lineer(2, 2)",
         "import numpy as np\ny = np.nosuch.name(1)",
         "from PIL import Image\ny = Image.NEARESTS",

@@ -204,9 +204,12 @@ def test_what_copies_give_is_not_added_up(line: str) -> None:
     assert "line 3 computes with the number" in result.diagnostics[0].message
 
 
-def test_a_number_of_gpus_that_is_printed_is_no_computation() -> None:
+@pytest.mark.parametrize(
+    "text", ["'%d GPUs' % {}", "'GPUs: ' + str({}) + '.'", "str({}) + ' GPUs'", "f'{{{}}}' + end"]
+)
+def test_a_number_of_gpus_that_is_printed_is_no_computation(text: str) -> None:
     source = (
-        "import torch\nprint('%d GPUs' % torch.cuda.device_count())\n"
+        f"import torch\nlog.cprint({text.format('torch.cuda.device_count()')})\n"
         "model = torch.nn.DataParallel(model)\n"
     )
     assert "model = tpu_runtime.DataParallel(model)" in migrated(source)

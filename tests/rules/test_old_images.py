@@ -42,6 +42,8 @@ def test_it_is_what_torchvision_did() -> None:
         (f"t = transforms.Compose([{NORMALIZE}])\nz = datasets.CIFAR10('a', transform=t)\n{MNIST}",
          True),
         (f"t = transforms.Compose([{NORMALIZE}])\nz = datasets.CIFAR10('a', transform=t)", False),
+        (f"if a:\n    t = {NORMALIZE}\n    {MNIST}\nelse:\n    t = None", True),
+        (f"if a:\n    t = {NORMALIZE}\n    t = None\n    {MNIST}", False),
         ("t = transforms.Compose([transforms.Normalize((0.5,), (0.2,))])\n" + MNIST, False),
     ],
 )  # fmt: skip

@@ -18,12 +18,16 @@ x = torch.ones(3, 2).cuda()
 SHOWN = [
     ("out = nn.MSELoss()(x, x)", "out.data[0]"),
     ("criterion = nn.CrossEntropyLoss().cuda()\nout = criterion(x, x)", "out.data[0]"),
+    ("criterion = nn.MSELoss()\nif len(x):\n    criterion = criterion.cuda()\n"
+     "criterion = criterion.train()\nout = criterion(x, x)", "out.data[0]"),
     ("criterion = nn.MSELoss(reduction='sum')\nout = criterion(x, x)", "out.data.cpu()[0]"),
     ("out = F.mse_loss(x, x, size_average=False)", "out.data.cpu().numpy()[0]"),
     ("out = (x - 1).abs().max()", "out.data[0]"),
     ("out = torch.sum(x) / 2 - x.mean()", "out.data[0]"),
     ("out = 0\nfor _ in range(2):\n    out += x.sum()", "out.data[0]"),
     ("def total(a):\n    return a.sum(), a\nout, rest = total(x)", "out.data[0]"),
+    ("def total(a):\n    part = a * 2\n    part[0] = 0\n    part = part.sum()\n    part /= 3\n"
+     "    return a, part\nrest, out = total(x)", "out.data[0]"),
     ("def half(a):\n    return a / 2\nout = half(x.sum())", "out.data[0]"),
     ("class Own(nn.Module):\n    def forward(self, a):\n        a = a * 2\n"
      "        return a.mean()\nout = Own()(x)", "out.data[0]"),
@@ -56,6 +60,9 @@ NOT_SHOWN = [
     "out = F.mse_loss(x, x, False, False)",
     "out = F.mse_loss(x, x, **options)",
     "out = x.sum(1)",
+    "def own(a):\n    b = a.sum()\n    b = a * b\n    return b\nout = own(x)",
+    "def own(a):\n    b = a.sum()\n    if y:\n        b = a\n    return b\nout = own(x)",
+    "def own(a):\n    b = a\n    if y:\n        b = a.sum()\n    return b\nout = own(x)",
     "out = x.sum() * x",
     "out = x.sum() if y else x",
     "out = x.sum()\nout = x",
@@ -78,6 +85,8 @@ def test_an_element_is_taken_otherwise(lines: str) -> None:
     [
         ("loss = criterion(x)\ny = loss.data[0]", "reported"),
         ("y = FocalLoss()(x).data[0]", "reported"),
+        ("y = losses[name].data[0]", "reported"),
+        ("criterion = criterion.cuda()\ny = criterion(x, x).data[0]", "reported"),
         ("loss = nn.MSELoss()(x, x)\nloss.data[0] = 1", "reported"),
         ("loss = nn.MSELoss()(x, x)\nloss.data[0] = 1  # tpu-migrate: ignore[UPG005]", "kept"),
     ],

@@ -55,3 +55,51 @@ def test_different_shapes_are_reported(lines: str) -> None:
 )
 def test_others_are_not(lines: str, tail: str) -> None:
     assert not [d for d in constructs(run(_code(lines, tail))) if d.code == "UPG005"]
+
+
+CHARACTERS = """\
+import torch
+import torch.nn as nn
+
+class RNN(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+        self.out = nn.Linear(4, 5)
+
+    def forward(self, x, hidden):
+        hidden = output = self.cell(x.view(1, -1), hidden)
+        output = self.out(output.view(@ROWS@, -1))
+        return output, hidden
+
+net = RNN().cuda()
+loss = nn.CrossEntropyLoss()
+x, hidden = torch.rand(3, 4).cuda(), torch.zeros(1, 4).cuda()
+target = torch.zeros(3).long().cuda()
+for c in range(3):
+    output, hidden = net(x[c], hidden)
+    loss(@GIVEN@)
+"""
+
+
+@pytest.mark.parametrize("given", ["output, target[c]", "output, target[c].unsqueeze(0)"])
+def test_an_element_is_no_row(given: str) -> None:
+    source = CHARACTERS.replace("@ROWS@", "1").replace("@GIVEN@", given)
+    found = [d.message for d in constructs(run(source)) if d.code == "UPG005"]
+    code = source.replace(".cuda()", "")
+    if "unsqueeze" in given:
+        assert not found
+        exec(code, {})
+    else:
+        assert len(found) == 1 and "target[c].unsqueeze(0)" in found[0]
+        with pytest.raises(ValueError, match="batch_size"):
+            exec(code, {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "given"),
+    [("2", "output, target[c]"), ("1", "output[0], target[c]"), ("1", "output, target[c:c + 1]")],
+)
+def test_other_elements_may_fit(rows: str, given: str) -> None:
+    source = CHARACTERS.replace("@ROWS@", rows).replace("@GIVEN@", given)
+    assert not [d for d in constructs(run(source)) if d.code == "UPG005"]

@@ -231,6 +231,8 @@ def test_copies_are_for_gpus() -> None:
     assert "DataParallel(net).to(device)" in text
     text = tpu("import torch\nnet = torch.nn.DataParallel(net)\nnet.cuda()\n")
     assert "if torch.cuda.is_available():\n    net = torch.nn.DataParallel(net)\n" in text
+    text = tpu("import torch\nnet = torch.nn.DataParallel(one)\nnet.cuda()\n")
+    assert "net = torch.nn.DataParallel(one) if torch.cuda.is_available() else one\n" in text
 
 
 def test_names_that_are_written_are_there() -> None:

@@ -96,3 +96,32 @@ print(x.sum().item(), f"{x.mean():.3f}", float(x.float().sum()), x[0], (x * 2).t
 def test_numbers_that_are_read_from_tensors_of_16_bits_are_noted() -> None:
     found, _ = record(HALVES)
     assert found.halves == [0.90234375, 0.30078125, 0.6015625]
+
+
+LEARNER = """\
+import torch
+from torch import nn
+
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vars = nn.ParameterList([nn.Parameter(torch.ones(2, 3))])
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.vars[0])
+
+    def parameters(self):
+        return self.vars
+
+net = Learner().cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+loss = net(torch.ones(4, 3).cuda()).pow(2).mean()
+loss.backward()
+optimizer.step()
+"""
+
+
+def test_a_model_may_give_its_parameters_as_a_list() -> None:
+    """As in MAML's learners, which keep them in a list of their own."""
+    found, _ = record(LEARNER)
+    assert [event["value"] for event in found.events if event["kind"] == "loss"] == [9.0]

@@ -12,6 +12,7 @@ from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.value_kinds import Kind
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
+_DEPTH = 3  # of variables that name one another
 _OTHER_DEVICES = {"cpu", "mps", "xpu", "npu", "hpu", "meta", "xla"}
 
 
@@ -34,9 +35,29 @@ def availability_choice(names: Names, flow: Flow, call: ast.expr) -> Choice | No
     if not isinstance(parent, ast.IfExp) or parent.test is not test:
         return None
     gpu, other = (parent.orelse, parent.body) if negated else (parent.body, parent.orelse)
-    devices = Kind.DEVICE | Kind.DEVICE_STRING
     cpu = flow.kind(other) & Kind.CPU or names_device(other)
-    return Choice(parent, gpu) if flow.kind(gpu) & devices and cpu else None
+    return Choice(parent, gpu) if cpu and is_gpu(names, flow, gpu) else None
+
+
+def is_gpu(names: Names, flow: Flow, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is a GPU: not an option or an argument, which may also name the CPU."""
+    kind = flow.kind(node)
+    if kind & (Kind.DEVICE_INT | Kind.INT):
+        return True  # in place of the CPU
+    if not kind & (Kind.DEVICE | Kind.DEVICE_STRING) or kind & Kind.CPU:
+        return False
+    match node:
+        case ast.Name() if depth < _DEPTH:
+            bound = names.lookup(node)
+            values = [each.value for each in bound if each.kind == "assign"]
+            return 0 < len(values) == len(bound) and all(
+                each is not None and is_gpu(names, flow, each, depth + 1) for each in values
+            )
+        case ast.Call(func=func, args=[first, *_]) if names.qualified(func) == "torch.device":
+            return is_gpu(names, flow, first, depth)
+        case ast.Name() | ast.Attribute() | ast.Subscript() | ast.BoolOp():
+            return False
+    return True
 
 
 def with_older_torch(names: Names, node: ast.expr) -> ast.expr:

@@ -91,8 +91,10 @@ class Kernels:
             case _ if node in self.served:
                 return ""
             case ast.Import() | ast.ImportFrom():
-                guarded = self.names.is_guarded_import(node)
-                return "kernel" if not guarded and self._brings_kernels(node) else ""
+                if self.names.is_guarded_import(node):
+                    return ""
+                brings = isinstance(node, ast.ImportFrom) and self._brings_wrapper(node, depth)
+                return "kernel" if self._brings_kernels(node) else "wrapper" if brings else ""
             case ast.Name(ctx=ast.Load()):
                 bindings = self.names.lookup(node)
                 if not bindings or any(binding.kind == "import" for binding in bindings):
@@ -244,17 +246,43 @@ class Kernels:
         else:
             start = "." * node.level + (node.module or "")
             modules = [start]
-            if node.level and project is not None and not node.module:
-                for alias in node.names:  # from . import _C
-                    compiled = alias.name.startswith("_") or name_heuristics.is_kernel_name(
-                        alias.name
-                    )
-                    if compiled and project.resolve(f"{start}{alias.name}") is None:
+            if project is not None and self._is_package(node, start):
+                for alias in node.names:  # from . import _C, from pkg import _C
+                    compiled = name_heuristics.is_kernel_name(alias.name)
+                    compiled = compiled or (not node.module and alias.name.startswith("_"))
+                    whole = f"{start}{alias.name}" if not node.module else f"{start}.{alias.name}"
+                    if compiled and self._is_nothing(whole):
                         return True
         return any(
             not MODULES.keys().isdisjoint((m, m.partition(".")[0])) or self._is_built(m)
             for m in modules
         )
+
+    def _is_package(self, node: ast.ImportFrom, start: str) -> bool:
+        """Whether an import is from a package of the project."""
+        if node.level and not node.module:
+            return True
+        path = self.project.resolve(start) if self.project is not None else None
+        return path is not None and path.name == "__init__.py"
+
+    def _is_nothing(self, qualname: str) -> bool:
+        """Whether a name is no module, function or value of the project."""
+        assert self.project is not None
+        if self.project.resolve(qualname) is not None:
+            return False
+        return self.project.definition(qualname) is None and self.project.assigned(qualname) is None
+
+    def _brings_wrapper(self, node: ast.ImportFrom, depth: int) -> bool:
+        """Whether an import is of functions of the project that run kernels."""
+        start = "." * node.level + (node.module or "")
+        if self.project is None or start.partition(".")[0] == "torch" or depth > _DEEPEST:
+            return False
+        path = self.project.resolve(start)
+        if path is None or not self.project.speaks_of_kernels(path):
+            return False
+        found = [self.project.definition(f"{start}.{alias.name}") for alias in node.names]
+        kernels = [(each[1].kernels(), each[2]) for each in found if each is not None]
+        return any(there is not None and there._runs_kernels(d, depth) for there, d in kernels)
 
     def _is_built(self, module: str) -> bool:
         """Whether a module is compiled, or is a file of the project that imports CUDA code."""

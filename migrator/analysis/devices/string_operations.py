@@ -73,6 +73,8 @@ def _is_text(flow: Flow, node: ast.expr) -> bool:
             return _is_name(flow, inner)
         case ast.Attribute(attr="type", value=owner):
             return flow.is_device(owner)
+        case ast.JoinedStr(values=[ast.FormattedValue(value=inner)]):
+            return _is_name(flow, inner)
         case ast.Constant():
             return False
     return bool(flow.kind(node) & Kind.DEVICE_STRING)

@@ -243,7 +243,7 @@ class RankExpressions:
     def _counting_copies(self) -> Iterator[ast.expr | ast.stmt]:
         for node in self.names.order:
             match node:
-                case ast.BinOp(left=ast.Constant(value=str())):
+                case ast.BinOp() if _is_text(node):
                     continue  # "%d GPUs" % count is only printed
                 case ast.BinOp(left=left, right=right):
                     if self.is_world(left) or self.is_world(right):
@@ -253,6 +253,18 @@ class RankExpressions:
                 case ast.Call(func=ast.Attribute(attr="backward", value=ast.Call(func=summed))):
                     if isinstance(summed, ast.Attribute) and summed.attr == "sum":
                         yield node
+
+
+def _is_text(node: ast.expr) -> bool:
+    """`"%d GPUs" % count`, `"GPUs: " + str(count) + "."`"""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_text(left) or (isinstance(node.op, ast.Add) and _is_text(right))
+        case ast.Call(func=ast.Name(id="str" | "repr")):
+            return True
+        case ast.Constant(value=str()) | ast.JoinedStr():
+            return True
+    return False
 
 
 def _is_type_asked_for(node: ast.AST, parent: ast.AST | None) -> bool:

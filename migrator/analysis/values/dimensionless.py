@@ -36,6 +36,7 @@ _EACH = frozenset({
     "abs", "clamp", "clone", "contiguous", "cpu", "cuda", "detach", "double", "exp", "float",
     "half", "log", "neg", "pow", "sigmoid", "sqrt", "tanh", "to",
 })  # fmt: skip
+_IN_PLACE = frozenset({"add_", "div_", "mul_", "sub_"})
 _SAME_MODULE = frozenset({"cuda", "cpu", "double", "eval", "float", "half", "to", "train"})
 _COUNTS = ("len", "int", "float", "abs", "round")
 _READS = ("item", "size", "numel", "dim")
@@ -70,11 +71,27 @@ class Dimensionless(Callees):
             case ast.Name() | ast.Attribute():
                 bound = self.bindings(node)
                 if bound:
-                    return all(self._is_bound(each, seen) for each in bound)
+                    return all(self._is_bound(each, seen) for each in self._reaching(node, bound))
                 return isinstance(node, ast.Attribute) and self._is_option(node)
             case ast.Call():
                 return self._is_result(node, seen)
         return False
+
+    def _reaching(self, node: ast.expr, bound: Sequence[Binding]) -> Sequence[Binding]:
+        """The bindings that a variable may have where it is read.
+
+        A statement of the function itself that gives it a value hides those above.
+        """
+        function, statement = self.names.function(node), self.names.statement(node)
+        if not isinstance(node, ast.Name) or function is None or statement not in function.body:
+            return bound
+        above = function.body[: function.body.index(statement)]
+        for at in range(len(above) - 1, -1, -1):
+            match above[at]:
+                case ast.Assign(targets=[ast.Name(id=name)]) if name == node.id:
+                    hidden = {part for each in above[:at] for part in ast.walk(each)}
+                    return [each for each in bound if each.node not in hidden]
+        return bound
 
     def _is_bound(self, binding: Binding, seen: frozenset[object]) -> bool:
         match binding.kind:
@@ -85,16 +102,36 @@ class Dimensionless(Callees):
                 return isinstance(changed, ast.AugAssign) and self.holds(changed.value, seen)
             case "item" if isinstance(binding.value, ast.Call):
                 returned = [*self._returned(binding.value.func)]
+                place = binding.index
                 return bool(returned) and all(
-                    isinstance(value, ast.Tuple)
-                    and binding.index is not None
-                    and binding.index < len(value.elts)
-                    and there.holds(value.elts[binding.index], seen)
-                    for there, value in returned
+                    there._holds_at(value, place, seen) for there, value in returned
                 )
             case "param":
                 given = self._given(binding)
                 return bool(given) and all(self.holds(value, seen) for value in given)
+        return False
+
+    def _holds_at(self, value: ast.expr | None, place: int | None, seen: frozenset[object]) -> bool:
+        """Whether a part of a tuple, or each of what is put into a list, is one."""
+        match value:
+            case ast.Tuple(elts=parts):
+                return place is not None and place < len(parts) and self.holds(parts[place], seen)
+            case ast.Name():
+                bound = self.bindings(value)
+                if not all(isinstance(b.value, ast.List) and not b.value.elts for b in bound):
+                    return False
+                uses = self.names.uses(value.id, self.names.scope_of(value))
+                return bool(bound) and all(self._puts_one(use, seen) for use in uses)
+        return False
+
+    def _puts_one(self, use: ast.expr, seen: frozenset[object]) -> bool:
+        """Whether a list is only returned, or is given a value that is one."""
+        match above := self.names.parents.get(use):
+            case ast.Return():
+                return True
+            case ast.Attribute(attr="append"):
+                call = self.names.call_of(above)
+                return call is not None and len(call.args) == 1 and self.holds(call.args[0], seen)
         return False
 
     def _is_option(self, node: ast.Attribute) -> bool:
@@ -120,8 +157,12 @@ class Dimensionless(Callees):
             method, owner = call.func.attr, call.func.value
             if method in _REDUCING and not call.args and not call.keywords:
                 return not self._is_own(method)
+            if method in _REDUCING and _is_of_first(call) and _is_row(owner):
+                return not self._is_own(method)
             if method in _READS:
                 return bool(call.args) or method != "size"
+            if method in _IN_PLACE and not self._is_own(method):
+                return self.holds(owner, seen)
             if method in _EACH and not self._is_own(method):
                 return self.holds(owner, seen)
         if all(map(self._gives_loss, self.values(call.func))):
@@ -134,14 +175,23 @@ class Dimensionless(Callees):
         defining = self.project.defining(method) if self.project is not None else ()
         return method in self.names.owners or any(True for _ in defining)
 
-    def _gives_loss(self, function: ast.expr | None) -> bool:
+    def _gives_loss(
+        self, function: ast.expr | None, seen: frozenset[ast.expr] = frozenset()
+    ) -> bool:
         """Whether a value is one of PyTorch's losses, which returns its mean or sum."""
-        match _without_moves(function):
-            case ast.Call(func=made) as call:
-                name = self.names.qualified(made) or ""
+        if function is None or function in seen:
+            return function is not None  # `loss = loss.cuda()`: what it was
+        seen |= {function}
+        match made := _without_moves(function):
+            case ast.Name() if made is not function:
+                given = self.values(made)
+                known = not seen.issuperset(given)
+                return known and all(self._gives_loss(each, seen) for each in given)
+            case ast.Call(func=named) as call:
+                name = self.names.qualified(named) or ""
                 return _LOSS_CLASS.fullmatch(name) is not None and _is_reduced(call, 1)
             case ast.IfExp(body=body, orelse=orelse):
-                return self._gives_loss(body) and self._gives_loss(orelse)
+                return self._gives_loss(body, seen) and self._gives_loss(orelse, seen)
         return False
 
     # ---- functions of the program ------------------------------------------------------------
@@ -218,6 +268,23 @@ def _is_reduced(call: ast.Call, tensors: int) -> bool:
         return False
     asked = argument(call, None, "reduction")
     return asked is None or (isinstance(asked, ast.Constant) and asked.value in ("mean", "sum"))
+
+
+def _is_of_first(call: ast.Call) -> bool:
+    """`x.sum(0)`, which keeps no dimension of a row"""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg == "dim")]
+    plain = len(given) == 1 == len(call.args) + len(call.keywords)
+    return plain and isinstance(given[0], ast.Constant) and given[0].value == 0
+
+
+def _is_row(node: ast.expr) -> bool:
+    """`x.view(-1).float()`"""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=[shape]):
+            return isinstance(shape, ast.UnaryOp) and ast.unparse(shape) == "-1"
+        case ast.Call(func=ast.Attribute(attr=method, value=owner)) if method in _EACH:
+            return _is_row(owner)
+    return False
 
 
 def _is_generator(function: ast.FunctionDef) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.devices import other_accelerators
@@ -42,6 +43,8 @@ def reference_of(
     qualname = names.qualified(node)
     if qualname is not None:
         found = rule_name(names, node, vocabulary, switches="torch.backends.")
+        if found is not None and _is_given_number(names, flow, node, qualname):
+            return replace(found, by_number=True)
         if found is not None or qualname.startswith(vocabulary.libraries):
             return found
         if qualname in ("torch.device", "torch.Generator"):
@@ -91,6 +94,22 @@ def _compiles_model(flow: Flow, node: ast.Attribute, call: ast.Call) -> bool:
     return bool(given) or bool(flow.kind(node.value) & Kind.MODULE)
 
 
+# Where what also works without a device is given one.
+NUMBERED = {
+    "torch.random.fork_rng": (0, "devices"), "torch.Generator": (0, "device"),
+    "safetensors.torch.load_file": (1, "device"), "safetensors.safe_open": (2, "device"),
+}  # fmt: skip
+
+
+def _is_given_number(names: Names, flow: Flow, node: ast.expr, qualname: str) -> bool:
+    """Whether a device is asked for by its number: `load_file(path, device=0)`."""
+    place, call = NUMBERED.get(qualname), names.call_of(node)
+    device = argument(call, *place) if place is not None and call is not None else None
+    if isinstance(device, ast.List | ast.Tuple):
+        return bool(device.elts)
+    return device is not None and is_device_index(names, flow, device)
+
+
 def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Construct | None:
     call = names.call_of(node)
     if call is None:
@@ -98,7 +117,9 @@ def _device_call(names: Names, flow: Flow, node: ast.expr, qualname: str) -> Con
     if qualname == "torch.Generator":
         device = argument(call, 0, "device")
         cpu = device is not None and flow.kind(device) == Kind.CPU
-        return None if device is None or cpu else Construct("name", qualname, node)
+        by_number = _is_given_number(names, flow, node, qualname)
+        kept = device is None or cpu
+        return None if kept else Construct("name", qualname, node, by_number=by_number)
     first = argument(call, 0, "device", "type")
     if first is not None and is_device_index(names, flow, first):
         return Construct("name", qualname, node)

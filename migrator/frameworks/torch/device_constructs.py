@@ -8,6 +8,7 @@ from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
+from migrator.frameworks.torch.construct_references import NUMBERED
 from migrator.frameworks.torch.find_constructs import find
 from migrator.frameworks.torch.torch_tokens import has_device_tokens, uses_device
 
@@ -15,7 +16,7 @@ from migrator.frameworks.torch.torch_tokens import has_device_tokens, uses_devic
 DEVICES = Vocabulary(
     names=frozenset({
         "torch.autocast", "torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.nn.DataParallel",
-        "torch.nn.parallel.data_parallel", "torch.set_default_device",
+        "torch.nn.parallel.data_parallel", "torch.set_default_device", *NUMBERED,
     }),
     prefixes=("torch.accelerator", "torch.amp", "torch.cuda"),
 )  # fmt: skip

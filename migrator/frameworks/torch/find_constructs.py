@@ -23,7 +23,6 @@ from migrator.analysis.construct_names import Vocabulary
 from migrator.analysis.cuda_libraries import MODULES, may_concern_device
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.devices.device_selection import ladders
-from migrator.analysis.devices.indices import is_device_index
 from migrator.analysis.devices.string_operations import takes_name_apart
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.started_processes import asks_other_launcher
@@ -48,10 +47,11 @@ from migrator.frameworks.torch.construct_references import (
     reference_of,
 )
 from migrator.frameworks.torch.embedded_commands import doctests, embedded
+from migrator.frameworks.torch.find_arguments import is_false, of_arguments
 from migrator.frameworks.torch.find_ray_requests import of_ray
 from migrator.frameworks.torch.find_trainers import of_trainers
 from migrator.frameworks.torch.library_classes import LibraryClasses
-from migrator.frameworks.torch.strings import VISIBLE, strings
+from migrator.frameworks.torch.strings import strings
 from migrator.frameworks.torch.trainer_arguments import VARIABLES, told_to_accelerate
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _of_expression(
             yield from old_calls.find(names, node)
             yield from old_images.find(names, node)
             yield from old_shapes.find(names, flow, project, node)
-            yield from _arguments(names, flow, node, vocabulary)
+            yield from of_arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
             for what, said in required(names, node):
@@ -230,7 +230,7 @@ def _of_expression(
                 yield from old_numbers.find(names, flow, project, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value in _PINNED and not _false(value):
+                if isinstance(key, ast.Constant) and key.value in _PINNED and not is_false(value):
                     yield Construct("keyword", str(key.value), key)
         case ast.BinOp() | ast.UnaryOp():
             yield from find_old_arithmetic.find(names, node)
@@ -252,7 +252,7 @@ def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construc
     yield from find_version_checks.find(names, node)
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
-            if key in _PINNED and not _false(node.value):
+            if key in _PINNED and not is_false(node.value):
                 yield Construct("keyword", key, node)
         case ast.Assign(targets=[ast.Subscript()], value=ast.Subscript()):
             if masked_assignment(names, flow, node) is not None:
@@ -361,32 +361,6 @@ def _undone(names: Names, ranks: Ranks) -> set[ast.AST]:
     }
 
 
-def _arguments(
-    names: Names, flow: Flow, call: ast.Call, vocabulary: Vocabulary
-) -> Iterator[Construct]:
-    for keyword in call.keywords:
-        if keyword.arg == VISIBLE:
-            yield Construct("variable", VISIBLE, keyword)
-        if keyword.arg in vocabulary.keywords:
-            if not _false(keyword.value):
-                yield Construct("keyword", keyword.arg, keyword)
-        elif keyword.arg == "sparse" and names.qualified(call.func) in _EMBEDDINGS:
-            if not _false(keyword.value):
-                yield Construct("sparse", "gradients", keyword)
-        elif keyword.arg == "device" and is_device_index(names, flow, keyword.value):
-            called = names.qualified(call.func) or ""
-            moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-            if moves or (called.startswith("torch.") and not called.startswith("torch.cuda.")):
-                yield Construct("keyword", "device", keyword)
-
-
-_EMBEDDINGS = frozenset({
-    "torch.nn.Embedding", "torch.nn.Embedding.from_pretrained",
-    "torch.nn.EmbeddingBag", "torch.nn.EmbeddingBag.from_pretrained",
-    "torch.nn.functional.embedding", "torch.nn.functional.embedding_bag",
-})  # fmt: skip
-
-
 def _docstrings(names: Names) -> set[ast.AST]:
     found: set[ast.AST] = set()
     for owner in names.scopes:
@@ -394,7 +368,3 @@ def _docstrings(names: Names) -> set[ast.AST]:
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             found.add(body[0].value)
     return found
-
-
-def _false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value

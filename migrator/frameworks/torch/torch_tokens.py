@@ -42,8 +42,9 @@ _TOKENS = Tokens(
 )  # fmt: skip
 
 _TORCH_TOKENS = Tokens(
-    rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)", rb"sparse\s*=",
-    rb"\bpip\b", b"get_device", rb"\.step\(", rb"torch\.a(?:ll|ny)\(", b"CUDA_VISIBLE",
+    rb"[.\"']Generator\b", rb"(?<!class )\bGenerator\b\s*(?:\(\s*[^)\s]|as\b)",
+    rb"sparse[\"']?\s*[=:]", rb"\bpip\b", b"get_device", rb"\.step\(", rb"torch\.a(?:ll|ny)\(",
+    b"CUDA_VISIBLE",
     rb"[Oo]ut ?[Oo]f ?[Mm]emory", b"mpi4py", b"multiproc", b"futures", rb"[Tt]hread", b"executor",
     rb"\.compile\(\s*(?:fullgraph|dynamic|backend|mode|options|disable)\b", rb"rank\w*\s*[,)]",
     rb"gpu\w*\s*[,)]", rb"dev(?!ice\s*[,)])\w*\s*[,)]", rb"device(?<=\wdevice)\s*[,)]",
@@ -51,6 +52,8 @@ _TORCH_TOKENS = Tokens(
     b"OMPI_COMM_WORLD_", b"PMI_", rb"getattr\(\s*torch\s*,\s*[^\"'\s]",
     rb"\]\s*=\s*[\w.]+\[(?:~?\w*(?:mask|valid)\w*|[^\]\n]*[=!<>~][^\]\n]*)\]",
     rb"getattr\(\s*\w+\s*,[^,)\"']*dev", rb"custom_[fb]wd\b",
+    rb"device(?:\.type|\)|\}[\"'])\s*\[", rb"device\w*\[\s*(?:-?\d*\s*:|-)",  # str(x.device)[5:]
+    rb"(?:match|search|find\w+|split|subn?)\([^\n]*device",  # re.match(pattern, str(device))
 )  # fmt: skip
 # A variable called just `device` is seldom a number. It may be one if it is an option, is annotated
 # as one, is bound by anything but an assignment, or is assigned more than a device.
@@ -174,7 +177,7 @@ def uses_device(construct: Construct) -> bool:
     Checkpoints, library flags, extensions or `inference_mode` alone don't.
     """
     if construct.kind == "name":
-        return construct.key.startswith(_DEVICE_NAMES)
+        return construct.by_number or construct.key.startswith(_DEVICE_NAMES)
     if construct.kind in ("method", "keyword"):
         return construct.key in _DEVICE_METHODS
     if construct.kind == "trainer":

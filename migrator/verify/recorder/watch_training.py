@@ -158,7 +158,7 @@ class Watch(Events):
 
     def _wants(self, module: nn.Module) -> bool:
         """Whether this call of a module is one of the first, in training or in evaluation."""
-        parameter = next(module.parameters(), None)
+        parameter = next(iter(module.parameters()), None)
         if parameter is not None and parameter.device.type == "meta":  # it computes shapes
             return False
         key = (self.name(module), module.training)

@@ -373,7 +373,7 @@ def of_tpus(kind: torch.dtype | None) -> torch.dtype | None:
 
 
 def _device(module: nn.Module) -> torch.device:
-    first = next(module.parameters(), None)
+    first = next(iter(module.parameters()), None)
     return torch.device(DEVICE_TYPE) if first is None else first.device
 
 

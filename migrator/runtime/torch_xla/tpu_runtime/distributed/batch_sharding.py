@@ -11,7 +11,7 @@ from ..device import DEVICE_TYPE, say
 
 def move_batch(module: nn.Module, values: Any) -> Any:
     """Move batches on the CPU to the model's device, like torch's classes."""
-    first = next(module.parameters(), None)
+    first = next(iter(module.parameters()), None)
     if first is None or first.device.type != DEVICE_TYPE:
         return values
     return tree_map_only(Tensor, lambda tensor: tensor.to(first.device), values)

@@ -89,7 +89,7 @@ def _forward(
 
     A batch on the CPU is moved to the model's device, as in torch's classes.
     """
-    first = next(module.parameters(), None)
+    first = next(iter(module.parameters()), None)
     if first is not None and is_device_tensor(first):
         inputs, kwargs = tree_map_only(torch.Tensor, _there, (inputs, kwargs))
     tensors = [x for x in (*inputs, *kwargs.values()) if is_device_tensor(x)]
