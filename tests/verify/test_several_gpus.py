@@ -65,7 +65,8 @@ def trained(wrap):
     net = wrap(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)))
     net(torch.ones(1, 2)).sum().backward()
     named = [(sharded.plain(f"Net.{{path}}"), p) for path, p in net.named_parameters()]
-    state = {{path: recorded_tensors.on_host(value) for path, value in sharded.state_dict(net).items()}}
+    divided = sharded.state_dict(net)
+    state = {{path: recorded_tensors.on_host(value) for path, value in divided.items()}}
     return gradients.norms(named, [("Net", net)])[1](), state, sharded.has_parts(net)
 
 fsdp = torch.distributed.fsdp.FullyShardedDataParallel
