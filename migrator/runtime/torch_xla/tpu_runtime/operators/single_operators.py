@@ -148,15 +148,29 @@ def _place_of_extreme(name: str) -> Kernel:
             raise NotImplementedError(f"{name} of complex numbers")
         if not self.dim():
             return torch.zeros((), dtype=torch.int64, device=self.device)
-        found: Tensor = place(self, dim, keepdim)
-        if not self.is_floating_point():
-            return found
-        unknown = self.isnan()
-        first = stock_argmax(unknown.to(torch.int32), dim, keepdim)
-        any_unknown = unknown.any() if dim is None else unknown.any(dim, keepdim)
-        return torch.where(any_unknown, first, found)
+        return _or_of_nan(place(self, dim, keepdim), self, dim, keepdim)
 
     return kernel
+
+
+def _extreme(name: str) -> Kernel:
+    """With the position of the first NaN; stock has that of another element."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        values, places = compute(self, dim, keepdim)
+        return values, _or_of_nan(places, self, dim, keepdim)
+
+    return kernel
+
+
+def _or_of_nan(places: Tensor, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Positions; that of the first NaN where there is one."""
+    if not x.is_floating_point() or not x.dim():
+        return places
+    unknown = x.isnan()
+    first = stock_argmax(unknown.to(torch.int32), dim, keepdim)
+    return torch.where(unknown.any() if dim is None else unknown.any(dim, keepdim), first, places)
 
 
 def _isnan(self: Tensor) -> Tensor:
@@ -335,6 +349,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     gelu: "gelu gelu_backward",
     logit: "logit",
     _place_of_extreme: "argmax argmin",
+    _extreme: "max.dim min.dim",
     _abs: "abs",
     _quotient: "div.Tensor div.Scalar",
     _conjugated: "tanh_backward sigmoid_backward",
@@ -366,10 +381,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
 }
 # Stock leaves those of the second kind on the CPU, if the first tensor is a number.
 _ALSO_WITH_NUMBERS: dict[Callable[[str], Kernel], str] = {
-    stock: """
-        remainder.Tensor atan2 xlogy.Tensor lerp.Tensor lerp.Scalar
-        index_fill.int_Tensor
-    """,
+    stock: "remainder.Tensor atan2 xlogy.Tensor lerp.Tensor lerp.Scalar index_fill.int_Tensor",
     on_cpu: """
         fmax fmin copysign.Tensor hypot nextafter logaddexp logaddexp2 heaviside special_zeta
         special_xlog1py igamma igammac gcd lcm
