@@ -15,7 +15,7 @@ from torch._decomp import decompositions
 from ..device import DEVICE_TYPE
 from ..dispatch.kernels import Kernel, on_cpu, replace_all, stock, substitute
 from ..tensors.methods import NO_COMPLEX128
-from .activations import gelu, logit, softshrink, threshold
+from .activations import bounded, clamp, gelu, log_sigmoid, logit, softshrink, threshold
 from .scatter import index_put, masked_scatter, scatter
 
 Number = bool | int | float | complex
@@ -75,26 +75,6 @@ def _where(name: str) -> Kernel:
         return choose(condition, self, other)  # type: ignore[no-any-return]
 
     return kernel
-
-
-def _clamp(name: str) -> Kernel:
-    """Integers clamped by fractions give floats; stock keeps integers."""
-    bound = stock(name)
-
-    def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        dtype = self.dtype
-        for limit in (*args, *kwargs.values()):
-            if limit is not None:
-                dtype = torch.promote_types(dtype, torch.result_type(self, limit))
-        return bound(self.to(dtype), *args, **kwargs)  # type: ignore[no-any-return]
-
-    return kernel
-
-
-def _bounded(name: str) -> Kernel:
-    """Stock raises if the shapes differ."""
-    function = torch.minimum if name.startswith("clamp_max") else torch.maximum
-    return lambda self, limit: function(self, limit)
 
 
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
@@ -339,8 +319,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     """,
     _mean: "mean mean.dim",
     _where: "where.self",
-    _clamp: "clamp clamp.Tensor clamp_min clamp_max",
-    _bounded: "clamp_min.Tensor clamp_max.Tensor",
+    clamp: "clamp clamp.Tensor clamp_min clamp_max",
+    bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
     _vector_norm: "linalg_vector_norm",
     masked_scatter: "masked_scatter",
@@ -348,6 +328,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     gelu: "gelu gelu_backward",
     logit: "logit",
+    log_sigmoid: "log_sigmoid_forward",
     _place_of_extreme: "argmax argmin",
     _extreme: "max.dim min.dim",
     _abs: "abs",
