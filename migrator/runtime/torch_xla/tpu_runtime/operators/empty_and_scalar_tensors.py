@@ -92,7 +92,7 @@ def _logsumexp(name: str) -> Kernel:
             self = self.to(torch.get_default_dtype())
         if not self.numel():
             return self.exp().sum(dim, keepdim).log()
-        most = (self.real if self.is_complex() else self).amax(dim, True)
+        most = self.amax(dim, True)
         most = torch.where(most.isinf(), 0, most)
         total = (self - most).exp().sum(dim, keepdim).log()
         return total + most.reshape(total.shape)
