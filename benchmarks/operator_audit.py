@@ -150,7 +150,6 @@ TARGETS = {
         "XLA's CPU back end",
         ("float32", "float64"),
         {"PJRT_DEVICE": "CPU", "XLA_FLAGS": QUICKLY},
-        "What is `wrong` are gradients of `as_strided` of a view ([limits](limits.md)).\n",
     ),
     "torch_tpu": Target(
         torch_tpu,

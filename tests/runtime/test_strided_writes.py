@@ -77,7 +77,19 @@ def test_gradients() -> None:
     assert all(map(torch.equal, *found))
 
 
-def test_a_view_has_no_gradient() -> None:
+@pytest.mark.parametrize("view", ["rows", "columns", "transposed", "every other"])
+def test_elements_outside_of_a_view_have_no_gradient(view: str) -> None:
+    found = []
+    for device in ("cpu", WORD):
+        x = torch.arange(24.0).reshape(4, 6).to(device, copy=True).requires_grad_()
+        values = VIEWS[view](x).as_strided((3, 5), (5, 1), 1)
+        (values * values).sum().backward()
+        assert x.grad is not None
+        found.append((values.detach().cpu(), x.grad.cpu()))
+    assert all(map(torch.equal, *found))
+
+
+def test_a_view_that_is_written_to_has_no_gradient() -> None:
     x = torch.arange(24.0).reshape(4, 6).to(WORD).requires_grad_()
     with pytest.raises(RuntimeError, match="no gradient"):
         x.t().as_strided_scatter(x.detach()[:2, :2], (2, 2), (1, 6), 3)

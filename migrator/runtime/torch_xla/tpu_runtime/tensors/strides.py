@@ -214,13 +214,27 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 if not layout.is_contiguous():
                     raise RuntimeError("as_strided: the base of this view has other data now")
                 return stock(input, size, stride, offset - layout.storage_offset())
-            input, storage_offset = (
-                _in_memory(input if input._base is None else input._base),
-                offset,
-            )
+            memory = _in_memory(input if input._base is None else input._base)
+            found = stock(memory, size, stride, offset)
+            if found.requires_grad:
+                _without_gradient_outside(found, layout, (size, stride, offset))
+            return found
         return stock(input, size, stride, storage_offset)
 
     return as_strided
+
+
+def _without_gradient_outside(found: Tensor, layout: Tensor, place: tuple[Any, Any, int]) -> None:
+    """What `as_strided` found at a place outside of the view with this layout has no gradient."""
+    length = layout.untyped_storage().nbytes() // layout.element_size()
+    numbers = torch.arange(length, device="cpu")
+    inside = torch.zeros(length, dtype=torch.bool, device="cpu")
+    own = layout.shape, layout.stride(), layout.storage_offset()
+    inside[numbers.as_strided(*own).reshape(-1)] = True
+    chosen = inside.as_strided(*place)
+    if not chosen.all():
+        there = chosen.to(found.device)
+        found.register_hook(lambda gradient: torch.where(there, gradient, 0))
 
 
 def _as_strided_copy(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
