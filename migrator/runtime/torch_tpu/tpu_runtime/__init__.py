@@ -17,6 +17,7 @@ from .operators import (
     distances,
     half_precision_draws,
     indexed_writes,
+    quotients,
     running_statistics,
     separated_index_lists,
     transformer_fast_path,
@@ -61,7 +62,7 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    running_statistics, average_pool1d, distances, indexed_writes, separated_index_lists,
+    running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
     zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, cpu_fallback,
 )  # fmt: skip
 _is_set_up = False

@@ -102,6 +102,21 @@ def _nonnegative_dimension(stock: Function) -> Function:
     return along
 
 
+def _extreme_so_far(stock: Function) -> Function:
+    """A dimension counted from the end. The place of NaN is that of the last; stock goes on."""
+    compute = _nonnegative_dimension(stock)
+
+    def along(x: Array, dim: int) -> tuple[Array, Array]:
+        values, places = compute(x, dim)
+        if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size or not x.ndim:
+            return values, places
+        numbers = jax.lax.broadcasted_iota(places.dtype, x.shape, dim % x.ndim)
+        last = jax.lax.cummax(jnp.where(jnp.isnan(x), numbers, 0), dim % x.ndim)
+        return values, jnp.where(jnp.isnan(values), last, places)
+
+    return along
+
+
 def _flip(x: Array, dims: Sequence[int]) -> Array:
     """A tensor that has no dimensions."""
     return jnp.flip(x, tuple(dims)) if x.ndim else x
@@ -227,8 +242,8 @@ def install(env: Environment) -> None:
         (aten.var.correction, _var),
         (aten.var_mean.correction, _var),
         (aten.lu_unpack, _lu_unpack),
-        (aten.cummax, _nonnegative_dimension),
-        (aten.cummin, _nonnegative_dimension),
+        (aten.cummax, _extreme_so_far),
+        (aten.cummin, _extreme_so_far),
         (aten.logcumsumexp, _nonnegative_dimension),
         (aten.median, _median),
         (aten.native_group_norm, _group_norm),

@@ -18,6 +18,7 @@ from ..dispatch.calls import (
     Function,
     holds_device_tensor,
     is_device_tensor,
+    move,
     native,
     needs_gradient,
     patch,
@@ -26,7 +27,7 @@ from ..dispatch.calls import (
 )
 from ..dispatch.jax_kernels import Array
 from ..lazy import lazy_graph
-from ..tensors.views import array_of, count_write, link_part, peek
+from ..tensors.views import array_of, count_write, layout_of, link_part, peek
 
 
 def _key(env: Environment, key: Any) -> Any:
@@ -90,6 +91,41 @@ def _as_strided_copy(env: Environment, function: Function, args: Any, kwargs: An
     if not holds_device_tensor((args, kwargs)) or "out" in kwargs:
         return NotImplemented
     return torch.as_strided(*args, **kwargs).clone()
+
+
+@replaces(torch.as_strided_scatter, torch.Tensor.as_strided_scatter)
+def _as_strided_scatter(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """Writes to the elements that are at these positions of the base's memory.
+
+    torchax 0.0.13 counts positions in a view's elements, and writes to those that aren't there.
+    """
+    if not is_device_tensor(args[0] if args else kwargs.get("input")):
+        return NotImplemented
+    with env._dispatch_mode:
+        return _scattered(function, *args, **kwargs)
+
+
+def _scattered(
+    stock: Function, input: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None
+) -> torch.Tensor:
+    """Torch does it to the elements' numbers, on the CPU: what it refuses is refused here, too."""
+    layout = layout_of(input)
+    base = of_base(input, size, stride)[0]
+    memory = native(torch.full, ((base.numel(),), -1), {"device": "cpu"})
+    where = layout.shape, layout.stride(), layout.storage_offset()
+    here = native(torch.as_strided, (memory, *where), {})
+    numbers = native(torch.arange, (src.numel(),), {"device": "cpu"})
+    written = native(torch.Tensor.view, (numbers, src.shape), {})
+    sources = native(torch.as_strided_scatter, (here, written, size, stride, storage_offset), {})
+    if not src.numel():
+        return input.clone()  # type: ignore[no-any-return]
+    if needs_gradient((input, src)):  # torch's own, which is not that of what is computed here
+        if base is not input:
+            raise RuntimeError("as_strided_scatter of a view has no gradient: clone() it first")
+        return stock(input, src, size, stride, storage_offset or 0)  # type: ignore[no-any-return]
+    places = move(input._env, sources)
+    values = src.to(input.dtype).reshape(-1)[places.clamp(min=0)]
+    return torch.where(places < 0, input, values)
 
 
 def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) -> Tensor:

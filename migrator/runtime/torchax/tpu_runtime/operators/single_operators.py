@@ -278,6 +278,8 @@ def install(env: Environment) -> None:
         register(env, operator, function, of_arrays=True)
     for operator in (aten.cumsum, aten.cumprod):
         register(env, operator, _cumulative(env._ops[operator].func), of_arrays=True)
+    for shortcut in (torch.cdist, aten.cdist):  # with p=inf all ones: torch's own takes norms
+        env._ops.pop(shortcut)
     index_copy = _index_copy(env._ops[aten.index_copy].func)
     register(env, aten.index_copy, index_copy, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)
