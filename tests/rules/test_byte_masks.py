@@ -14,7 +14,7 @@ HEAD = "import torch\n\nx = torch.ones(2, 3).cuda()\nmask = torch.ByteTensor([1,
         ("torch.masked_fill(x, @, 0)", "mask.view(2, 1)"),
         ("x.masked_fill(@, 0)", "mask.unsqueeze(1).expand(2, 3)"),
         ("x.masked_select(@)", "torch.ByteTensor([1, 0, 1])"),
-        ("x.masked_fill_(@, 0)", "torch.zeros(2, 1).byte()"),
+        ("x.masked_fill_(@, 0)", "torch.zeros(2, 1, dtype=torch.uint8)"),
     ],
 )
 def test_a_mask_of_bytes_becomes_one_of_booleans(call: str, given: str) -> None:
