@@ -23,4 +23,5 @@ from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, n
 from migrator.analysis.devices.machine_conditions import answer, never_runs
 from migrator.analysis.devices.own_moves import does_as_torch, own_move
 from migrator.frameworks.torch.prefilter import uses_device
+from migrator.frameworks.torch.references import is_of_gpus
 from migrator.frameworks.torch.strings import VISIBLE
