@@ -25,6 +25,7 @@ from migrator.rule_api.devices import (
     ONLY_SHOWN,
     compared_with,
     device_call,
+    is_of_gpus,
     is_read,
     is_written_out,
     method_caller,
@@ -150,6 +151,23 @@ or mean the CPU, so they become the target's device.""",
 
             def send(x, rank: int):
                 return torch.zeros(2, device="{device}"), x.to("{device}")
+            """,
+        ),
+        Example(
+            """
+            import torch
+
+            def init(net, gpu_ids=[]):
+                net.to(gpu_ids[0])
+                return torch.nn.DataParallel(net, gpu_ids)
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+
+            def init(net, gpu_ids=[]):
+                net.to("{device}")
+                return tpu_runtime.DataParallel(net)
             """,
         ),
         Example(
@@ -307,6 +325,8 @@ _ANY_INDEX = "the index of an accelerator of any kind; a process has one TPU"
 def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
     """If only its name suggests that a value is a device index."""
     if ctx.values.evidence.is_index(index):
+        return None
+    if isinstance(index, ast.Subscript) and is_of_gpus(ctx.names, index):
         return None
     return Report(
         f"the source doesn't show where {ctx.source.code(index)} comes from; if it is the index of "

@@ -21,6 +21,7 @@ from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.project.extension_module import Built, Extension
 from migrator.analysis.project.extensions import extension_of
+from migrator.analysis.upgrade_tables import removed_names
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -127,8 +128,12 @@ def imports_of(files: Iterable[ImportGraph]) -> dict[ImportedModule, list[Path]]
 
 
 def unknown(imports: Iterable[ImportedModule]) -> list[str]:
-    """The modules among them of which nobody knows whether they run without a GPU."""
-    return [each.module for each in imports if each.verdict is Verdict.UNKNOWN]
+    """The modules among them of which nobody knows whether they run without a GPU.
+
+    Of those that are gone, the rules for old versions speak.
+    """
+    named = (each.module for each in imports if each.verdict is Verdict.UNKNOWN)
+    return [module for module in named if module not in removed_names()]
 
 
 def _verdicts(project: ImportGraph) -> Iterator[ImportedModule]:

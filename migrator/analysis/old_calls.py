@@ -15,12 +15,14 @@ from migrator.analysis.upgrade_tables import (
     removed_builtins,
     removed_methods,
 )
+from migrator.analysis.values.dtypes import Dtype, dtype
 from migrator.construct import Construct
 
 # Methods of other classes, too: these are told by their object, or their arguments.
 _BY_OBJECT = {"getsize": re.compile("font", re.IGNORECASE)}
 _WITH_NUMBER = ("rfft", "irfft")
 _MASKED = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
+_MASKING = frozenset(f"torch.{name}" for name in _MASKED)
 
 
 def find(names: Names, node: ast.AST) -> Iterator[Construct]:
@@ -58,6 +60,8 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
             if _holds_objects(names, call):
                 yield Construct("changed", "pickle", call)
+        if called in _MASKING and len(call.args) > 1 and _is_byte(names, call.args[1]):
+            yield Construct("changed", "mask", call.args[1])
         if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
             yield Construct("changed", "bytes", call)
         for keyword in call.keywords:
@@ -164,6 +168,8 @@ def _is_meant(names: Names, call: ast.Call, method: ast.Attribute) -> bool:
 
 def _is_byte(names: Names, mask: ast.expr) -> bool:
     """Whether a mask is a tensor of bytes: `x.byte()`, or a variable that is one."""
+    if dtype(names, mask) is Dtype.BYTES:
+        return True
     match names.only_value(mask):
         case ast.Call(func=ast.Attribute(attr="byte"), args=[], keywords=[]):
             return True

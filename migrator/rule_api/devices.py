@@ -18,7 +18,13 @@ from migrator.analysis.devices.current_device import Role, roles
 from migrator.analysis.devices.device_keys import is_written_out, table_of
 from migrator.analysis.devices.device_selection import ladder, question
 from migrator.analysis.devices.device_strings import ONLY_SHOWN, is_migrated, not_a_device
-from migrator.analysis.devices.indices import INDEXED, compared_with, is_read, names_index
+from migrator.analysis.devices.indices import (
+    INDEXED,
+    compared_with,
+    is_of_gpus,
+    is_read,
+    names_index,
+)
 from migrator.analysis.devices.machine_conditions import never_runs, tpu_answer
 from migrator.analysis.devices.other_accelerators import LIBRARIES, OTHERS, asked_for, is_guarded
 from migrator.analysis.devices.own_moves import does_as_torch, own_move

@@ -166,7 +166,7 @@ import torch
 device = ("cuda" if torch.cuda.is_available()
           else "mps" if torch.backends.mps.is_available() else "cpu")
 """
-    assert migrated(source) == 'import torch\ndevice = ("jax")\n'
+    assert migrated(source) == 'import torch\ndevice = "jax"\n'
 
 
 def test_a_portable_program_chooses_by_the_runtime() -> None:

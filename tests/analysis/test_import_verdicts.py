@@ -191,3 +191,12 @@ def test_an_unknown_import_is_listed_in_a_line(tmp_path: Path) -> None:
     assert [(i["module"], i["verdict"]) for i in json.loads(said.stdout)["imports"]] == [
         ("pyrallis", "unknown"), ("torch", "works"),
     ]  # fmt: skip
+
+
+def test_what_is_gone_is_no_unknown_import(tmp_path: Path) -> None:
+    """The rules for old versions say what takes its place."""
+    source = "import torch\nimport urllib2\nimport nobodys\nprint(urllib2, torch.ones(1).cuda())\n"
+    write_tree(tmp_path, {"train.py": source})
+    done = cli("train.py", "--target", "torchax", "--check", cwd=tmp_path)
+    told = [line for line in done.stdout.decode().splitlines() if line.startswith("Imported, and")]
+    assert len(told) == 1 and told[0].endswith(": nobodys")

@@ -112,7 +112,7 @@ def test_flags_that_are_set_together(before: str, after: str) -> None:
         f"{MATMUL}.allow_tf32, args.tf32 = True, False",
         f"{MATMUL}.allow_tf32 &= fast",
         f"{MATMUL}.allow_tf32, {CUDNN}.benchmark = flags",
-        f'setattr({MATMUL}, "allow_tf32", True)',
+        f'print(setattr({MATMUL}, "allow_tf32", True))',
         f"for {MATMUL}.allow_tf32 in (True, False):\n    run()",
     ],
 )
