@@ -43,6 +43,7 @@ import tpu_runtime
 from step_loops import LOOPS, Loop
 from step_models import CASES, LR, Batch, Case, adamw
 from torch import Tensor
+from tpu_runtime.compilation import lowering
 from tpu_runtime.lazy import lazy_programs
 
 AGREE = 1e-4  # relative, of losses
@@ -109,7 +110,7 @@ def by_hand(case: Case, batches: list[Batch]) -> Step:
         updates, memory = optimizer.update(gradients, memory, params)
         return (optax.apply_updates(params, updates), buffers, memory), loss
 
-    step = jax.jit(update, donate_argnums=0)
+    step = jax.jit(update, donate_argnums=0, compiler_options=lowering._options())
     params = {name: parameter.detach().jax() for name, parameter in model.named_parameters()}
     buffers = {name: buffer.jax() for name, buffer in model.named_buffers()}
     # Copies: the model keeps the originals, which must not be donated.

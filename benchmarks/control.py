@@ -14,8 +14,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from migrator.verify.comparisons import Comparison
 from migrator.verify.divergence import compare
-from migrator.verify.findings import Comparison
 from migrator.verify.recordings import Recording, RecordSettings, record_run
 from migrator.verify.script import Script
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from migrator.forecast.hlo import parse
-from migrator.forecast.operations import operations
+from migrator.forecast.operation_costs import operations
 from migrator.forecast.roofline import bounds_of, exposed_of, timed
 from migrator.verify.chips import Chip, chip_of
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from migrator.analysis import absent_names, removed_names
+from migrator.analysis import find_absent_names, find_removed_names
 from migrator.analysis.syntax.names import Names
 from migrator.runs.run import migrate_paths
 
@@ -45,9 +45,9 @@ def missing(path: Path) -> Iterator[tuple[int, str]]:
     except (OSError, SyntaxError, ValueError):  # a link to nowhere
         return
     for node in names.order:
-        for found in (*absent_names.find(names, node), *removed_names.find(names, node)):
+        for found in (*find_absent_names.find(names, node), *find_removed_names.find(names, node)):
             head = found.key.partition(".")[0]
-            if head in absent_names.PACKAGES:
+            if head in find_absent_names.PACKAGES:
                 yield getattr(found.node, "lineno", 0), found.key
 
 

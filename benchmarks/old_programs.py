@@ -31,7 +31,7 @@ from collections import Counter
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from migrator.analysis.upgrades import removed_names
+from migrator.analysis.upgrade_tables import removed_names
 from migrator.config import Config
 from migrator.runs.run import migrate_paths
 

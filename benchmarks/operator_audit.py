@@ -156,8 +156,8 @@ TARGETS = {
         "XLA's CPU client",
         ("float32",),
         {"TPU_SKIP_MDS_QUERY": "1", "TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": QUICKLY},
-        "`LuDecomposition` is missing in XLA's CPU client, not in torch_tpu. What torch_tpu has\n"
-        "not at all is computed by the CPU, as torch_xla does it, and counts as right.\n",
+        "`LuDecomposition` is missing in XLA's CPU client, not in torch_tpu. What CPUs compute\n"
+        "instead counts as right. A `crash` ends a process. See [limits](limits.md) on `wrong`.\n",
         modules=ROOT / "migrator/targets/torch_tpu/on_cpu",
     ),
     "cuda": Target(

@@ -21,7 +21,7 @@ from pathlib import Path
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.targets import find_target
-from migrator.verify.findings import Finding
+from migrator.verify.comparisons import Finding
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.run_options import RunOptions
 from migrator.verify.script_result import ScriptResult

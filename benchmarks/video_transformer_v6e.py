@@ -220,7 +220,7 @@ class Abstract:
             named = {name: Tensor(array, env) for name, array in given.items()}
             rope = named.pop("cos"), named.pop("sin")
             tensors = {name: Tensor(array, env) for name, array in weights.items()}
-            with inside(), scopes.of(self.model), torch.no_grad():
+            with inside(), scopes.scope_of_module(self.model), torch.no_grad():
                 result = torch.func.functional_call(
                     self.model, tensors, (), {**named, "rope": rope}
                 )

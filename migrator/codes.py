@@ -24,7 +24,7 @@ def current(codes: Iterable[str]) -> tuple[str, ...]:
     return tuple(FORMER.get(code, code) for code in codes)
 
 
-def meant(code: str, known: Collection[str]) -> str:
+def suggested_codes(code: str, known: Collection[str]) -> str:
     """The codes that may have been meant by one that is not `known`, or where all codes are."""
     family = [each for each in known if code[:3].upper() == each[:3]]
     near = get_close_matches(code.upper(), family or known, 3, 0.5)

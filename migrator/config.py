@@ -11,11 +11,11 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from migrator.codes import current, meant
+from migrator.codes import current, suggested_codes
 from migrator.errors import UsageError
 from migrator.files import witness
-from migrator.files.places import resolved
-from migrator.files.reading import read
+from migrator.files.reading import read_file
+from migrator.files.user_folders import resolved
 from migrator.options import Options
 
 _MOST = 2**22  # bytes of a configuration
@@ -130,7 +130,7 @@ def common(paths: Sequence[str | os.PathLike[str]]) -> Path:
 def _table(file: Path) -> Any:
     """All of a tpu-migrate.toml; [tool.tpu-migrate] of another file, None if it has none."""
     try:
-        found = tomllib.loads(read(file, _MOST).decode())
+        found = tomllib.loads(read_file(file, _MOST).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     except RecursionError:
@@ -154,7 +154,7 @@ def check_codes(codes: Collection[str], where: str) -> None:
     known = registry().rules
     for code in codes:
         if not any(each.startswith(code) for each in known):
-            raise UsageError(f"{where}: no rule begins with {code!r}{meant(code, known)}")
+            raise UsageError(f"{where}: no rule begins with {code!r}{suggested_codes(code, known)}")
 
 
 def _checked(table: Any, file: Path) -> Config:

@@ -151,7 +151,7 @@ def code(edit: Edit) -> str:
     return ""
 
 
-def joined(edits: Iterable[Edit]) -> list[Edit]:
+def join_edits(edits: Iterable[Edit]) -> list[Edit]:
     """The edits, with those of one call joined; edits that conflict stay apart."""
     found: dict[object, Edit] = {}
     for edit in edits:
@@ -245,7 +245,7 @@ def touched(edit: Edit, source: SourceMap) -> Iterator[Range]:
             yield source.range(edit.node)
 
 
-def places(edits: Iterable[Edit], source: SourceMap) -> tuple[Range, ...]:
+def edited_ranges(edits: Iterable[Edit], source: SourceMap) -> tuple[Range, ...]:
     """The ranges that edits change, each once."""
     return tuple(dict.fromkeys(place for edit in edits for place in touched(edit, source)))
 

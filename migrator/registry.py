@@ -106,16 +106,16 @@ def registry() -> Registry:
         UsageError: an installed package cannot be used.
     """
     modules = [(importlib.import_module("migrator.rules"), None), *rule_modules()]
-    own = {rule: point for module, point in modules for rule in _found(module, Rule)}
+    own = {rule: point for module, point in modules for rule in _rules_in(module, Rule)}
     families = dict.fromkeys(
-        [*FAMILIES, *(f for module, _ in modules for f in _found(module, Family))]
+        [*FAMILIES, *(f for module, _ in modules for f in _rules_in(module, Family))]
     )
     others: list[Rule] = []
     origins = {rule.code: _origin(point) for rule, point in own.items()}
     for point in installed(GROUP):
         where = f"rules of {point.value}"
         try:
-            found = _found(module := imported(point), Rule)
+            found = _rules_in(module := imported(point), Rule)
         except Exception as error:
             raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
         if not found:
@@ -125,7 +125,7 @@ def registry() -> Registry:
                 raise UsageError(f"{where}: {rule.code} is a code of {origins[rule.code][0]}, too")
             origins[rule.code] = _origin(point)
         others += found
-        families |= dict.fromkeys(_found(module, Family))
+        families |= dict.fromkeys(_rules_in(module, Family))
     return Registry([*others, *own], families, origins)
 
 
@@ -153,7 +153,7 @@ def vocabulary(framework: str, replaced: tuple[tuple[str, str], ...] = ()) -> Vo
 _T = TypeVar("_T")
 
 
-def _found(module: ModuleType, kind: type[_T]) -> list[_T]:
+def _rules_in(module: ModuleType, kind: type[_T]) -> list[_T]:
     """Each `Rule` or `Family` at the top of a module, or of the modules of a package."""
     modules = [module]
     for info in pkgutil.iter_modules(getattr(module, "__path__", ())):

@@ -30,7 +30,7 @@ def run() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except (UsageError, OSError) as error:
-        _say(_reason(error))
+        _say(_why_not(error))
         sys.exit(2)
     except Exception as error:
         import traceback
@@ -43,13 +43,13 @@ def run() -> None:
 def _say(message: str) -> None:
     from contextlib import suppress
 
-    from migrator.report.terminal import shown
+    from migrator.report.terminal import printable
 
     with suppress(OSError):  # the exit code says it, too
-        print(f"tpu-migrate: {shown(message)}", file=sys.stderr, flush=True)
+        print(f"tpu-migrate: {printable(message)}", file=sys.stderr, flush=True)
 
 
-def _reason(error: UsageError | OSError) -> str:
+def _why_not(error: UsageError | OSError) -> str:
     if not isinstance(error, OSError):
         return str(error)
     where = error.filename2 or error.filename
@@ -76,5 +76,5 @@ def _leave(code: object) -> None:
         except (OSError, ValueError) as error:
             code = code or 2  # what was to be said is lost
             if stream is sys.stdout and isinstance(error, OSError):
-                _say(_reason(error))
+                _say(_why_not(error))
     os._exit(code)

@@ -3,7 +3,7 @@
 import ast
 
 from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
-from migrator.rule_api.unused_imports import without_unused
+from migrator.rule_api.absent_imports import without_unused
 from migrator.rule_api.upgrade_templates import reason_to_keep
 from migrator.rule_api.upgrades import missing
 

@@ -14,7 +14,13 @@ from migrator.rule_api import (
     advice,
     dotted,
 )
-from migrator.rule_api.training import CHECK_IN_MODEL, asks, is_asked, only_checks, prints_tensor
+from migrator.rule_api.training import (
+    CHECK_IN_MODEL,
+    is_asked,
+    only_checks,
+    prints_tensor,
+    reads_tensor_value,
+)
 
 _TROUBLE = "https://docs.pytorch.org/xla/release/r2.8/learn/troubleshoot.html"
 
@@ -230,7 +236,7 @@ _IN_LOOP = advice(
 def branch(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
-    if not asks(ctx.training.hot, node.test):
+    if not reads_tensor_value(ctx.training.hot, node.test):
         return None
     if any(c.kind == "branch" and c.node is node for c in ctx.constructs):
         return None

@@ -7,11 +7,11 @@ from migrator.rule_api.example_steps import with_step_end
 from migrator.rule_api.generation import reads_in_passes
 from migrator.rule_api.training import (
     READING_METHODS,
-    asks,
     is_asked,
     is_optimizer_step,
     only_checks,
     prints_tensor,
+    reads_tensor_value,
 )
 
 _BEGIN = """import torch
@@ -108,7 +108,7 @@ def _reads_tensor(ctx: Context, call: ast.Call) -> bool:
 def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
     assert isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert)
-    if not asks(ctx.training.hot, node.test) or ctx.training.hot.in_pass(node):
+    if not reads_tensor_value(ctx.training.hot, node.test) or ctx.training.hot.in_pass(node):
         return None
     if not _divides(ctx, node.test):
         return None

@@ -15,6 +15,7 @@ from migrator.rule_api import (
     Insert,
     Rule,
 )
+from migrator.rule_api.absent_imports import without_unused
 from migrator.rule_api.python import canonical, exported, taken_by
 from migrator.rule_api.python_2_types import (
     Context,
@@ -26,7 +27,6 @@ from migrator.rule_api.python_2_types import (
     with_builtin,
 )
 from migrator.rule_api.renamed_names import renamed, with_new_names
-from migrator.rule_api.unused_imports import without_unused
 from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
 from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins
 

@@ -28,7 +28,8 @@ from migrator.codes import INTERNAL
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.files.discover import Disk, discover, project_root
-from migrator.formats import kinds, notebook, python
+from migrator.formats import file_kinds, notebook, python_source
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.engine import migrate, migrate_file
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
@@ -63,33 +64,33 @@ def check(repository: Path, target: str, verbose: bool = False) -> Counter[str]:
     counts: Counter[str] = Counter()
     words, options = targets()[target], Config().options
     disk = AsGpuCode(Disk(), words)
-    cache = ProjectCache(disk)
+    cache = ProjectCache(disk, DEVICE_CONSTRUCTS)
     for path in discover([repository]).files:
         counts["files"] += 1
         source = path.read_bytes()
         facts = ProjectFacts(path.resolve(), project_root(path.resolve()), disk, cache)
         other = 0
-        if kinds.kind(path) is not None:
+        if file_kinds.line_kind(path) is not None:
             faults = count_lines(counts, path, source, facts, words)
             if verbose and faults.total():
                 print(f"    {path}: {dict(faults)}", file=sys.stderr)
             counts += faults
             continue
-        if kinds.is_notebook(path):
+        if file_kinds.is_notebook(path):
             whole = migrate_file(path, source, words, options, facts)
             if whole.failed:
                 counts["unread"] += 1
                 continue
             again = migrate_file(path, whole.source, words, options, facts)
             other = not equal_but_for_code(source, whole.source) or again.changed
-            source = notebook.read(source).module.encode()
+            source = notebook.read_notebook(source).module.encode()
         result = migrate(source, words, options, facts)
         count_outcomes(counts, result)
         faults = Counter[str]()
         faults["notebook"] = other
         faults["crashed"] = sum(d.code == INTERNAL for d in result.diagnostics)
         if not result.failed:
-            text = python.decode(source).text
+            text = python_source.decode(source).text
             faults["missed"] = len(missed(text, result.diagnostics))
             if result.changed:
                 faults += changed_faults(text, result.source, result.diagnostics)
@@ -147,7 +148,7 @@ def equal_but_for_code(before: bytes, after: bytes) -> bool:
 
 def changed_faults(text: str, after: bytes, diagnostics: tuple[Diagnostic, ...]) -> Counter[str]:
     faults: Counter[str] = Counter()
-    new = python.decode(after).text
+    new = python_source.decode(after).text
     try:
         ast.parse(new)
     except SyntaxError:

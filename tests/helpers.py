@@ -26,7 +26,7 @@ from markdown_it import MarkdownIt
 from migrator import start
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.formats.python import decode
+from migrator.formats.python_source import decode
 from migrator.options import Options
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result

@@ -30,7 +30,7 @@ from pathlib import Path
 from migrator import find_remaining, migrate_paths
 from migrator.config import Config
 from migrator.targets import Target, find_target
-from migrator.verify.findings import Finding
+from migrator.verify.comparisons import Finding
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.run_options import RunOptions

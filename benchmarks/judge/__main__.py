@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -37,7 +39,7 @@ from faults import FAULTS, Planted
 from migrator import migrate_paths, migrate_source
 from migrator.config import Config
 from migrator.targets import Target, find_target
-from migrator.verify.findings import Finding
+from migrator.verify.comparisons import Finding
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.run_options import RunOptions
@@ -107,7 +109,8 @@ class Judge:
         key = program, seed, settings.dropout
         if key not in self.goldens:
             golden = self.work / f"golden-{program}-{seed}-{settings.dropout:d}"
-            with contextlib.chdir(self._folder(program, seed)):
+            own = patch.dict(os.environ, self.target.host.originals)  # without the target's library
+            with own, contextlib.chdir(self._folder(program, seed)):
                 record_script(Path(f"{program}.py"), [], golden, self.python, settings)
             self.goldens[key] = golden
         return self.goldens[key]

@@ -24,9 +24,9 @@ def on_this_gpu(name: str, target: str) -> dict[str, Any]:
     from migrator.config import Config
     from migrator.verify.apps import find_app, load_golden
     from migrator.verify.migrated_copy import write_migrated_copy
-    from migrator.verify.result import VerifyResult
-    from migrator.verify.run import run
+    from migrator.verify.run_script import run
     from migrator.verify.verification import compared
+    from migrator.verify.verify_result import VerifyResult
 
     app = find_app(name, target)
     golden = load_golden(app)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from migrator.analysis.libraries import MODULES, matters
+from migrator.analysis.cuda_libraries import MODULES, may_concern_device
 from migrator.analysis.python_requirements import cloned
 from migrator.formats.shell import words
 
@@ -176,7 +176,11 @@ def setting(text: str, done: Collection[str] = ()) -> str | None:
         elif pattern.search(said):
             return key
     listed = LISTED_PACKAGE.match(said)
-    return "package" if listed and "package" not in done and matters(listed["name"]) else None
+    return (
+        "package"
+        if listed and "package" not in done and may_concern_device(listed["name"])
+        else None
+    )
 
 
 def without_comment(text: str) -> str:
@@ -275,7 +279,7 @@ def _key(text: str) -> str | None:
     if re.search(r"\bgit\s+clone\b", text) and cloned(text) is not None:
         return "clone"
     if _PIP.search(text):
-        return "pip" if matters(text) else None
+        return "pip" if may_concern_device(text) else None
     if _CONDA.search(text):
         return "conda"
     if re.search(r"\bnvidia-smi\b", text):

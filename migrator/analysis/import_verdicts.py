@@ -1,7 +1,7 @@
 """Import verdicts: what is known of each module that a program imports.
 
-What needs CUDA is in libraries.json, what runs without a GPU in known_modules.json, one entry a
-line, each with the page that says so. What a project compiles, `project/extensions.py` finds. All
+What needs CUDA is in cuda_libraries.json, what runs without a GPU in known_modules.json, one entry
+a line, each with the page that says so. What a project compiles, `project/extensions.py` finds. All
 others are unknown: they may run or not, and nobody has looked.
 """
 
@@ -16,11 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migrator.analysis import traces
-from migrator.analysis.devices import accelerators
-from migrator.analysis.libraries import MODULES
-from migrator.analysis.project.extensions import Built, Extension, extension_of
-from migrator.analysis.upgrades import removed_names
+from migrator.analysis import foreign_code
+from migrator.analysis.cuda_libraries import MODULES
+from migrator.analysis.devices import other_accelerators
+from migrator.analysis.project.extension_module import Built, Extension
+from migrator.analysis.project.extensions import extension_of
+from migrator.analysis.upgrade_tables import removed_names
 from migrator.targets import RUNTIME
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ def verdict_of(module: str, project: ImportGraph | None = None) -> ImportedModul
     for name in (".".join(module.split(".")[:2]), head):
         if name in MODULES:
             return ImportedModule(name, Verdict.NEEDS_CUDA, MODULES[name].reason(name))
-    if head in accelerators.LIBRARIES:
+    if head in other_accelerators.LIBRARIES:
         return ImportedModule(head, Verdict.NEEDS_CUDA, f"{head} is for another accelerator")
-    if head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME):
+    if head in (*foreign_code.LIBRARIES, *foreign_code.MODULES, RUNTIME):
         return ImportedModule(head, Verdict.WORKS)
     if head in known_modules():
         return ImportedModule(head, Verdict.WORKS, known_modules()[head].tested)
@@ -112,7 +113,7 @@ def is_known(module: str) -> bool:
     """A cheap test: whether a module has a verdict that no file of a project changes."""
     head = module.partition(".")[0]
     known = head in sys.stdlib_module_names or head in MODULES or head in known_modules()
-    return known or head in (*traces.LIBRARIES, *traces.MODULES, RUNTIME)
+    return known or head in (*foreign_code.LIBRARIES, *foreign_code.MODULES, RUNTIME)
 
 
 def imports_of(files: Iterable[ImportGraph]) -> dict[ImportedModule, list[Path]]:

@@ -9,7 +9,7 @@ from functools import cache
 
 from migrator.analysis import old_frames
 from migrator.analysis.syntax.names import Names, Scope
-from migrator.analysis.upgrades import (
+from migrator.analysis.upgrade_tables import (
     CALLED,
     removed_arguments,
     removed_builtins,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.upgrades import removed_frame_methods
+from migrator.analysis.upgrade_tables import removed_frame_methods
 from migrator.construct import Construct
 
 _MAKES = re.compile(r"pandas\.(?:DataFrame|Series|concat|merge|read_(?!hdf|html|pickle|json)\w+)")

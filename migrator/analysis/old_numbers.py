@@ -11,7 +11,7 @@ from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import said_name
 from migrator.analysis.values.dimensionless import Dimensionless
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Imported
+from migrator.analysis.values.import_protocols import Imported
 from migrator.construct import Construct
 
 _OF_VALUES = ("cpu", "detach", "numpy", "clone")

@@ -13,7 +13,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.dimensionless import Dimensionless
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Imported
+from migrator.analysis.values.import_protocols import Imported
 from migrator.construct import Construct
 
 _LOSSES = ("torch.nn.BCELoss", "torch.nn.functional.binary_cross_entropy")

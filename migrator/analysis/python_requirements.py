@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from migrator.analysis.libraries import Library, of_package
+from migrator.analysis.cuda_libraries import Library, of_package
 from migrator.errors import UsageError
-from migrator.targets import Target, traces
+from migrator.targets import Target, all_markers
 
 DISTRIBUTION = "tpu-migrate"
 
@@ -167,14 +167,14 @@ def in_place_of(asked: str, wanted: str) -> str:
     >>> in_place_of("torch_xla[pallas]~=2.1", "torch_xla[tpu]==2.9.0")
     'torch_xla[pallas,tpu]==2.9.0'
     """
-    name, own, version = _parts(wanted)
-    extras = [each for each in _parts(asked)[1] if not _OF_DEVICE.match(each)] + own
+    name, own, version = _split_requirement(wanted)
+    extras = [each for each in _split_requirement(asked)[1] if not _OF_DEVICE.match(each)] + own
     return f"{name}[{','.join(extras)}]{version}" if extras else wanted
 
 
 def constraint(wanted: str) -> str:
     """``wanted`` for a file of constraints: pip refuses extras there, and uv passes them over."""
-    name, _, version = _parts(wanted)
+    name, _, version = _split_requirement(wanted)
     return f"{name}{version}"
 
 
@@ -184,7 +184,7 @@ def entry(wanted: str) -> str:
     >>> entry("torch==2.9.0"), entry("torch_xla[tpu]==2.9.0")
     ('torch = "==2.9.0"', 'torch_xla = {version = "==2.9.0", extras = ["tpu"]}')
     """
-    name, extras, version = _parts(wanted)
+    name, extras, version = _split_requirement(wanted)
     listed = ", ".join(f'"{each}"' for each in extras)
     said = f'{{version = "{version}", extras = [{listed}]}}' if extras else f'"{version}"'
     return f"{name} = {said}"
@@ -192,10 +192,10 @@ def entry(wanted: str) -> str:
 
 def extras_of(text: str) -> list[str]:
     """The extras that a requirement asks for."""
-    return _parts(text)[1]
+    return _split_requirement(text)[1]
 
 
-def _parts(text: str) -> tuple[str, list[str], str]:
+def _split_requirement(text: str) -> tuple[str, list[str], str]:
     """Name, extras, and all that stands behind them."""
     match = re.match(r"\s*([\w.-]*)\s*(?:\[([^\]]*)\])?\s*(.*)", text, re.DOTALL)
     name, extras, rest = match.groups() if match else ("", "", text)
@@ -336,7 +336,7 @@ def cloned(text: str) -> tuple[str, Library] | None:
 def older_library(text: str) -> str | None:
     """The library of a target that was installed from this before it was on PyPI."""
     name = name_of(text)
-    for each in traces():
+    for each in all_markers():
         if name in each.older_packages or any(part in text for part in each.older_wheels):
             return each.library
     return None

@@ -12,7 +12,7 @@ from migrator.analysis.import_verdicts import ImportedModule, imports_of, unknow
 from migrator.config import Config
 from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.frameworks import find_framework
 from migrator.report.statistics import Work, of_file, of_files
 from migrator.runs.cross_file import is_code

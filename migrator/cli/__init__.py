@@ -13,7 +13,7 @@ import click
 
 from migrator.distribution import __version__
 from migrator.errors import UsageError
-from migrator.report.terminal import shown, spell_out
+from migrator.report.terminal import printable, spell_out
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -25,7 +25,7 @@ COMMANDS = {
     "doctor": "migrator.doctor.command:doctor_command",
     "explain": "migrator.cli.rules:explain_command",
     "forecast": "migrator.forecast.command:forecast_command",
-    "init": "migrator.cli.settings:init_command",
+    "init": "migrator.cli.settings_commands:init_command",
     "lsp": "migrator.editor.command:lsp_command",
     "mcp": "migrator.mcp_server.command:mcp_command",
     "migrate": "migrator.cli.migrate:migrate_command",
@@ -150,9 +150,11 @@ def main() -> None:
     except click.NoSuchOption as error:
         runs = {"verify", "record"}.intersection(sys.argv[1:2])
         behind = f"; options of the script itself come behind --: -- {error.option_name}"
-        click.echo(f"tpu-migrate: {shown(error.format_message())}{behind * bool(runs)}", err=True)
+        click.echo(
+            f"tpu-migrate: {printable(error.format_message())}{behind * bool(runs)}", err=True
+        )
         sys.exit(2)
     except click.ClickException as error:
         message = " ".join(error.format_message().split())  # click's own may have several lines
-        click.echo(f"tpu-migrate: {shown(message)}", err=True)
+        click.echo(f"tpu-migrate: {printable(message)}", err=True)
         sys.exit(2)

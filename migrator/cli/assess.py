@@ -12,7 +12,7 @@ from migrator.cli.looking import configuration, of_paths
 from migrator.cli.progress import Progress
 from migrator.diagnostics import first_of
 from migrator.report.statistics import UNTRIED
-from migrator.report.terminal import console, line, shown
+from migrator.report.terminal import console, line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
         )  # fmt: skip
     out.print(table)
     for each in elsewhere if programs else ():
-        named = first_of([*map(shown, each.with_constructs)], _NAMED)
+        named = first_of([*map(printable, each.with_constructs)], _NAMED)
         out.print(line(f"{_BESIDE}: {named}"))
 
 
@@ -91,7 +91,7 @@ def _take(assessment: Assessment) -> str:
 def _name(path: Path | None, beside: bool) -> str:
     if path is None:
         return _BESIDE if beside else "(no program: a library)"
-    return shown(path)
+    return printable(path)
 
 
 def _left(assessment: Assessment) -> str:

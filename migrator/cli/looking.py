@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from migrator.cli.values import paths as offered_paths
+from migrator.cli.completion_values import paths as offered_paths
 from migrator.config import Config, common, load
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option

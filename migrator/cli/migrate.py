@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.completion_values import codes, folders, formats, paths
+from migrator.cli.migration_arguments import MigrationArguments
 from migrator.cli.option_groups import GroupedCommand
 from migrator.cli.output import show, write_reports
 from migrator.cli.progress import Progress
-from migrator.cli.values import codes, folders, formats, paths
 from migrator.codes import current
 from migrator.config import Config, check_codes, load, load_file
 from migrator.errors import UsageError
 from migrator.files import witness
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.report import FORMATS, View, check_file
-from migrator.report.terminal import color_option, console, shown
+from migrator.report.terminal import color_option, console, printable
 from migrator.targets import names as target_names
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
@@ -232,7 +232,9 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 @color_option
 def migrate_command(**values: Any) -> None:
     """Rewrite PATH... for the target (the default command)."""
-    asked = Arguments(**{field.name: values.pop(field.name) for field in fields(Arguments)})
+    asked = MigrationArguments(
+        **{field.name: values.pop(field.name) for field in fields(MigrationArguments)}
+    )
     if asked.hook and asked.names_no_path:
         sys.exit(0)
     asked.check_paths()
@@ -241,11 +243,11 @@ def migrate_command(**values: Any) -> None:
     sys.exit(_run(asked, values))
 
 
-def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
+def _run(asked: MigrationArguments, values: Mapping[str, Any]) -> int:
     """Do what is asked for; the exit code."""
     config = _config(asked).with_overrides(**values)
     if asked.show_settings or asked.show_files:
-        from migrator.cli.settings import show_files, show_settings
+        from migrator.cli.settings_commands import show_files, show_settings
 
         for said in (show_settings(config) if asked.show_settings else "",
                      show_files(asked.paths, config) if asked.show_files else ""):  # fmt: skip
@@ -268,15 +270,15 @@ def _run(asked: Arguments, values: Mapping[str, Any]) -> int:
         return filter_input(asked, config)
     if not asked.watch:
         return _migrate(asked, config)
-    from migrator.cli import watch
+    from migrator.cli import watch_files
 
-    watch.check()
-    return watch.watch(
+    watch_files.check()
+    return watch_files.watch(
         asked, lambda: _migrate(asked, config), lambda changed: _report(changed, config)
     )
 
 
-def _with_chosen_target(asked: Arguments, config: Config) -> Config:
+def _with_chosen_target(asked: MigrationArguments, config: Config) -> Config:
     """Take what gets furthest with all of the paths, and say why on standard error."""
     if asked.is_standard_input or asked.hook or asked.diff_base is not None:
         raise UsageError("--target auto looks at whole programs: name a target for a part of them")
@@ -287,11 +289,11 @@ def _with_chosen_target(asked: Arguments, config: Config) -> Config:
     with Progress(asked.quiet) as progress:
         found = choose(asked.paths, config, progress)
     for each in found if not asked.quiet else ():
-        click.echo(f"--target {shown(each.why)}", err=True)
+        click.echo(f"--target {printable(each.why)}", err=True)
     return replace(config, targets=tuple(each.best.target for each in found))
 
 
-def _config(asked: Arguments) -> Config:
+def _config(asked: MigrationArguments) -> Config:
     if asked.configuration is not None and asked.isolated:
         raise UsageError("choose one of --config and --isolated")
     if asked.configuration:
@@ -299,7 +301,7 @@ def _config(asked: Arguments) -> Config:
     return Config() if asked.isolated else load(asked.start)
 
 
-def _migrate(asked: Arguments, config: Config) -> int:
+def _migrate(asked: MigrationArguments, config: Config) -> int:
     """Migrate the files at the paths, and say what became of them; the exit code."""
     page = Path(asked.page) if asked.page else None
     if page is not None:
@@ -317,12 +319,12 @@ def _migrate(asked: Arguments, config: Config) -> int:
     if page is not None:
         html.write(report, page, written=not asked.looks)
         if asked.forms[0] == "console" and not asked.quiet:
-            said = f"report: {shown(page)}"
+            said = f"report: {printable(page)}"
             console(stderr=asked.diff).print(said, soft_wrap=True, markup=False)
     return code
 
 
-def _report(asked: Arguments, config: Config) -> Report:
+def _report(asked: MigrationArguments, config: Config) -> Report:
     from migrator.runs.executors import executor_at
     from migrator.runs.run import migrate_paths, strip_todos
 
@@ -353,22 +355,22 @@ def _report(asked: Arguments, config: Config) -> Report:
         )
 
 
-def _undo(asked: Arguments) -> int:
+def _undo(asked: MigrationArguments) -> int:
     """Take back the last run, and say what became of its files; the exit code."""
-    from migrator.report.statistics import counted
+    from migrator.report.statistics import count_noun
     from migrator.runs.run import undo
 
     asked.check_undo()
     done = undo(asked.paths, look=asked.check_only)
     said = [
         f"{'would ' * asked.check_only}{verb if asked.check_only else past} "
-        f"{counted(len(files), 'file')}"
+        f"{count_noun(len(files), 'file')}"
         for verb, past, files in (
             ("restore", "restored", done.restored), ("remove", "removed", done.removed)
         )
         if files
     ]  # fmt: skip
-    said += [f"{shown(file)}: has changed since; left as it is" for file in done.left]
+    said += [f"{printable(file)}: has changed since; left as it is" for file in done.left]
     if done.is_empty:
         said.append("nothing to undo: all files of the last run are as they were before it")
     for line in said if not asked.quiet else ():

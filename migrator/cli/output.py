@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.migration_arguments import MigrationArguments
 from migrator.report import View, render, write
-from migrator.report.terminal import console, obeying_nothing, shown
+from migrator.report.terminal import console, obeying_nothing, printable
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report
 
 
-def write_reports(report: Report, asked: Arguments, view: View, *, err: bool = False) -> bool:
+def write_reports(
+    report: Report, asked: MigrationArguments, view: View, *, err: bool = False
+) -> bool:
     """Write what is asked for to files, and print it; False where the console is meant."""
     printed, files = asked.forms
     for file, name in files.items():
@@ -32,12 +34,12 @@ def write_reports(report: Report, asked: Arguments, view: View, *, err: bool = F
     return True
 
 
-def says_nothing(report: Report, asked: Arguments) -> bool:
+def says_nothing(report: Report, asked: MigrationArguments) -> bool:
     """Whether the console has nothing to tell: a hook should not wait for the import of rich."""
     return asked.quiet and not asked.statistics and not report.errors and not report.failures
 
 
-def show(report: Report, asked: Arguments) -> None:
+def show(report: Report, asked: MigrationArguments) -> None:
     """The console output; with --diff, the diff alone goes to standard output.
 
     It has the files of the runtime only if they are asked for.
@@ -54,7 +56,7 @@ def show(report: Report, asked: Arguments) -> None:
     )  # fmt: skip
 
 
-def show_diff(report: Report, asked: Arguments) -> None:
+def show_diff(report: Report, asked: MigrationArguments) -> None:
     """The diff on standard output, in colours on a terminal."""
     if (out := console()).is_terminal:
         from migrator.report.console import show_diff as show
@@ -72,7 +74,9 @@ def print_diff(report: Report) -> None:
         sys.stdout.flush()
 
 
-def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bool = False) -> None:
+def render_console(
+    report: Report, asked: MigrationArguments, *, stderr: bool, hidden: bool = False
+) -> None:
     """Say what became of the files; `hidden`: a runtime that the diff leaves out."""
     from migrator.report.console import render as render_report
 
@@ -82,10 +86,10 @@ def render_console(report: Report, asked: Arguments, *, stderr: bool, hidden: bo
         statistics=asked.statistics, written=not asked.looks, hidden=hidden,
     )  # fmt: skip
     if said := _next(report, asked):
-        out.print(shown(said), markup=False, soft_wrap=True)
+        out.print(printable(said), markup=False, soft_wrap=True)
 
 
-def _next(report: Report, asked: Arguments) -> str:
+def _next(report: Report, asked: MigrationArguments) -> str:
     """The command that comes next; "" if there is none to name. Entry scripts have set-up."""
     by_a_person = not (asked.quiet or asked.hook or asked.is_standard_input)
     if not by_a_person or not report.changed or report.exit_code == 2:

@@ -8,8 +8,8 @@ import sys
 
 import click
 
-from migrator.cli.values import codes
-from migrator.codes import current, meant
+from migrator.cli.completion_values import codes
+from migrator.codes import current, suggested_codes
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 
@@ -32,7 +32,7 @@ from migrator.report.terminal import color_option, console
 def rules_command(tested: str | None, form: str) -> None:
     """List all rules, or test the examples of those that a package brings."""
     if tested is not None:
-        from migrator.report.examples import show_examples
+        from migrator.report.example_failures import show_examples
 
         sys.exit(0 if show_examples(tested, console()) else 1)
     from migrator.registry import registry
@@ -89,4 +89,4 @@ def explain_command(code: str | None) -> None:
     elif is_name(code) and not _CODE.fullmatch(wanted):
         say(out, explain_name(code))
     else:
-        raise UsageError(f"there is no code {code}{meant(code, known)}")
+        raise UsageError(f"there is no code {code}{suggested_codes(code, known)}")

@@ -8,8 +8,8 @@ import click
 
 from migrator.config import common, load
 from migrator.errors import UsageError
-from migrator.report.terminal import color_option, shown
-from migrator.targets.choice import TargetName
+from migrator.report.terminal import color_option, printable
+from migrator.targets.target_argument import TargetName
 
 _PATHS = click.argument(
     "paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[FOLDER...]"
@@ -40,7 +40,7 @@ def check_command(paths: tuple[Path, ...]) -> None:
         if each.version != each.current:
             parts.append(f"this tpu-migrate has {each.current}")
         end = "as it was written" if each.is_right else "tpu-migrate runtime update renews it"
-        return f"{shown(each.path)}: {'; '.join([*parts, end])}"
+        return f"{printable(each.path)}: {'; '.join([*parts, end])}"
 
     for each in found:
         click.echo(said(each))
@@ -61,9 +61,9 @@ def update_command(paths: tuple[Path, ...], allow_dirty: bool) -> None:
     report = renew(folders, load(common(folders)), allow_dirty)
     written = [*report.companions, *(file.path for file in report.changed)]
     for error in report.errors:
-        click.echo(shown(error), err=True)
+        click.echo(printable(error), err=True)
     for path in dict.fromkeys(_top(path) for path in written):
-        click.echo(f"{shown(path)}: renewed")
+        click.echo(f"{printable(path)}: renewed")
     if not written:
         click.echo("all are as this tpu-migrate has them")
     raise SystemExit(2 if report.errors else 0)
@@ -91,7 +91,7 @@ def wheel_command(target: str, portable: bool, output: Path) -> None:
         (output / wheel.file_name).write_bytes(wheel.content)
     except OSError as error:
         raise UsageError(f"-o {output}: {error.strerror or error}") from error
-    click.echo(shown(output / wheel.file_name))
+    click.echo(printable(output / wheel.file_name))
 
 
 def _top(path: Path) -> Path:

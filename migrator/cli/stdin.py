@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from migrator.cli.arguments import Arguments
+from migrator.cli.migration_arguments import MigrationArguments
 from migrator.cli.output import print_diff, render_console, says_nothing, write_reports
 from migrator.config import Config
 from migrator.pipeline import todo
@@ -15,12 +15,12 @@ from migrator.report import View
 from migrator.report.terminal import console
 from migrator.runs.run import migrate_content
 from migrator.runs.run_report import FileReport, Report
-from migrator.runs.run_targets import chosen, label
+from migrator.runs.run_targets import chosen_targets, label
 from migrator.runs.worker import migrated
 from migrator.targets import RUNTIME
 
 
-def filter_input(asked: Arguments, config: Config) -> int:
+def filter_input(asked: MigrationArguments, config: Config) -> int:
     """Migrate standard input; the exit code."""
     report = _report(asked, config)
     source = report.files[0].result.source
@@ -42,12 +42,12 @@ def filter_input(asked: Arguments, config: Config) -> int:
     return code
 
 
-def _report(asked: Arguments, config: Config) -> Report:
+def _report(asked: MigrationArguments, config: Config) -> Report:
     """What becomes of the text, as the file that it stands for, if it does for one."""
     source, path = sys.stdin.buffer.read(), Path(asked.stdin_filename or "<stdin>")
     if asked.strip_todo:
         return Report("", [FileReport(path, Result(source, todo.strip(path, source)))])
     if asked.stdin_filename is not None:
         return migrate_content(path, source, config.targets, config=config)
-    targets = chosen(config.targets)
+    targets = chosen_targets(config.targets)
     return Report(label(targets), [migrated(path, source, targets, config.options)])

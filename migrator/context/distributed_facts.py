@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.obstacles import Cause
-from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.ranks.rank_obstacles import Cause
+from migrator.analysis.training.find_optimizer_steps import speaks_of_training, stops_gradients
 from migrator.context.task import Task
 from migrator.decision import Obstacle
 

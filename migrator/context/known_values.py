@@ -7,8 +7,8 @@ from functools import cached_property
 from migrator.analysis.devices.own_moves import definition
 from migrator.analysis.values.effects import Effects
 from migrator.analysis.values.evidence import Evidence
-from migrator.analysis.values.kinds import Kind
 from migrator.analysis.values.statement_order import StatementOrder
+from migrator.analysis.values.value_kinds import Kind
 from migrator.context.task import Task
 
 

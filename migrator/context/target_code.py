@@ -12,7 +12,7 @@ from migrator.construct import Construct
 from migrator.context.task import Task
 from migrator.decision import Decision, Report, Rewrite
 from migrator.edits import SetString, Spread
-from migrator.formats.embedded import is_embedded
+from migrator.formats.embedded_text import is_embedded
 from migrator.targets import RUNTIME, Word
 
 

@@ -42,7 +42,7 @@ class ThisFile:
             for i in imports
         )
         libraries = {(name or "").partition(".")[0] for each in names for name in each}
-        if self._task.target.traces.library not in libraries - {""} or RUNTIME in libraries:
+        if self._task.target.markers.library not in libraries - {""} or RUNTIME in libraries:
             return False
         return not any(map(self._task.framework.uses_device, self._task.constructs))
 

@@ -13,7 +13,7 @@ from migrator.edits import Edit
 
 if TYPE_CHECKING:
     from migrator.analysis.training.computation import Computation
-    from migrator.analysis.training.sharding import ShardingTable
+    from migrator.analysis.training.sharding_tables import ShardingTable
 
 
 class TrainingFacts:
@@ -46,7 +46,7 @@ class TrainingFacts:
         inner = self._task.options.tensor_parallel
         if not inner:
             return {}
-        from migrator.analysis.training.sharding import Models
+        from migrator.analysis.training.sharding_tables import Models
 
         return Models(self._task.names, self._task.flow, self._task.project).tables(inner)
 

@@ -1,5 +1,5 @@
 """``tpu-migrate doctor``: what this machine has, what is installed, and what is in the way.
 
-``machine`` looks at the hardware, ``variables`` at the environment, ``diagnosis`` puts them
-together with what ``verify`` knows of interpreters, ``show`` prints it.
+``machine`` looks at the hardware, ``environment_variables`` at the environment, ``diagnosis`` puts
+them together with what ``verify`` knows of interpreters, ``show_diagnosis`` prints it.
 """

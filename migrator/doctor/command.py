@@ -7,8 +7,8 @@ import click
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 from migrator.targets import find_target, names
-from migrator.targets.choice import TargetName
-from migrator.verify import options
+from migrator.targets.target_argument import TargetName
+from migrator.verify import shared_options
 
 
 @click.command("doctor", short_help="Check this machine and its environments.")
@@ -19,7 +19,7 @@ from migrator.verify import options
     type=TargetName(),
     help="Exit 1 unless all of these can run; without TARGET, unless one can.",
 )
-@options.python("Check this interpreter, not those that verify would use.")
+@shared_options.python("Check this interpreter, not those that verify would use.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(
     "--format", "form", type=click.Choice(["console", "json"]), default="console", show_default=True
@@ -32,10 +32,10 @@ def doctor_command(wanted: tuple[str, ...], python: Path | None, install: bool, 
     at: whether a program really runs, `verify` shows.
     """
     from migrator.verify import environments, interpreters
-    from migrator.verify.errors import VerifyError
+    from migrator.verify.verify_errors import VerifyError
 
     from .diagnosis import diagnose
-    from .show import show
+    from .show_diagnosis import show
 
     if install and (not wanted or python is not None):
         raise UsageError("--install needs a --target, and no --python")

@@ -18,8 +18,8 @@ from migrator.verify import interpreters
 from migrator.verify.in_target_python import command_line
 from migrator.verify.interpreters import Interpreter, Problem, targets_in, without_libtpu
 
-from . import variables
-from .machine import Machine, look
+from . import environment_variables
+from .machine import Machine, inspect_machine
 
 
 def packages() -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Diagnosis:
     machine: Machine
     states: Sequence[State]
     looked_at: Sequence[Interpreter]  # each interpreter once
-    variables: Sequence[variables.Variable] = field(default_factory=list)
+    variables: Sequence[environment_variables.Variable] = field(default_factory=list)
     every: bool = False  # whether each target is needed, or one of them
 
     @property
@@ -128,7 +128,7 @@ def diagnose(
 
     ``every``: each of the targets is needed, not only one of them.
     """
-    machine = look(root, environment)
+    machine = inspect_machine(root, environment)
     looked_at: dict[Path, Interpreter] = {}
     states = []
     for target in targets:
@@ -139,7 +139,7 @@ def diagnose(
         for each in found:
             looked_at.setdefault(each.python, each)
         states.append(_state(target, found, python is not None, machine, environment))
-    seen = variables.present(environment)
+    seen = environment_variables.present(environment)
     return Diagnosis(machine, states, list(looked_at.values()), seen, every)
 
 
@@ -151,7 +151,7 @@ def _state(
     environment: Mapping[str, str],
 ) -> State:
     last = found[-1]
-    set_here = variables.judge(target, environment, machine.tpu, last.versions)
+    set_here = environment_variables.judge(target, environment, machine.tpu, last.versions)
     problems = [
         *_platform_problems(target),
         *_interpreter_problems(target, found, asked),
@@ -212,7 +212,7 @@ def _no_libtpu(found: Interpreter, environment: Mapping[str, str]) -> list[Probl
     library = environment.get("TPU_LIBRARY_PATH")
     if library and not Path(library).is_file():
         text = f"TPU_LIBRARY_PATH={library}: no such file, so programs do not see the TPU"
-        return [Problem(text, variables.unset("TPU_LIBRARY_PATH"))]
+        return [Problem(text, environment_variables.unset("TPU_LIBRARY_PATH"))]
     problem = without_libtpu(found, environment)
     if problem is not None and not problem.fix:
         problem = replace(problem, fix=_install(found.target))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from migrator.verify.device import tpu_cards, tpu_devices
 from migrator.verify.interpreters import Problem
+from migrator.verify.script_device import tpu_cards, tpu_devices
 
 _SECONDS = 5.0  # for a tool of the platform, where files do not tell
 # TPUs by their number on the PCI bus, as JAX names them (jax/_src/hardware_utils.py).
@@ -57,7 +57,7 @@ class Machine:
     hints: Sequence[Problem]  # what keeps programs from a TPU
 
 
-def look(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Machine:
+def inspect_machine(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Machine:
     """Look at this machine, or at the one whose files lie below ``root``."""
     cpu, features = _cpu(root)
     memory, free = _memory(root)
@@ -169,8 +169,8 @@ def _cpu(root: Path) -> tuple[str, list[str]]:
     name = fields.get("model name") or fields.get("hardware") or fields.get("cpu") or ""
     flags = set((fields.get("flags") or fields.get("features") or "").lower().split())
     if not text and sys.platform == "darwin":
-        name = _says("sysctl", "-n", "machdep.cpu.brand_string")
-        known = _says("sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features")
+        name = _tool_output("sysctl", "-n", "machdep.cpu.brand_string")
+        known = _tool_output("sysctl", "-n", "machdep.cpu.features", "machdep.cpu.leaf7_features")
         flags = {"neon"} if platform.machine() == "arm64" else set(known.lower().split())
     elif not text and sys.platform == "win32":
         flags = _windows_flags()
@@ -255,12 +255,12 @@ def _cuda(root: Path) -> str:
         query = "--query-gpu=name,driver_version"
         rows = [
             [cell.strip() for cell in line.split(",")]
-            for line in _says("nvidia-smi", query, "--format=csv,noheader").splitlines()
+            for line in _tool_output("nvidia-smi", query, "--format=csv,noheader").splitlines()
         ]
         names = [row[0] for row in rows if len(row) == 2]
         driver = next((row[1] for row in rows if len(row) == 2), "")
     if names:
-        return _counted(names) + (f", driver {driver}" if driver else "")
+        return _count_cards(names) + (f", driver {driver}" if driver else "")
     return _graphics(root, _NVIDIA, "NVIDIA GPU")
 
 
@@ -275,7 +275,7 @@ def _rocm(root: Path) -> str:
             names.append(f"gfx{major}{minor:x}{step:x}")
     if names:
         version = _text(root / "opt/rocm/.info/version")
-        return _counted(names) + (f", ROCm {version}" if version else "")
+        return _count_cards(names) + (f", ROCm {version}" if version else "")
     return _graphics(root, _AMD, "AMD GPU")
 
 
@@ -287,7 +287,7 @@ def _graphics(root: Path, vendor: str, name: str) -> str:
             driver = card / "driver"
             used = driver.resolve().name if driver.exists() else ""
             found.append(f"{name}, driver {used}" if used else f"{name}, no driver")
-    return _counted(found)
+    return _count_cards(found)
 
 
 def _mps(_root: Path) -> str:
@@ -322,10 +322,10 @@ def _npu(root: Path) -> str:
         driver = (card / "device/driver").resolve().name
         if driver not in ("driver", "accel", "gasket", "tpu_common", "google_tpu"):
             found.append(f"driver {driver}")
-    return _counted(found)
+    return _count_cards(found)
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_cards(names: Sequence[str]) -> str:
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{n} × {name}" if n > 1 else name for name, n in counts.items())
 
@@ -344,7 +344,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _says(*command: str) -> str:
+def _tool_output(*command: str) -> str:
     """What a tool of the platform prints; "" where there is none, or none that answers."""
     try:
         done = subprocess.run(

@@ -12,17 +12,17 @@ from pygls.exceptions import JsonRpcContentModified
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic
 from migrator.editor.analysis import Analysis, OfferedRewrite
-from migrator.editor.documents import DocumentEdit, Text
-from migrator.editor.positions import place, text_edit
-from migrator.editor.server import NAME, Server, message_of, path_of
+from migrator.editor.language_server import NAME, Server, message_of, path_of
+from migrator.editor.open_documents import DocumentEdit, Text
+from migrator.editor.text_positions import text_edit, text_position
 from migrator.errors import UsageError
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.registry import registry
 from migrator.report.explain import markdown
 from migrator.runs.delivery import deliver_to, write_delivered
 from migrator.runs.run_report import Report
-from migrator.runs.run_targets import chosen, label
+from migrator.runs.run_targets import chosen_targets, label
 from migrator.runs.worker import Worker
 from migrator.targets import RUNTIME
 
@@ -46,7 +46,7 @@ class Actions:
     ) -> list[Diagnostic]:
         """Findings that overlap a range of a text, or else those that start on its first line."""
         codec = self._server.workspace.position_codec
-        places = [(f, *place(analysis.document, f.range, codec)) for f in analysis.findings]
+        places = [(f, *text_position(analysis.document, f.range, codec)) for f in analysis.findings]
         here = [(finding, place) for finding, text, place in places if text.uri == uri]
         met = [f for f, at in here if at.start <= where.end and where.start <= at.end]
         on_line = [f for f, at in here if whole_line and at.start.line == where.start.line]
@@ -162,7 +162,7 @@ class Actions:
     def _missing(self, path: Path, config: Config) -> Report | None:
         """What a file lacks of the runtime; None if nothing is to be written."""
         try:
-            worker = Worker(self._server.roots, chosen(config.targets), config)
+            worker = Worker(self._server.roots, chosen_targets(config.targets), config)
             report = deliver_to(path, worker)
         except UsageError as error:
             self._server.say(str(error), types.MessageType.Error)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.editor.documents import DocumentEdit, OpenDocument, Text
+from migrator.editor.open_documents import DocumentEdit, OpenDocument, Text
 from migrator.pipeline.result import Result
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.targets import Target
 
 
@@ -31,7 +31,7 @@ class Moment:
     @property
     def targets(self) -> Sequence[Target]:
         """One for each framework that is to be migrated."""
-        return chosen(self.config.targets)
+        return chosen_targets(self.config.targets)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Analyses documents in a separate process (started by `process`)."""
+"""Analyses documents in a separate process (started by `analyst_process`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.editor import single
 from migrator.editor.analysis import Analysis, Moment, OfferedRewrite
-from migrator.editor.documents import DocumentEdit, OpenDocument, Text
+from migrator.editor.open_documents import DocumentEdit, OpenDocument, Text
 from migrator.files.discover import Disk
 from migrator.pipeline.recursion_limit import DEEP
 from migrator.pipeline.result import Result

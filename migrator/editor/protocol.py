@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from migrator.editor.actions import FIX_ALL, WRITE_RUNTIME, Actions
-from migrator.editor.server import WHILE_TYPING, Server
+from migrator.editor.language_server import WHILE_TYPING, Server
 
 
 def new_server() -> Server:

@@ -15,10 +15,10 @@ from migrator.errors import UsageError
 from migrator.files.failures import FULL, advice
 from migrator.files.in_place import FileChange
 from migrator.files.lock import only_writer
-from migrator.files.places import key, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.renewing import check_renewable, note, renew
 from migrator.files.staging import sync_folder
+from migrator.files.user_folders import key, resolved
 
 _EXCLUDED = frozenset({".git", "__pycache__"})  # what a copy goes without
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from migrator.distribution import RUNTIME
 from migrator.files import git, witness
-from migrator.files.places import resolved
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.files.staging import is_temporary
-from migrator.formats import kinds
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
 
 # How the docstring of each runtime begins: these words must not change.
 _OURS = re.compile(rb"migrated from CUDA to TPU by (\w+)[^\"]*?Written beside migrated code")
@@ -158,9 +158,9 @@ def is_source(path: Path, top: Path, exclude: Sequence[str] = ()) -> bool:
 
 
 def _has_code(path: Path) -> bool:
-    if path.suffix in (".py", kinds.NOTEBOOK):
+    if path.suffix in (".py", file_kinds.NOTEBOOK):
         return True
-    return kinds.kind(path) is not None and not kinds.is_data(path)
+    return file_kinds.line_kind(path) is not None and not file_kinds.is_data(path)
 
 
 def _is_script(path: Path) -> bool:
@@ -180,7 +180,7 @@ def is_bundled_runtime(folder: Path) -> bool:
     return bundled_target(folder) is not None
 
 
-def bundled_target(folder: Path, content: Callable[[Path], bytes] = read) -> str | None:
+def bundled_target(folder: Path, content: Callable[[Path], bytes] = read_file) -> str | None:
     """The target of a runtime that a migration has written, None for any other folder."""
     if folder.name != RUNTIME:
         return None
@@ -223,11 +223,11 @@ def project_root(path: Path, given: Sequence[Path] = ()) -> Path:
 
 def as_module(path: Path, content: bytes) -> bytes | None:
     """A file's content as other files see it; None for a notebook that can't be read."""
-    if kinds.is_notebook(path):
+    if file_kinds.is_notebook(path):
         from migrator.formats import notebook
 
         try:
-            content = notebook.read(content).module.encode()
+            content = notebook.read_notebook(content).module.encode()
         except notebook.NotANotebook:
             return None
     return TODO.sub(b"#", content)  # what such a comment mentions is no code
@@ -247,7 +247,7 @@ class Disk:
     def content(self, path: Path) -> bytes:
         """The bytes of a file. Raises OSError."""
         given = self._given.get(path)
-        return read(path) if given is None else given
+        return read_file(path) if given is None else given
 
     def names(self, folder: Path) -> list[str]:
         """The names in a folder. Raises OSError."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Timer
 
 from migrator.files import witness
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 
 # Variables that git sets for hooks; they refer to one repository.
 _LOCAL = frozenset({

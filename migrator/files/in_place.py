@@ -16,9 +16,9 @@ from migrator.files import witness
 from migrator.files.failures import advice
 from migrator.files.journal import Journal, JournalEntry, PastRun, TakenBack
 from migrator.files.overwriting import forget, is_own_output, remember, unsafe_to_write
-from migrator.files.places import digest, resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import stage, sync_folder, temporary_in
+from migrator.files.user_folders import digest, resolved
 
 _NOTHING = "nothing was written"
 

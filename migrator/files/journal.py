@@ -18,9 +18,9 @@ from typing import Any
 
 from migrator.errors import UsageError
 from migrator.files import overwriting
-from migrator.files.places import digest, key, resolved, state_folder
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary, private, stage, sync_folder, temporary_in
+from migrator.files.user_folders import digest, key, resolved, state_folder
 
 _TABLE = "run.json"
 

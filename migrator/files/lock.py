@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from migrator.errors import UsageError
-from migrator.files.places import key, state_folder
+from migrator.files.user_folders import key, state_folder
 
 
 @contextmanager

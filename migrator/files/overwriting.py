@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from migrator.files import git, witness
-from migrator.files.places import cache_folder, digest, key, resolved
 from migrator.files.reading import read_or_none
+from migrator.files.user_folders import cache_folder, digest, key, resolved
 
 _UNTRACKED = "is not tracked by git"
 _TOLD_NOT_TO_LOOK = "has changes that git is told to ignore (assume-unchanged, skip-worktree)"

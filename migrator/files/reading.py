@@ -12,7 +12,7 @@ from migrator.files import witness
 MOST = 2**28  # bytes; a notebook with images may be that large
 
 
-def read(path: Path, most: int = MOST) -> bytes:
+def read_file(path: Path, most: int = MOST) -> bytes:
     """The content of a regular file.
 
     Reading a pipe would wait for a writer, and a device may be endless.
@@ -40,6 +40,6 @@ def read(path: Path, most: int = MOST) -> bytes:
 def read_or_none(path: Path) -> bytes | None:
     """The same; None if it can't be read."""
     try:
-        return read(path)
+        return read_file(path)
     except OSError:
         return None

@@ -16,7 +16,7 @@ from pathlib import Path
 from migrator.diagnostics import first_of
 from migrator.errors import UsageError
 from migrator.files import staging
-from migrator.files.places import digest, key, state_folder
+from migrator.files.user_folders import digest, key, state_folder
 
 _NAMED = 3  # files in a message
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from migrator.diagnostics import Range
 from migrator.errors import UsageError
 from migrator.files import git
-from migrator.files.places import resolved
-from migrator.formats import kinds, notebook
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds, notebook
 
 AUTO = "auto"  # as a revision: the default branch
 _USUAL = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -72,7 +72,7 @@ class Changes:
         if before is None:
             return NewLines(all=True)
         try:
-            if kinds.is_notebook(path):
+            if file_kinds.is_notebook(path):
                 return _new_in_cells(git.run(repository.root, "cat-file", "blob", before.blob),
                                      content)  # fmt: skip
             if b"\r" in content.replace(b"\r\n", b""):  # git counts lines differently from Python
@@ -207,7 +207,7 @@ def _if_shallow(root: Path) -> str:
 def _new_in_cells(before: bytes, after: bytes) -> NewLines:
     """New lines in a notebook's code cells; outputs, ids and layout don't count."""
     try:
-        old, new = notebook.read(before), notebook.read(after)
+        old, new = notebook.read_notebook(before), notebook.read_notebook(after)
     except notebook.NotANotebook:
         return NewLines(all=True)
     texts, places = [line for line, _ in _rows(old)], list(_rows(new))

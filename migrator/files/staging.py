@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 
 
 def temporary_in(folder: Path) -> Path:

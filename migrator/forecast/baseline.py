@@ -14,7 +14,7 @@ from .forecast import Forecast
 SLOWER = 1.1  # times the earlier bound: more is a problem
 
 
-def read(path: Path, slice_name: str) -> dict[str, dict[str, Any]]:
+def read_baseline(path: Path, slice_name: str) -> dict[str, dict[str, Any]]:
     """The steps of an earlier forecast by name. Raises UsageError."""
     try:
         found = json.loads(path.read_text("utf-8"))

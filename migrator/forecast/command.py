@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.values import paths
+from migrator.cli.completion_values import paths
 from migrator.errors import UsageError
 from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
-from migrator.targets.choice import TargetName
-from migrator.verify import options
+from migrator.targets.target_argument import TargetName
+from migrator.verify import shared_options
 from migrator.verify.chips import chip_of
 from migrator.verify.chips import chips as known_chips
 
@@ -34,7 +34,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
               help="Only this one.")  # fmt: skip
 @click.option("--chip", type=click.Choice(list(known_chips())), default="v6e", show_default=True,
               help="The TPU.")  # fmt: skip
-@options.count("--chips", 1, 1, "How many of them: 1, 4 or 8.")
+@shared_options.count("--chips", 1, 1, "How many of them: 1, 4 or 8.")
 @click.option("--steps", type=click.IntRange(min=1), help="Training steps, for hours and money.")
 @click.option("--price", type=_POSITIVE, help="Price of a chip for an hour. Needs --steps.")
 @click.option(
@@ -48,7 +48,7 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--largest", metavar="OPTION",
               help="Find the largest value of this option of the script that fits: its batch size.",
 )  # fmt: skip
-@options.python("Run with this interpreter.")
+@shared_options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
               help="Stop the script after that: what it compiled until then counts.")  # fmt: skip
@@ -87,7 +87,7 @@ def forecast_command(
         raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
-    before = earlier.read(baseline, f"{chip}-{chips}") if baseline else {}
+    before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
     if report is not None:
         page.check(report)
     out = console(stderr=True)
@@ -117,7 +117,7 @@ def forecast_command(
 
 def _print(found: Forecast, form: str, out: Console) -> None:
     """To standard output; with JSON, problems also to ``out``. Raises UsageError without any."""
-    from .show import show
+    from .show_forecast import show
 
     if form == "json":
         from migrator.report import as_json
@@ -134,8 +134,8 @@ def _print(found: Forecast, form: str, out: Console) -> None:
 def _python(target: str, python: Path | None, install: bool, out: object) -> Path:
     """An interpreter with the target and libtpu. Raises UsageError."""
     from migrator.verify.choose_interpreter import choose_interpreter
-    from migrator.verify.errors import VerifyError
     from migrator.verify.run_options import RunOptions
+    from migrator.verify.verify_errors import VerifyError
 
     asked = RunOptions(python=python, install=install, console=out)  # type: ignore[arg-type]
     try:

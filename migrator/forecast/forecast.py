@@ -10,13 +10,13 @@ from typing import Any
 
 from migrator.distribution import __version__
 from migrator.verify.chips import Chip
-from migrator.verify.result import VerifyResult, finite
 from migrator.verify.tpu import TpuReport
 from migrator.verify.verification import folder_of, verify_script
+from migrator.verify.verify_result import VerifyResult, finite
 
-from .advice import Advice, advice_for, memory_advice
+from .forecast_advice import Advice, advice_for, memory_advice
 from .hlo import parse
-from .operations import operations
+from .operation_costs import operations
 from .roofline import Cost, StepEstimate, step_of, without_twins
 
 # Where each figure is from; none is of a run on a TPU.

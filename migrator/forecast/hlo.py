@@ -85,7 +85,7 @@ Computation = dict[str, Instruction]  # by name, in order
 
 
 @dataclass
-class Program:
+class HloProgram:
     """The computations of a module, and the source lines of its frames: `file:line`."""
 
     computations: dict[str, Computation] = field(default_factory=dict)
@@ -114,9 +114,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(",") if part)
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> HloProgram:
     """The program of a compiled module's text."""
-    program, body = Program(), None
+    program, body = HloProgram(), None
     tables: dict[str, dict[int, str]] = {}
     table: dict[int, str] | None = None
     for line in text.splitlines():

@@ -18,8 +18,8 @@ from migrator.report.html import MARK, check, visible
 from migrator.verify.chips import Chip
 from migrator.verify.verification import folder_of
 
-from .advice import memory_advice
 from .forecast import BASIS, Forecast, figure, gib
+from .forecast_advice import memory_advice
 from .roofline import Cost, StepEstimate
 
 __all__ = ["check", "write"]

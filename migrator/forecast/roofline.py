@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from migrator.verify.chips import Chip
 from migrator.verify.tpu import CompiledForTpu
 
-from .operations import COLLECTIVES, Operation
+from .operation_costs import COLLECTIVES, Operation
 from .products import is_attention
 
 MATRIX, HBM, ICI = "matrix units", "HBM", "interconnect"

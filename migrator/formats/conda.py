@@ -9,7 +9,7 @@ import re
 from itertools import accumulate
 
 from migrator.diagnostics import lines_of
-from migrator.formats.embedded import CONDA, REQUIREMENT
+from migrator.formats.embedded_text import CONDA, REQUIREMENT
 from migrator.formats.entries import Entry, PipList
 
 _HEAD = re.compile(rb"^dependencies:[ \t]*(?:#.*)?\r?$", re.MULTILINE)

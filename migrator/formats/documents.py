@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migrator.diagnostics import START, Diagnostic, Range
-from migrator.formats import kinds, lines, manifest, notebook
-from migrator.formats.embedded import COMMAND, SETTING, Document
+from migrator.formats import file_kinds, lines, manifest, notebook
+from migrator.formats.embedded_text import COMMAND, SETTING, Document
 
 Settings = Callable[[bytes], bool]
 MARK = b"tpu-migrate:"  # in comments for this tool, which may concern nothing
@@ -67,7 +67,7 @@ class Holder:
         return self.document.with_module(module).encode()
 
 
-def read(
+def read_document(
     path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
 ) -> Holder | None:
     """The contents of a file that isn't a module; None if it ``says`` nothing about GPUs.
@@ -86,7 +86,7 @@ def read(
     parts = [Part(document.module.encode(), document.located)]
     for file in document.files if isinstance(document, notebook.Notebook) else ():
         text = file.text.encode()
-        if kinds.is_module(Path(file.name)):
+        if file_kinds.is_module(Path(file.name)):
             parts.append(Part(text, file.located, file))
         elif inner := _document(path.parent / file.name, text, says, has_settings):
             parts.append(Part(inner.module.encode(), _within(file, inner), file, inner))
@@ -100,12 +100,16 @@ def _within(file: notebook.Written, inner: Document) -> Callable[[Range], Range]
 def _document(
     path: Path, content: bytes, says: lines.Says, has_settings: Settings, *, for_tpu: bool = True
 ) -> Document | None:
-    function = kinds.kind(path)
+    function = file_kinds.line_kind(path)
     if function is None:
-        return notebook.read(content, for_tpu=for_tpu) if kinds.is_notebook(path) else None
+        return (
+            notebook.read_notebook(content, for_tpu=for_tpu)
+            if file_kinds.is_notebook(path)
+            else None
+        )
     listing = manifest.read(path, content)
     if listing is not None:
         return listing
     if function == SETTING and not has_settings(content):
         return None
-    return lines.read(content, function, says)
+    return lines.read_lines(content, function, says)

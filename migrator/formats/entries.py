@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from migrator.formats.embedded import REQUIREMENT
+from migrator.formats.embedded_text import REQUIREMENT
 
 
 @dataclass(frozen=True)

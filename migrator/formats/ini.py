@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from migrator.diagnostics import lines_of
-from migrator.formats.embedded import BUILD, COMMAND, DEPENDENCY, EXTRA, PYTHON, REQUIREMENT
+from migrator.formats.embedded_text import BUILD, COMMAND, DEPENDENCY, EXTRA, PYTHON, REQUIREMENT
 from migrator.formats.entries import Entry
 
 # `section.key`, and its contents.

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate, takewhile
 
 from migrator.diagnostics import Range
-from migrator.formats.embedded import (
+from migrator.formats.embedded_text import (
     COMMAND,
     COMPILED,
     CONDA,
@@ -62,7 +62,7 @@ class Lines:
         return replace(where, line=first, column=column, end_line=end_line, end_column=end_column)
 
 
-def read(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
+def read_lines(content: bytes, function: str, says: Says = lambda *_: True) -> Lines:
     """The lines of a file, given the kind of most. Raises UnicodeDecodeError."""
     text = content.decode("utf-8")
     if function in (REQUIREMENT, CONSTRAINT) and _is_compiled(text):

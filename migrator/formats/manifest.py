@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from migrator.diagnostics import Range
-from migrator.formats import conda, ini, kinds, toml
-from migrator.formats.embedded import call, restored
+from migrator.formats import conda, file_kinds, ini, toml
+from migrator.formats.embedded_text import call, restored
 from migrator.formats.entries import Entry, PipList, valid
 
 
@@ -99,10 +99,10 @@ def read(path: Path, content: bytes) -> Manifest | None:
 
     Raises UnicodeDecodeError.
     """
-    if path.name in kinds.TOML:
+    if path.name in file_kinds.TOML:
         text = content.decode("utf-8")
         return Manifest(text, toml.lists(text, path.name), check=toml.check)
-    if path.name in kinds.INI:
+    if path.name in file_kinds.INI:
         text = content.decode("utf-8")
         return Manifest(text, ini.lists(text))
     if path.suffix in (".yml", ".yaml") and conda.may_be_one(content):

@@ -1,9 +1,9 @@
 """Notebooks: the code of a .ipynb file as one Python module, and the file rebuilt with other code.
 
 State carries over between cells, so they are read as one module, with a statement between them that
-no edit moves. IPython's additions to Python (magics, shell lines, non-Python cells) are
-represented by calls that contain their text (embedded.py). Only changed cells are rewritten, in the
-file's own layout.
+no edit moves. IPython's additions to Python (magics, shell lines, non-Python cells) are represented
+by calls that contain their text (embedded_text.py). Only changed cells are rewritten, in the file's
+own layout.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from migrator.diagnostics import Range
+from migrator.formats import file_kinds
 from migrator.formats import json_spans as spans
-from migrator.formats import kinds
 from migrator.formats import lines as lines_of
-from migrator.formats.embedded import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
+from migrator.formats.embedded_text import CELL, COMMAND, FILE, OTHER, TIMED, call, restored
 from migrator.formats.json_spans import Span
 
 _BETWEEN = re.compile(rf"^{CELL}\((\d+)\)\n", re.MULTILINE)
@@ -227,7 +227,7 @@ class Notebook:
         return f"[{before}{comma.join(elements)}{after}]"
 
 
-def read(content: bytes, *, for_tpu: bool = True) -> Notebook:
+def read_notebook(content: bytes, *, for_tpu: bool = True) -> Notebook:
     """Raises NotANotebook, in one line."""
     try:
         text = content.decode("utf-8")
@@ -286,7 +286,7 @@ def _is_known(name: str, text: str) -> bool:
     """Whether a file of this name can be migrated; Python has to be valid."""
     path = Path(name)
     if path.suffix != ".py":
-        return kinds.kind(path) is not None
+        return file_kinds.line_kind(path) is not None
     try:
         ast.parse(text.encode().decode())
     except (SyntaxError, ValueError):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from migrator.formats.embedded import (
+from migrator.formats.embedded_text import (
     BUILD,
     COMMAND,
     CONSTRAINT,
@@ -142,7 +142,7 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
                 package = value.path[:-1] if below else value.path
                 if package not in known:
                     known.add(package)
-                    whole = _whole(text, value, function, below)
+                    whole = _whole_entry(text, value, function, below)
                     found.setdefault(package[:-1], []).append(whole)
             break
     extra = _extra(text, data, values, found) if "build-system" in data else []
@@ -220,7 +220,7 @@ def _listed(text: str, value: _TomlValue, known: object, function: str) -> list[
     alike = isinstance(known, list) and [e.text for e in entries] == [
         each for each in known if isinstance(each, str)
     ]
-    return entries if alike else [_whole(text, value, function, below=False)]
+    return entries if alike else [_whole_entry(text, value, function, below=False)]
 
 
 def _entry(text: str, token: re.Match[str], function: str) -> Entry:
@@ -236,7 +236,7 @@ def _entry(text: str, token: re.Match[str], function: str) -> Entry:
     return Entry(start, end, text[start:end], function, f"{quote}{between}{quote}")
 
 
-def _whole(text: str, value: _TomlValue, function: str, below: bool) -> Entry:
+def _whole_entry(text: str, value: _TomlValue, function: str, below: bool) -> Entry:
     """`key = value`; the name of a package's own table also counts for the values `below` it."""
     said = text[value.start : value.end]
     if below and len(value.path) - len(value.table) == 1:

@@ -25,7 +25,7 @@ def frameworks() -> dict[str, Framework]:
     """Every framework by name. Raises UsageError for an installed package that has none."""
     from migrator.frameworks.framework import Framework
 
-    found = {name: find_framework(name) for name in _own()}
+    found = {name: find_framework(name) for name in _own_frameworks()}
     for point in installed(GROUP):
         if point.name in found:
             raise UsageError(f"framework {point.name} of {point.value}: the name is taken")
@@ -36,7 +36,7 @@ def frameworks() -> dict[str, Framework]:
 @cache
 def find_framework(name: str) -> Framework:
     """The framework of that name. Raises UsageError."""
-    if name in _own():
+    if name in _own_frameworks():
         module = importlib.import_module(f"{__name__}.{name}.framework")
         own: Framework = module.FRAMEWORK
         return own
@@ -54,5 +54,5 @@ def imported_in(source: bytes) -> Framework:
     return next((each for each in known if each.is_imported_in(source)), known[0])
 
 
-def _own() -> list[str]:
+def _own_frameworks() -> list[str]:
     return [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]

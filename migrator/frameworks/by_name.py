@@ -29,8 +29,8 @@ def by_name(view: ModuleView) -> list[Construct]:
                 if node in parts:
                     construct = None
                 else:
-                    construct = own(names, node, vocabulary, package)
-                    construct = construct or named(names, node, vocabulary)
+                    construct = replaced_name(names, node, vocabulary, package)
+                    construct = construct or rule_name(names, node, vocabulary)
                 if construct is not None:
                     found.append(construct)
                 if isinstance(node, ast.Attribute) and (construct is not None or node in parts):
@@ -38,7 +38,7 @@ def by_name(view: ModuleView) -> list[Construct]:
     return found
 
 
-def named(
+def rule_name(
     names: Names, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, switches: str = ""
 ) -> Construct | None:
     """A name that rules are about, unless its library is one whose import may fail.
@@ -56,7 +56,7 @@ def named(
     return Construct("store" if stored else "name", qualname, node)
 
 
-def own(
+def replaced_name(
     names: Names, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, package: str
 ) -> Construct | None:
     """A name that the project replaces; what an import brings is a matter of that import."""

@@ -15,12 +15,12 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from migrator.config import load
 from migrator.errors import UsageError
-from migrator.jupyter.cells import MAGIC, Cells, MigratedCell
+from migrator.jupyter.migrated_cells import MAGIC, Cells, MigratedCell
 from migrator.report.console import show_cell
 from migrator.report.terminal import console
 from migrator.runs.run import check
 from migrator.runs.run_report import Report
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.targets import Target, names
 from migrator.targets.copies import folder_to_import
 
@@ -95,7 +95,7 @@ class Magic:
         if config.target is None:
             raise UsageError(f"no target given: {MAGIC} --target {' or '.join(names())}")
         config = replace(config, portable=False, todo_comments=False)  # it runs here and now
-        targets = chosen(config.targets)
+        targets = chosen_targets(config.targets)
         check(config, targets[0])
         migrated = self._cells.migrate(cell, self._earlier(cell), targets, config)
         return migrated, targets[0]

@@ -32,7 +32,7 @@ def mcp_command(roots: tuple[Path, ...], allow_run: bool) -> None:
     """
     if find_spec("mcp") is None:
         raise UsageError(f"the server needs the package mcp: {installed_by('mcp')}")
+    from .mcp_tools import new_server
     from .roots import Roots
-    from .server import new_server
 
     new_server(Roots(roots or (Path.cwd(),)), allow_run=allow_run).run()

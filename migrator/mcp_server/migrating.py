@@ -15,16 +15,16 @@ from migrator.diagnostics import Diagnostic, Outcome
 from migrator.doctor.diagnosis import diagnose
 from migrator.editor.single import single
 from migrator.errors import UsageError
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.pipeline.result import Result
 from migrator.remaining.remaining import find_remaining
-from migrator.remaining.show import to_dict
+from migrator.remaining.show_remaining import to_dict
 from migrator.report import View
 from migrator.report import json as as_json
 from migrator.report.diff import unified
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import Report
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.runs.worker import Worker
 from migrator.targets import targets
 
@@ -98,7 +98,7 @@ def _of_construct(
     wanted = [d for d in file.result.diagnostics if _is_meant(d, asked)]
     if not wanted:
         raise UsageError(f"{path}:{asked.line}: nothing with {asked.code} is rewritten there")
-    wanted_targets = chosen(asked.target)
+    wanted_targets = chosen_targets(asked.target)
     project = Worker([path], wanted_targets, config).project(path)
     part = single(path, file.result, wanted[0], wanted_targets, config.options, project)
     return _diff(path.relative_to(top).as_posix(), part)

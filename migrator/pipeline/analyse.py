@@ -5,7 +5,6 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from migrator.analysis.project.facts import ProjectFacts
-from migrator.analysis.project.module_facts import module_facts
 from migrator.construct import Construct
 from migrator.context import Context, write_for
 from migrator.diagnostics import SourceMap
@@ -13,6 +12,7 @@ from migrator.frameworks import find_framework
 from migrator.frameworks.framework import Framework
 from migrator.options import Options
 from migrator.pipeline.module import Module
+from migrator.pipeline.module_facts import module_facts
 from migrator.registry import vocabulary
 from migrator.targets import Target, with_ranks
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.setup_py import builds
 from migrator.analysis.syntax.exports import spoken
 from migrator.analysis.syntax.names import Names
@@ -17,7 +17,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Rewrite
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, places
+from migrator.edits import Delete, Edit, EditCall, Insert, SetString, code, covered, edited_ranges
 from migrator.pipeline import imports
 from migrator.pipeline.first_use import above_first_use
 from migrator.pipeline.plan import Plan
@@ -58,7 +58,7 @@ def complete(
             result.edits.extend(decision.edits)
             result.modules.extend(m for m in decision.requires if m not in result.modules)
             note = decision.note or rule.summary
-            where = places(decision.edits, context.source)
+            where = edited_ranges(decision.edits, context.source)
             result.diagnostics.append(
                 Diagnostic(START, rule.code, Severity.INFO, note, touched=where)
             )
@@ -78,7 +78,7 @@ def complete(
     first = min(inserts, key=lambda e: e.anchor.lineno if e.anchor else 0, default=None)
     foreign: tuple[str, ...] = ()
     if rules is registry().foreign:
-        foreign = (*traces.foreign_libraries(context.target.traces.library), RUNTIME)
+        foreign = (*foreign_code.foreign_libraries(context.target.markers.library), RUNTIME)
     known = vocabulary(context.target.framework, context.options.replace)
     added = imports.edits(
         context.names, result.modules, removed, known, context.framework.module, first, ahead,

@@ -8,22 +8,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from migrator.analysis import traces
-from migrator.analysis.devices.availability_checks import Place, place
-from migrator.analysis.devices.guards import Guard, Guards
-from migrator.analysis.devices.kernels import Kernels
+from migrator.analysis import foreign_code
+from migrator.analysis.devices.availability_checks import CodePlace, code_place
+from migrator.analysis.devices.availability_guards import AvailabilityGuards, Guard
+from migrator.analysis.devices.cuda_kernels import Kernels
 from migrator.analysis.devices.machine_conditions import MAY_ASK, never_runs
 from migrator.analysis.project.never_called import is_never_called
 from migrator.analysis.setup_py import builds
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.codes import UNKNOWN
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import SUPPRESSED, Effort, Range, Safety, shortened
 from migrator.edits import Delete, SetString, Wrap, code, covered
-from migrator.formats import embedded
-from migrator.frameworks.torch.embedded import next_in_line
+from migrator.formats import embedded_text
+from migrator.frameworks.torch.embedded_commands import next_in_line
 from migrator.pipeline import imports, unsupported_code
 from migrator.pipeline.file_blockers import gate_of
 from migrator.pipeline.plan import Plan, Ruling, claim_earlier, undo
@@ -127,18 +127,18 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     if other code, which runs as it stands, takes its place.
     """
     made = [r for r in plan.rulings if isinstance(r.decision, Rewrite) and r.decision.edits]
-    guards = Guards(Kernels(context.names, context.flow, context.project, plan.claimed))
+    guards = AvailabilityGuards(Kernels(context.names, context.flow, context.project, plan.claimed))
     asked = [(r, guard) for r in made if (guard := guards.guard(r.construct.node)) is not None]
     if not asked:
         return
     questions = {id(ruling) for ruling, _ in asked}
     works = sorted(
-        place(r.construct.node, "move" if _moves(rules, r) else "")
+        code_place(r.construct.node, "move" if _moves(rules, r) else "")
         for r in made
         if id(r) not in questions and not all(isinstance(e, Delete) for e in r.edits)
     )
     lost = sorted(
-        place(r.construct.node, text=r.text)
+        code_place(r.construct.node, text=r.text)
         for r in plan.rulings
         if isinstance(r.decision, Report)
         and context.options.enabled(r.code)
@@ -158,11 +158,11 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
             )
         undo(plan, ruling, decision)
         if moved is None:
-            line = place(ruling.construct.node).line
+            line = code_place(ruling.construct.node).line
             served = bool(guard.otherwise) and not _is_reported(plan, guard.otherwise)
             for other in plan.rulings:
                 if not isinstance(other.decision, Report) or not guard.first(
-                    [place(other.construct.node)]
+                    [code_place(other.construct.node)]
                 ):
                     continue
                 if _is_for_overlap(rules, other) or (served and _is_replaced(rules, other)):
@@ -189,8 +189,8 @@ def _is_reported(plan: Plan, code: Sequence[ast.AST]) -> bool:
 
 
 def _alone(
-    guard: Guard, places: Sequence[Place], works: Sequence[Place], lost: Sequence[Place]
-) -> tuple[Place | None, Place | None]:
+    guard: Guard, places: Sequence[CodePlace], works: Sequence[CodePlace], lost: Sequence[CodePlace]
+) -> tuple[CodePlace | None, CodePlace | None]:
     """What only CUDA runs behind a question, and what moves to the device behind the same one.
 
     `works` is rewritten, and `lost` reported: it fails where the answer is yes.
@@ -238,7 +238,7 @@ def _rule_on_all(
         if isinstance(decision, Rewrite):
             match decision.edits:
                 case [SetString(value=value)]:
-                    held = embedded.is_embedded(context.names.parent(found.node))
+                    held = embedded_text.is_embedded(context.names.parent(found.node))
                     text = json.loads(f'"{value}"') if held else value
                 case _:
                     break
@@ -252,7 +252,7 @@ def _rule_on_all(
 def _rule_on(
     context: Context, rules: Registry, construct: Construct, suppressions: Suppressions
 ) -> Ruling:
-    where = _place(context, construct)
+    where = _range_of(context, construct)
     doubt = _doubt(context, construct)
     for rule, handler in rules.handlers(construct):
         decision = handler(context, construct)
@@ -365,16 +365,16 @@ def _lost(context: Context, construct: Construct, rewrite: Rewrite) -> ast.AST |
     return context.values.effects.first(node for node in dropped if node not in own)
 
 
-def _place(context: Context, construct: Construct) -> Range:
+def _range_of(context: Context, construct: Construct) -> Range:
     node = construct.node
     if isinstance(node, ast.Attribute) and construct.kind == "method":
         span = context.source.range(node)  # the method's own name, as in a traceback
         start = span.end_column - len(node.attr)
         return Range(span.end_line, start, span.end_line, span.end_column)
-    return context.source.range(_shown(node))
+    return context.source.range(_node_to_show(node))
 
 
-def _shown(node: ast.AST) -> ast.AST:
+def _node_to_show(node: ast.AST) -> ast.AST:
     """The node to show for a construct: a loop's iterable, an `if`'s test."""
     match node:
         case ast.For(iter=header) | ast.While(test=header) | ast.If(test=header):
@@ -384,17 +384,17 @@ def _shown(node: ast.AST) -> ast.AST:
 
 def _ruling(context: Context, construct: Construct, code: str, decision: Decision) -> Ruling:
     text = excerpt(context, construct.node)
-    return Ruling(construct, code, decision, _place(context, construct), text)
+    return Ruling(construct, code, decision, _range_of(context, construct), text)
 
 
 def excerpt(context: Context, node: ast.AST) -> str:
     """The source text shown in a diagnostic, on one line and shortened."""
-    held = embedded.text_of(node, context.names.parents.get(node))
-    text = context.source.code(_shown(node)) if held is None else held
+    held = embedded_text.text_of(node, context.names.parents.get(node))
+    text = context.source.code(_node_to_show(node)) if held is None else held
     return shortened(text)
 
 
 def is_of_environment(construct: Construct) -> bool:
     """Whether a construct concerns a target's library or the machine, not the device."""
     kinds = ("command", "requirement", "setting", "variable")
-    return construct.kind in kinds or construct.key.startswith(traces.LIBRARIES)
+    return construct.kind in kinds or construct.key.startswith(foreign_code.LIBRARIES)

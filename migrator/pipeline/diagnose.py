@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from migrator.decision import Keep, Report, Rewrite
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity, SourceMap
-from migrator.edits import covered, places
+from migrator.edits import covered, edited_ranges
 from migrator.pipeline.complete import Additions
 from migrator.pipeline.plan import Plan
 from migrator.registry import registry
@@ -34,7 +34,7 @@ def account(
                 severity, outcome, message = Severity.INFO, Outcome.REWRITTEN, note
                 safety = decision.safety or (rule.safety if rule else Safety.SAFE)
                 why = note or rule.summary if rule and safety is not Safety.SAFE else safety.words
-                touched = places(decision.edits, source) or (where,)
+                touched = edited_ranges(decision.edits, source) or (where,)
                 if plan.unsafe:
                     safety, why = Safety.UNSAFE, plan.unsafe
             case Keep(reason=reason, advice=advice, unsafe=why):

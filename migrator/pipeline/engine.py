@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.codes import ENCODING, INTERNAL, SYNTAX
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
-from migrator.formats import kinds, python
+from migrator.formats import file_kinds, python_source
 from migrator.frameworks import find_framework
 from migrator.options import Options
 from migrator.pipeline import normalise, older_python
 from migrator.pipeline.analyse import analyse, may_hold_constructs
-from migrator.pipeline.module import not_python, read
+from migrator.pipeline.module import not_python, read_module
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry
@@ -91,7 +91,7 @@ def _migrate(
     from migrator.pipeline.rewrite import rewrite  # most files need none
 
     try:
-        module = read(source, project if accelerator is None else None, accelerator)
+        module = read_module(source, project if accelerator is None else None, accelerator)
         context, constructs = analyse(module, target, options, project)
         return rewrite(module, context, registry().of(target.framework), constructs)
     except MigrationFailure as failure:
@@ -128,9 +128,9 @@ def migrate_file(
 def _migrate_file(
     path: Path, content: bytes, target: Target, options: Options, project: ProjectFacts | None
 ) -> Result:
-    if kinds.is_module(path):
+    if file_kinds.is_module(path):
         return migrate(content, target, options, project)
-    if kinds.is_notebook(path) and not may_hold_constructs(content, target, options):
+    if file_kinds.is_notebook(path) and not may_hold_constructs(content, target, options):
         framework = find_framework(target.framework)
         if project is None or not project.imports_gpu_code(framework):
             return Result(content, content)
@@ -139,7 +139,9 @@ def _migrate_file(
 
     try:
         says = find_framework(target.framework).says
-        holder = documents.read(path, content, says, has_settings, for_tpu=not options.portable)
+        holder = documents.read_document(
+            path, content, says, has_settings, for_tpu=not options.portable
+        )
     except notebook.NotANotebook as error:
         return MigrationFailure(SYNTAX, str(error)).result(content)
     except UnicodeDecodeError as error:
@@ -220,7 +222,7 @@ def _unconcerned(source: bytes) -> Result:
     """The result for a file without GPU words; an error if it can't be decoded."""
     if not source.isascii() or b"\0" in source:
         try:
-            python.decode(source)
+            python_source.decode(source)
         except (SyntaxError, ValueError) as error:
             return not_python(error).result(source)
     imported = frozenset[str]()
@@ -228,5 +230,5 @@ def _unconcerned(source: bytes) -> Result:
         from migrator.pipeline.rewrite import companions
 
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            imported = companions(ast.parse(python.decode(source).text))
+            imported = companions(ast.parse(python_source.decode(source).text))
     return Result(source, source, companions=imported)

@@ -8,7 +8,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Report
 from migrator.diagnostics import SourceMap
-from migrator.formats.python import decode
+from migrator.formats.python_source import decode
 from migrator.options import Options
 from migrator.registry import Registry, registry
 from migrator.targets import Target

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import pairwise
 
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.devices.other_accelerators import imported_heads
 from migrator.analysis.syntax.names import Names
 from migrator.edits import Edit, Insert
 from migrator.pipeline.unused_imports import unused_imports

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.devices.accelerators import Parsed, parse, parse_as
+from migrator.analysis.devices.other_accelerators import Parsed, parse, parse_as
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.codes import ENCODING, SYNTAX
 from migrator.diagnostics import START, Range
-from migrator.formats import python
+from migrator.formats import python_source
 from migrator.pipeline.result import MigrationFailure
 
 
@@ -18,7 +18,7 @@ class Module:
     """A Python module, decoded and parsed as GPU code."""
 
     content: bytes
-    source: python.SourceText
+    source: python_source.SourceText
     parsed: Parsed
 
     @property
@@ -30,7 +30,7 @@ class Module:
         return self.source.text
 
 
-def read(
+def read_module(
     content: bytes, project: ProjectFacts | None = None, accelerator: str | None = None
 ) -> Module:
     """Decode and parse a module.
@@ -43,7 +43,7 @@ def read(
         Failure: it is no Python.
     """
     try:
-        source = python.decode(content)
+        source = python_source.decode(content)
         known = project.parsed(content) if project is not None else None
         if known is None and accelerator is None:
             known = parse(source.text, content)

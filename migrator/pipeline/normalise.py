@@ -1,9 +1,9 @@
 """Normalise: turn code for another accelerator or target into the GPU code it stands for.
 
 A program for Intel's XPU or Apple's MPS is parsed with CUDA's names (see
-`migrator.analysis.devices.accelerators`). A program for another target, written by hand or by an
-earlier migration, is first rewritten to GPU code by the rules for that. Diagnostics on the GPU code
-are then mapped back to the user's code.
+`migrator.analysis.devices.other_accelerators`). A program for another target, written by hand or by
+an earlier migration, is first rewritten to GPU code by the rules for that. Diagnostics on the GPU
+code are then mapped back to the user's code.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from migrator.analysis import traces
-from migrator.analysis.devices import accelerators
+from migrator.analysis import foreign_code
+from migrator.analysis.devices import other_accelerators
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.syntax.names import Names
@@ -26,12 +26,12 @@ from migrator.codes import INTERNAL
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import Outcome, SourceMap
-from migrator.formats import python
+from migrator.formats import python_source
 from migrator.frameworks import find_framework
 from migrator.frameworks.torch.find_constructs import find
 from migrator.options import Options
 from migrator.pipeline import older_python
-from migrator.pipeline.module import read
+from migrator.pipeline.module import read_module
 from migrator.pipeline.result import MigrationFailure, Result
 from migrator.registry import registry, vocabulary
 from migrator.targets import RUNTIME, Target, portable, targets
@@ -50,14 +50,14 @@ def foreign(source: bytes, target: Target) -> Foreign | None:
     if not find_framework(target.framework).normalised:
         return None
     if _names_library(source, target):
-        return Foreign(traces.LIBRARY_DEVICE, RUNTIME.encode() in source)
+        return Foreign(foreign_code.LIBRARY_DEVICE, RUNTIME.encode() in source)
     device = _migrated_for(source, target)
     return Foreign(device, True) if device is not None else None
 
 
 def _names_library(source: bytes, target: Target) -> bool:
     """Whether code, or lines of commands, name the library of another target."""
-    libraries = traces.foreign_libraries(target.traces.library)
+    libraries = foreign_code.foreign_libraries(target.markers.library)
     if not any(library.encode() in source for library in libraries):
         return False
     return _names_one_of(source, tuple(libraries))
@@ -76,7 +76,7 @@ def _names_one_of(source: bytes, libraries: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=1)  # asked twice for a file
 def _tree(source: bytes) -> ast.Module | None:
     try:
-        return ast.parse(python.decode(source).text)
+        return ast.parse(python_source.decode(source).text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -86,8 +86,8 @@ def _migrated_for(source: bytes, target: Target) -> str | None:
 
     Code that only uses names that this target's runtime has, too, counts as this target's.
     """
-    foreign_devices = traces.foreign_devices(target.traces.devices)
-    others = [name for name in foreign_devices if traces.quotes(name, source)]
+    foreign_devices = foreign_code.foreign_devices(target.markers.devices)
+    others = [name for name in foreign_devices if foreign_code.quotes(name, source)]
     speaks = RUNTIME.encode() in source  # most files don't, and this test is faster
     asked = {found[1].decode() for found in _OF_RUNTIME.finditer(source)} if speaks else set()
     lacks = any(not target.offers(name) and _is_offered(name) for name in asked)
@@ -103,7 +103,7 @@ def _put_on(source: bytes, others: tuple[str, ...], asks: bool, lacks: bool) -> 
     tree = _tree(source)
     if tree is None:
         return None
-    used = accelerators.put_on(tree, others, asks=asks)
+    used = other_accelerators.put_on(tree, others, asks=asks)
     if used is None and lacks:
         return others[0] if others else ""
     return used
@@ -111,11 +111,11 @@ def _put_on(source: bytes, others: tuple[str, ...], asks: bool, lacks: bool) -> 
 
 def _is_own(source: bytes, target: Target) -> bool:
     """Whether code names the target's own device."""
-    own, by_torch = target.traces, bool(target.words.device_names)
+    own, by_torch = target.markers, bool(target.words.device_names)
     named = (own.library, "torch.accelerator" if by_torch else "")
     if any(name and name.encode() in source for name in named):
         return True
-    return any(traces.quotes(name, source) for name in own.devices)
+    return any(foreign_code.quotes(name, source) for name in own.devices)
 
 
 def _is_offered(name: str) -> bool:
@@ -162,7 +162,7 @@ def as_gpu_code(
     from migrator.pipeline.rewrite import rewrite  # most files need none
 
     try:
-        module = read(source)
+        module = read_module(source)
         rules = registry().foreign
         names = Names(module.tree)
         flow = Flow(names)
@@ -184,7 +184,7 @@ def as_gpu_code(
 
 def _migrated(names: Names, target: Target) -> Iterator[Construct]:
     """Traces of a migration for another target: names of its runtime, and process groups."""
-    devices = traces.foreign_devices(target.traces.devices)
+    devices = foreign_code.foreign_devices(target.markers.devices)
     for node in names.order:
         qualname = ""
         if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
@@ -193,7 +193,7 @@ def _migrated(names: Names, target: Target) -> Iterator[Construct]:
             yield Construct("migrated", qualname, node)
         elif qualname == "torch.distributed.init_process_group":
             call = names.call_of(node)
-            back_end = accelerators.group_by(call) if call is not None else None
+            back_end = other_accelerators.group_by(call) if call is not None else None
             if isinstance(back_end, ast.Constant) and back_end.value in devices:
                 yield Construct("migrated", qualname, node)
 
@@ -206,7 +206,7 @@ def of_source(source: bytes, gpu_code: Result, result: Result) -> Result:
     if not gpu_code.changed:
         found = list(result.diagnostics)
     else:
-        origins = Origins(*(python.decode(text).text for text in (source, gpu_code.source)))
+        origins = Origins(*(python_source.decode(text).text for text in (source, gpu_code.source)))
         found = of_original(origins, gpu_code.diagnostics, result.diagnostics, stays=result.stays)
     # What was left is not GPU code; the rules for foreign code may have kept it.
     found = [d for d in found if d.range not in left or d.outcome in (None, Outcome.REPORTED)]
@@ -244,7 +244,7 @@ class AsGpuCode:
 
 def both(first: Result, then: Result) -> Result:
     """Combine the results of a file for one target and for another framework's target."""
-    text = [python.decode(content).text for content in (first.original, first.source)]
+    text = [python_source.decode(content).text for content in (first.original, first.source)]
     said = of_original(Origins(*text), (), then.diagnostics, stays=False)
     return Result(
         first.original,

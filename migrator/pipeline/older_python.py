@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from migrator.codes import OLD_ARGUMENT
 from migrator.diagnostics import Diagnostic, Outcome, Range, Severity
-from migrator.formats import python
+from migrator.formats import python_source
 from migrator.options import Options
 from migrator.pipeline.result import Result
 
@@ -37,7 +37,7 @@ def as_read(source: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _renewed(source: bytes) -> Result | None:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
-        decoded = python.decode(source)
+        decoded = python_source.decode(source)
         if _is_python(decoded.text):
             return None
         lines, found = [*io.StringIO(decoded.text)], [*_arguments(decoded.text)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis.devices.other_accelerators import imported_heads
 from migrator.analysis.syntax.nodes import statements
 from migrator.codes import IDLE, INTERNAL, OTHERS
 from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import START, Diagnostic, Severity
-from migrator.edits import joined
+from migrator.edits import join_edits
 from migrator.pipeline.advice import advise
 from migrator.pipeline.complete import complete
 from migrator.pipeline.decide import decide
@@ -39,7 +39,7 @@ def rewrite(
     written = None
     while written is None:
         added = complete(context, rules, plan, suppressions)
-        edits = joined([*added.edits, *plan.edits])
+        edits = join_edits([*added.edits, *plan.edits])
         if not edits:
             break
         try:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from migrator.codes import current
 from migrator.diagnostics import Range
-from migrator.formats.embedded import holds_text
+from migrator.formats.embedded_text import holds_text
 
 _WORDS = ("ignore-file", "ignore", "off", "on")
 _MARK = re.compile(rf"#.*?\btpu-migrate:\s*({'|'.join(_WORDS)})(?![\w-])(?:\[([^\]]*)\])?")

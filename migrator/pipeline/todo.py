@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from migrator.analysis.gpu_text_patterns import without_comment
 from migrator.diagnostics import Diagnostic, Outcome, SourceMap
 from migrator.files.discover import TODO
-from migrator.formats import kinds, python
-from migrator.formats.embedded import COMMAND, FILE, OTHER, SETTING
+from migrator.formats import file_kinds, python_source
+from migrator.formats.embedded_text import COMMAND, FILE, OTHER, SETTING
 
 if TYPE_CHECKING:
     from migrator.formats import notebook
@@ -29,7 +29,7 @@ _OURS = re.compile(r"[ \t]*# TPU-TODO\[[^\]\s]+\]: \S")
 def add(path: Path, content: bytes, found: Iterable[Diagnostic]) -> bytes:
     """Remove old comments of this kind, and put one above each statement with a report."""
     left = [d for d in found if d.outcome is Outcome.REPORTED]
-    file = _read(path, content) if left else None
+    file = _read_file(path, content) if left else None
     if file is None:
         return content
     sources = {}
@@ -43,7 +43,7 @@ def strip(path: Path, content: bytes) -> bytes:
     """Remove these comments from a file."""
     if TODO.search(content) is None:
         return content
-    file = _read(path, content)
+    file = _read_file(path, content)
     if file is None:
         return content
     return file.write({cell: part.without_comments() for cell, part in file.parts.items()})
@@ -101,7 +101,7 @@ class _File:
 
     parts: Mapping[int, _SourcePart]
     encoding: str = "utf-8"
-    source: python.SourceText | None = None
+    source: python_source.SourceText | None = None
     book: notebook.Notebook | None = None
 
     def write(self, texts: Mapping[int, str]) -> bytes:
@@ -112,27 +112,27 @@ class _File:
         return texts[0].encode(self.encoding)
 
 
-def _read(path: Path, content: bytes) -> _File | None:
+def _read_file(path: Path, content: bytes) -> _File | None:
     """The file; None if it can't be read, since then it has no such comments."""
     from migrator.formats import lines, notebook  # most files are neither
 
-    function = kinds.kind(path)
-    if kinds.is_notebook(path):
+    function = file_kinds.line_kind(path)
+    if file_kinds.is_notebook(path):
         try:
-            book = notebook.read(content)
+            book = notebook.read_notebook(content)
         except notebook.NotANotebook:
             return None
         return _File({cell.number: _cell_part(cell) for cell in book.cells}, book=book)
     if function is not None:
         try:
-            entries = lines.read(content, function).lines
+            entries = lines.read_lines(content, function).lines
         except UnicodeDecodeError:
             return None
         return _File({0: _lines_part(entries, function, path.suffix)})
     try:
-        source = python.decode(content)
+        source = python_source.decode(content)
     except (SyntaxError, UnicodeDecodeError):
-        source = python.SourceText(content.decode("latin-1"), "latin-1", bom=False)
+        source = python_source.SourceText(content.decode("latin-1"), "latin-1", bom=False)
     text = SourceMap(source.text).lines
     return _File({0: _SourcePart(text, *_statements(source.text))}, source.encoding, source)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from migrator.analysis.devices.accelerators import parse_as
+from migrator.analysis.devices.other_accelerators import parse_as
 from migrator.codes import INTERNAL
 from migrator.context import Context
 from migrator.diagnostics import SourceMap, lines_of

@@ -11,7 +11,7 @@ from migrator.cli.looking import configuration, of_paths
 from migrator.cli.progress import Progress
 from migrator.report.terminal import console
 from migrator.targets import DEFAULT
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
 
 @click.command("remaining", short_help="List what is left to change by hand, with examples.")
@@ -41,7 +41,7 @@ def remaining_command(
     nothing is left; 1: something is; 2: wrong usage, or a file could not be read.
     """
     from .remaining import find_remaining
-    from .show import show, to_dict
+    from .show_remaining import show, to_dict
 
     config = configuration(paths, isolated)
     config = config.with_overrides(target=target, exclude=exclude, unsafe=unsafe, portable=portable)

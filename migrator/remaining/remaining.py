@@ -11,13 +11,13 @@ from pathlib import Path
 from migrator.by_hand import Cure, cure_for
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Effort, Range, lines_of, shortened
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.registry import registry
 from migrator.report.staying import SharedObstacle, staying
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport, Report
-from migrator.runs.run_targets import chosen
+from migrator.runs.run_targets import chosen_targets
 from migrator.runs.started_programs import started_programs
 from migrator.runs.worker import Worker
 from migrator.targets import DEFAULT, Target
@@ -89,7 +89,7 @@ def find_remaining(
     """
     config = config or Config()
     report = migrate_paths(paths, target, config=config, progress=progress)
-    wanted = chosen(target)
+    wanted = chosen_targets(target)
     files = {resolved(file.path): file for file in report.files}
     worker = Worker([Path(path) for path in paths], wanted, config)
     programs: dict[Path, list[Path]] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.errors import UsageError
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 
 if TYPE_CHECKING:
     from migrator.runs.run_report import Report

@@ -27,14 +27,14 @@ from migrator.report.statistics import (
     Work,
     by_code,
     by_effort,
-    counted,
+    count_noun,
     inventory,
     of_project,
     runtimes,
     untried,
 )
 from migrator.report.staying import Staying, staying
-from migrator.report.terminal import fits, line, print_code, say, shown
+from migrator.report.terminal import fits, line, print_code, printable, say
 from migrator.runs.run_report import WHEEL, Report
 
 if TYPE_CHECKING:
@@ -112,12 +112,13 @@ def _changes(report: Report, console: Console, verbose: bool, hidden: bool) -> N
             why = diagnostic.why if unsafe else ""
             said = "; ".join(dict.fromkeys(filter(None, (diagnostic.message, why))))
             if said:
-                row.append(shown(f"  ({said})"), "dim")
+                row.append(printable(f"  ({said})"), "dim")
             say(console, row, 10)
     for folder, (files, lines) in runtimes(report).items():
         if folder.suffix == WHEEL:
             continue  # a delivery
-        text = f"  runtime of the migrated code: {counted(files, 'file')}, {counted(lines, 'line')}"
+        size = f"{count_noun(files, 'file')}, {count_noun(lines, 'line')}"
+        text = f"  runtime of the migrated code: {size}"
         text += " (--with-runtime shows them)" if hidden else ""
         console.print(line((f"{folder}/", "bold"), text), soft_wrap=True)
     for delivery in report.deliveries:
@@ -149,7 +150,7 @@ def _staying(console: Console, program: Staying, furthest: str) -> None:
     _with_message(console, row, f" {first.reason}")
     said = [f"also in the way: {other.place}: {other.reason}" for other in more[:_MANY]]
     if len(more) > _MANY:
-        said.append(f"and {counted(len(more) - _MANY, 'more line')}")
+        said.append(f"and {count_noun(len(more) - _MANY, 'more line')}")
     if len(program.files) > 1:
         named = first_of([*map(str, program.files)], 2)
         said.append(f"a program is migrated with all its files, or not at all: {named}")
@@ -209,7 +210,7 @@ def _reason(
     if rest and brief:
         places = ", ".join(str(d.range) for d in rest[:_MANY])
         more = ", …" if len(rest) > _MANY else ""
-        text = f"    also {counted(len(rest), 'place')}: {places}{more}"
+        text = f"    also {count_noun(len(rest), 'place')}: {places}{more}"
         say(console, line((text, "dim")), 8)
     elif rest:
         places = ", ".join(f"{d.range} {d.construct}" for d in rest)
@@ -250,7 +251,7 @@ def _statistics(report: Report, console: Console) -> None:
     console.print()
     console.print(_by_file(found[:_SHOWN]))
     if len(found) > _SHOWN:
-        console.print(Text(f"and {counted(len(found) - _SHOWN, 'more file')}", "dim"))
+        console.print(Text(f"and {count_noun(len(found) - _SHOWN, 'more file')}", "dim"))
     said = f"takes: the time of the hardest one; over {MANY} that take minutes each count as hours"
     say(console, Text(said, "dim"))
 
@@ -270,7 +271,7 @@ def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
         assert work.effort is not None
         table.add_row(
             Text(str(work.effort), _COLOURS[work.effort]), f"{work.automatic:.0f}%",
-            str(work.reported), Text(shown(path)), _times(codes[:4]) + more,
+            str(work.reported), Text(printable(path)), _times(codes[:4]) + more,
         )  # fmt: skip
     return table
 
@@ -304,7 +305,7 @@ def _summary(report: Report, console: Console, written: bool) -> None:
     console.print()
     scanned, failed = len(report.files), len(report.failures) + len(report.errors)
     changed = f"{len(report.changed):,} {'changed' if written else 'would change'}"
-    said = ", ".join((counted(scanned, "file") + " scanned", changed))
+    said = ", ".join((count_noun(scanned, "file") + " scanned", changed))
     said += f", {failed} failed" * bool(failed)
     console.print(Text(f"{said}  ({report.seconds:.2f} s)", "bold"))
     if report.since:

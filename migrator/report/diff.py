@@ -13,7 +13,7 @@ from pathlib import Path
 
 from migrator.diagnostics import Range, Safety
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.report.findings import FileText
 from migrator.report.hunks import Hunk
 from migrator.runs.run_report import WHEEL, Report

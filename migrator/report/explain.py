@@ -17,7 +17,7 @@ from rich.text import Text
 from migrator.by_hand import cures
 from migrator.codes import OTHERS, Code
 from migrator.diagnostics import Effort, Outcome, Safety, Severity
-from migrator.formats.kinds import is_module
+from migrator.formats.file_kinds import is_module
 from migrator.pipeline.advice import KIND
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
@@ -51,7 +51,7 @@ def explain(entry: Rule | Code, console: Console) -> None:
     if not console.is_terminal:
         console.print(Text(markdown(entry)), end="", soft_wrap=True)
         return
-    for number, part in enumerate(_parts(entry)):
+    for number, part in enumerate(_markdown_blocks(entry)):
         if number and part[0] not in "*>":  # rich puts a line above these
             console.print()
         if part.startswith("```"):
@@ -69,14 +69,14 @@ def pages() -> dict[str, str]:
     known = every_code()
     found = {"README.md": _index(known)}
     for code, entry in known.items():
-        text = "\n\n".join(_parts(entry)) + "\n"
+        text = "\n\n".join(_markdown_blocks(entry)) + "\n"
         found[f"{code}.md"] = _linked(text, known, code)
     return found
 
 
 def markdown(entry: Rule | Code) -> str:
     """A code's meaning as Markdown, without links to other pages."""
-    return "\n\n".join(_parts(entry)) + "\n"
+    return "\n\n".join(_markdown_blocks(entry)) + "\n"
 
 
 def _linked(text: str, known: Mapping[str, Rule | Code], own: str) -> str:
@@ -118,7 +118,7 @@ def _safety(entry: Rule | Code) -> str:
     return str(entry.safety) if isinstance(entry, Rule) else "stays"
 
 
-def _parts(entry: Rule | Code) -> list[str]:
+def _markdown_blocks(entry: Rule | Code) -> list[str]:
     """Blocks of Markdown: a title, paragraphs, lists, code."""
     parts = [f"# {entry.code} {entry.name}", f"{_sentence(entry.summary)}."]
     parts += [" ".join(paragraph.split()) for paragraph in entry.why.split("\n\n")]

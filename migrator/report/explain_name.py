@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from migrator.analysis.absent_names import near
+from migrator.analysis.find_absent_names import near
 from migrator.diagnostics import Diagnostic, Outcome
 from migrator.errors import UsageError
 from migrator.options import Options

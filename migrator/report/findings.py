@@ -14,10 +14,10 @@ from pathlib import Path
 
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
-from migrator.formats import kinds, notebook
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds, notebook
 from migrator.registry import registry
-from migrator.report.hunks import Hunk, hunks, made, parts, together
+from migrator.report.hunks import Hunk, apply_hunks, file_parts, hunks, together
 from migrator.runs.run_report import Delivery, FileReport, Report
 
 _STDIN = Path("<stdin>")
@@ -125,19 +125,19 @@ class FileText:
         result, suffix = self.file.whole or self.file.result, self.file.path.suffix
         if len(self.hunks) == len(self.every_hunk):
             return result.source
-        return made(suffix, result, self.hunks)
+        return apply_hunks(suffix, result, self.hunks)
 
     def needed(self, diagnostic: Diagnostic) -> list[Hunk]:
         return together(self.every_hunk, diagnostic)
 
     @property
     def _is_notebook(self) -> bool:
-        return kinds.is_notebook(self.file.path)
+        return file_kinds.is_notebook(self.file.path)
 
     @cached_property
     def _notebook(self) -> notebook.Notebook | None:
         try:
-            return notebook.read(self.content) if self._is_notebook else None
+            return notebook.read_notebook(self.content) if self._is_notebook else None
         except notebook.NotANotebook:
             return None
 
@@ -205,7 +205,7 @@ class FileText:
 
     @cached_property
     def _texts(self) -> dict[int, tuple[list[str], list[str]]]:
-        found = parts(self.file.path.suffix, self.file.result)
+        found = file_parts(self.file.path.suffix, self.file.result)
         return {part.cell: (part.before, part.after) for part in found}
 
 

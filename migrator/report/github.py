@@ -13,8 +13,8 @@ from migrator.registry import registry
 from migrator.report import View
 from migrator.report.findings import ReportFinding, by_importance, findings, relative, top
 from migrator.report.hunks import Hunk
-from migrator.report.statistics import counted
-from migrator.report.terminal import shown, spelled_out
+from migrator.report.statistics import count_noun
+from migrator.report.terminal import printable, spelled_out
 from migrator.runs.run_report import Report
 
 _SHOWN = 10  # of each kind, per step: GitHub drops the rest
@@ -59,7 +59,7 @@ def _add_annotation(
     if counts[kind] <= _SHOWN:
         lines.append(command(kind, properties, message[:_MESSAGE]))
     else:
-        rest.append(f"  {shown(plain)}")
+        rest.append(f"  {printable(plain)}")
 
 
 def command(kind: str, properties: dict[str, object], message: str) -> str:
@@ -138,9 +138,9 @@ def _in_workspace(report: Report) -> str:
 def _summary(report: Report, view: View) -> str:
     left, errors = report.count(Outcome.REPORTED), len(report.failures) + len(report.errors)
     parts = [
-        f"{counted(len(report.files), 'file')} scanned",
+        f"{count_noun(len(report.files), 'file')} scanned",
         f"{len(report.changed)} {'changed' if view.written else 'would change'}",
-        f"{counted(left, 'construct')} to change by hand",
-        *([counted(errors, "error")] if errors else []),
+        f"{count_noun(left, 'construct')} to change by hand",
+        *([count_noun(errors, "error")] if errors else []),
     ]
     return f"tpu-migrate: {', '.join(parts)}"

@@ -14,13 +14,13 @@ from typing import Any
 
 from migrator.diagnostics import Diagnostic, Range, Safety
 from migrator.files.revisions import NewLines
-from migrator.formats import kinds, python
+from migrator.formats import file_kinds, python_source
 from migrator.registry import registry
 from migrator.report import View, as_json
 from migrator.report.findings import FileText, relative, top
 from migrator.report.hunks import Hunk
 from migrator.report.markup import code, prose, verbatim
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.runs.run_report import WHEEL, FileReport, Report
 
 _COMMENTS = 30  # per review: more are better applied by the tool itself
@@ -33,7 +33,7 @@ def render(report: Report, view: View) -> str:
     by_file = [(file, list(_file_comments(file, folder, report))) for file in report.changed]
     found = [comment for _, comments in by_file for comment in comments]
     body = (
-        f"tpu-migrate makes {counted(min(len(found), _COMMENTS), 'suggestion')}: "
+        f"tpu-migrate makes {count_noun(min(len(found), _COMMENTS), 'suggestion')}: "
         f"{Safety.SAFE.words}."
     )
     if len(found) > _COMMENTS:
@@ -53,7 +53,7 @@ def render(report: Report, view: View) -> str:
 
 
 def _file_comments(file: FileReport, folder: Path, report: Report) -> Iterator[dict[str, Any]]:
-    if kinds.is_notebook(file.path) or not _can_be_said(file):
+    if file_kinds.is_notebook(file.path) or not _can_be_said(file):
         return  # lines of JSON; text that a suggestion would change
     assert report.changes is not None
     new = report.changes.lines(file.path, file.result.original)
@@ -72,7 +72,7 @@ def _can_be_said(file: FileReport) -> bool:
     content = file.result.original
     try:
         str(file.path).encode()
-        return b"\r" not in content and python.decode(content).text.encode() == content
+        return b"\r" not in content and python_source.decode(content).text.encode() == content
     except (SyntaxError, ValueError):
         return False
 

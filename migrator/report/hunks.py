@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from migrator.diagnostics import Diagnostic, Range, Safety, SourceMap, lines_of
-from migrator.formats import kinds, notebook, python
+from migrator.formats import file_kinds, notebook, python_source
 from migrator.pipeline.result import Result
 
 _IMPORT = re.compile(r"\s*(?:import|from)\s|\s*[\w., ]*\)?\s*(?:#.*)?$")
@@ -69,12 +69,15 @@ class Hunk(Explained):
     label: str = ""  # "imports", "comments" or "metadata"
 
 
-def parts(path_suffix: str, result: Result) -> list[FilePart]:
+def file_parts(path_suffix: str, result: Result) -> list[FilePart]:
     """The parts of a file, in file order."""
-    if path_suffix != kinds.NOTEBOOK:
+    if path_suffix != file_kinds.NOTEBOOK:
         return [FilePart(0, _lines(result.original), _lines(result.source))]
     try:
-        before, after = notebook.read(result.original), notebook.read(result.source)
+        before, after = (
+            notebook.read_notebook(result.original),
+            notebook.read_notebook(result.source),
+        )
     except notebook.NotANotebook:
         return [FilePart(0, _lines(result.original), _lines(result.source))]
     about = [_about(before), _about(after)]
@@ -88,7 +91,7 @@ def parts(path_suffix: str, result: Result) -> list[FilePart]:
 
 def _lines(content: bytes) -> list[str]:
     try:
-        text = python.decode(content).text
+        text = python_source.decode(content).text
     except (SyntaxError, ValueError):
         text = content.decode("utf-8", "replace")
     return _split(text)
@@ -109,16 +112,16 @@ def hunks(path_suffix: str, result: Result) -> list[Hunk]:
     if not result.changed:
         return []
     made = [d for d in result.diagnostics if d.is_edit]
-    return [h for part in parts(path_suffix, result) for h in _hunks(part, made)]
+    return [h for part in file_parts(path_suffix, result) for h in _hunks(part, made)]
 
 
-def made(path_suffix: str, result: Result, wanted: Collection[Hunk]) -> bytes:
+def apply_hunks(path_suffix: str, result: Result, wanted: Collection[Hunk]) -> bytes:
     """A file with only some of its hunks applied."""
-    if path_suffix != kinds.NOTEBOOK:
+    if path_suffix != file_kinds.NOTEBOOK:
         before, after = (text.decode("latin-1") for text in (result.original, result.source))
         return _made(before, after, wanted).encode("latin-1")
-    book = notebook.read(result.original)
-    new = {cell.number: cell.source for cell in notebook.read(result.source).cells}
+    book = notebook.read_notebook(result.original)
+    new = {cell.number: cell.source for cell in notebook.read_notebook(result.source).cells}
     by_cell = {n: [h for h in wanted if h.cell == n] for n in new}
     sources = {c.number: _made(c.source, new[c.number], by_cell[c.number]) for c in book.cells}
     return book.with_sources(sources).encode()

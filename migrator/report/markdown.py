@@ -10,9 +10,16 @@ from migrator.diagnostics import Diagnostic, Effort, Outcome, Safety
 from migrator.registry import registry
 from migrator.report import View
 from migrator.report.findings import FileText, as_written, relative, top
-from migrator.report.hunks import Hunk, parts
+from migrator.report.hunks import Hunk, file_parts
 from migrator.report.markup import Page, code, difference, fitting, prose
-from migrator.report.statistics import NO_PROGRAM, REPORTED, counted, of_file, of_project, untried
+from migrator.report.statistics import (
+    NO_PROGRAM,
+    REPORTED,
+    count_noun,
+    of_file,
+    of_project,
+    untried,
+)
 from migrator.report.staying import Staying, staying
 from migrator.runs.run_report import WHEEL, FileReport, Report
 
@@ -52,19 +59,19 @@ def render(report: Report, view: View) -> str:
     page.add("Review these changes first" if others else "Changes", risky, 0.5 if left else 0.75)
     page.add(REPORTED, left, 0.75 if others or advice else 1)
     more = "more change" if risky else "change"
-    page.add(counted(len(others), more), others, 0.75, fold=True)
+    page.add(count_noun(len(others), more), others, 0.75, fold=True)
     page.add(f"Advice ({len(report.advice)})", advice, 1, fold=True)
     page.add("Imports", [f"* {prose(line)}" for line in untried(report)], 1, fold=True)
     return page.text
 
 
 def _title(report: Report, view: View) -> str:
-    files = counted(len(report.changed), "file")
+    files = count_noun(len(report.changed), "file")
     verb = "changed" if view.written else "would change"
     left = report.count(Outcome.REPORTED)
     words = [f"{files} {verb}" if report.changed else "nothing to change"]
     if left:
-        words.append(f"{counted(left, 'construct')} to change by hand")
+        words.append(f"{count_noun(left, 'construct')} to change by hand")
     target = f" for {code(report.target)}" if report.target else ""
     return f"### tpu-migrate{target}: {', '.join(words)}"
 
@@ -148,7 +155,7 @@ def _edits(report: Report) -> list[_Edit]:
     folder = top(report)
     found = []
     for file in report.changed:
-        before = {p.cell: p.before for p in parts(file.path.suffix, file.result)}
+        before = {p.cell: p.before for p in file_parts(file.path.suffix, file.result)}
         for hunk in FileText(file).hunks:
             above = before[hunk.cell][max(hunk.start - _CONTEXT, 0) : hunk.start]
             found.append(_Edit(relative(file.path, folder), hunk, hunk.start + 1, above))
@@ -162,13 +169,12 @@ def _edit_text(edit: _Edit) -> str:
     said = "; ".join(prose(w) for w in dict.fromkeys(filter(None, why)))
     said = said or (prose(rule.summary) if rule else "")
     unsafe = f" **{Safety.UNSAFE.words}**" * (hunk.safety is Safety.UNSAFE)
-    first = (
-        f"{place(edit.path, hunk.cell, edit.line)} {hunk.name}{unsafe}{f': {said}' if said else ''}"
-    )
+    first = f"{place_link(edit.path, hunk.cell, edit.line)} {hunk.name}{unsafe}"
+    first += f": {said}" if said else ""
     return f"{first}\n{difference(hunk.before, hunk.after, edit.above)}"
 
 
-def place(path: str, cell: int, line: int) -> str:
+def place_link(path: str, cell: int, line: int) -> str:
     return code(f"{path}:{f'cell {cell}:' if cell else ''}{line}")
 
 
@@ -220,5 +226,5 @@ def _bullet(path: str, diagnostics: list[Diagnostic]) -> str:
     lines = ", ".join(dict.fromkeys(str(d.range.line) for d in diagnostics[1:6]))
     more = ", …" if len(diagnostics) > 6 else ""
     also = f" (also in {'lines' if ',' in lines else 'line'} {lines}{more})" if lines else ""
-    at = place(path, first.range.cell, first.range.line)
+    at = place_link(path, first.range.cell, first.range.line)
     return f"* {at} {first.code}{effort}{what}: {prose(first.message)}{also}"

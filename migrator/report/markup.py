@@ -17,7 +17,7 @@ def code(text: str) -> str:
     return f"{mark}{pad}{text}{pad}{mark}".replace("|", "\\|")
 
 
-def plain(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Text without any markup; it mentions nobody and links no issue."""
     escaped = _SPECIAL.sub(r"\\\1", _printable(text).replace("\u200b", ""))
     return re.sub(r"(@|\\#|GH\\-)(?=[\w\\])", "\\1\u200b", escaped)
@@ -25,7 +25,9 @@ def plain(text: str) -> str:
 
 def prose(text: str) -> str:
     """A message of this tool, in which `code` is marked."""
-    return "".join(code(piece) if is_code else plain(piece) for piece, is_code in pieces(text))
+    return "".join(
+        code(piece) if is_code else escape_markup(piece) for piece, is_code in pieces(text)
+    )
 
 
 def pieces(text: str) -> Iterator[tuple[str, bool]]:

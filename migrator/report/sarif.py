@@ -14,7 +14,7 @@ from rich.console import Console
 
 from migrator.diagnostics import Safety, Severity
 from migrator.distribution import __version__
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.report import View, as_json
 from migrator.report.explain import every_code, explain, markdown
 from migrator.report.findings import FileText, LineRange, ReportFinding, findings, relative, top
@@ -57,11 +57,13 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
         "exitCode": view.exit_code,
         "workingDirectory": {"uri": f"{Path.cwd().as_uri()}/"},
     }
-    notes = [{"level": "error", "message": {"text": _plain(text)}} for text in said]
-    notes += [{"level": "note", "message": {"text": _plain(text)}} for text in report.notes]
+    notes = [{"level": "error", "message": {"text": _without_placeholders(text)}} for text in said]
+    notes += [
+        {"level": "note", "message": {"text": _without_placeholders(text)}} for text in report.notes
+    ]
     if report.runtime is not None and not view.written:
         text = f"{report.runtime}: the runtime of the migrated code is to be written"
-        notes.append({"level": "note", "message": {"text": _plain(text)}})
+        notes.append({"level": "note", "message": {"text": _without_placeholders(text)}})
     return {**found, "toolExecutionNotifications": notes} if notes else found
 
 
@@ -98,7 +100,7 @@ def _result(finding: ReportFinding, rule: int, fixes: list[dict[str, Any]]) -> d
         "ruleIndex": rule,
         "kind": "fail",
         "level": _LEVELS.get(diagnostic.severity, "note"),
-        "message": {"text": _plain(finding.message)},
+        "message": {"text": _without_placeholders(finding.message)},
         "locations": [
             {"physicalLocation": {"artifactLocation": _artifact(finding.path),
                                   "region": _region(finding.place)}}
@@ -124,7 +126,7 @@ def _result(finding: ReportFinding, rule: int, fixes: list[dict[str, Any]]) -> d
     return result
 
 
-def _plain(text: str) -> str:
+def _without_placeholders(text: str) -> str:
     """Text without any placeholder (3.11.5) or link (3.11.6)."""
     return text.replace("{", "{{").replace("}", "}}").replace("](", "] (")
 
@@ -180,7 +182,7 @@ def _fixes(report: Report) -> dict[tuple[str, object], list[dict[str, Any]]]:
 
 def _ending(file: FileReport) -> str | None:
     content = file.result.original
-    if kinds.is_notebook(file.path) or content.startswith(codecs.BOM_UTF8):
+    if file_kinds.is_notebook(file.path) or content.startswith(codecs.BOM_UTF8):
         return None
     ends = set(re.findall(rb"\r\n|\r|\n", content)) or {b"\n"}
     return ends.pop().decode() if len(ends) == 1 and b"\r" not in ends else None

@@ -135,9 +135,9 @@ def by_code(report: Report) -> dict[str, Counter[Outcome]]:
 
 def inventory(work: Work) -> str:
     """What was looked at: `3 GPU constructs and 2 upgrades`."""
-    said = counted(work.outcomes.total() - work.upgrades, "GPU construct")
-    return f"{said} and {counted(work.upgrades, 'upgrade')}" if work.upgrades else said
+    said = count_noun(work.outcomes.total() - work.upgrades, "GPU construct")
+    return f"{said} and {count_noun(work.upgrades, 'upgrade')}" if work.upgrades else said
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from migrator.decision import Report as Gate
 from migrator.diagnostics import Diagnostic, Outcome
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.registry import registry
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.runs.run_report import FileReport, Report
 
 Found = tuple[Path, Diagnostic]
@@ -49,8 +49,8 @@ class Staying:
     @property
     def keeps(self) -> str:
         """What depends on the obstacles."""
-        files = f" in {counted(len(self.files), 'file')}" if len(self.files) > 1 else ""
-        return f"keeps {counted(self.constructs, 'construct')}{files}"
+        files = f" in {count_noun(len(self.files), 'file')}" if len(self.files) > 1 else ""
+        return f"keeps {count_noun(self.constructs, 'construct')}{files}"
 
     @property
     def furthest(self) -> str:

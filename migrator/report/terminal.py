@@ -152,7 +152,7 @@ def line(*parts: str | tuple[str, str]) -> Text:
     from rich.text import Text
 
     return Text.assemble(
-        *((shown(p[0]), p[1]) if isinstance(p, tuple) else shown(p) for p in parts)
+        *((printable(p[0]), p[1]) if isinstance(p, tuple) else printable(p) for p in parts)
     )
 
 
@@ -194,7 +194,7 @@ def _breaks(text: str, width: int, indent: int) -> list[int]:
     return found
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     """A name or a message on one line that neither a terminal nor a workflow runner obeys."""
     said = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
     return _ANYWHERE.sub("## ", _uncolon(said))

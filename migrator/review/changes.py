@@ -15,14 +15,15 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import git
 from migrator.files.discover import Disk, bundled_target, is_source
-from migrator.files.places import resolved
-from migrator.formats import kinds
-from migrator.formats.embedded import REQUIREMENT, SETTING
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import REQUIREMENT, SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.normalise import AsGpuCode
 from migrator.pipeline.result import Result
-from migrator.review.compare import ChangeKind, LineChange, compare
+from migrator.review.line_changes import ChangeKind, LineChange, compare
 from migrator.runs.delivery import named_as_in
-from migrator.runs.run_targets import chosen, target_of_wheel
+from migrator.runs.run_targets import chosen_targets, target_of_wheel
 from migrator.runs.worker import MAX_BYTES, migrate_for_all
 from migrator.targets import RUNTIME, Delivered, Target, portable, targets
 from migrator.targets.copies import runtime_copy
@@ -200,11 +201,11 @@ class _Reviewer:
         if names != plain or {f"{n} --portable" for n in plain} & {*self.labels}:
             config = replace(config, portable=True)
         self.config = replace(config, targets=plain)
-        self.targets = chosen(plain)
+        self.targets = chosen_targets(plain)
         delivered = self._delivered
         self.targets = [replace(target, delivered=delivered) for target in self.targets]
         self.facts = AsGpuCode(before, self.targets[0])
-        self.cache = ProjectCache(self.facts)
+        self.cache = ProjectCache(self.facts, DEVICE_CONSTRUCTS)
         self.missing: dict[Path, None] = {}  # runtimes that the new text needs
         self.migrated = bool(self.labels)  # whether the change migrates something
 
@@ -378,7 +379,7 @@ class _Reviewer:
 def _words(target: Target) -> re.Pattern[bytes]:
     """What migrated code for a target says."""
     modules, devices = ("|".join(map(re.escape, n)) or "(?!)" for n in
-                        (target.traces.modules, target.traces.devices))  # fmt: skip
+                        (target.markers.modules, target.markers.devices))  # fmt: skip
     return re.compile(rf"\b(?:{modules})\b|[\"'](?:{devices})[\"']".encode())
 
 
@@ -387,7 +388,7 @@ class _Failed(Exception):
 
 
 def _is_no_code(path: Path) -> bool:
-    return kinds.kind(path) in (REQUIREMENT, SETTING)
+    return file_kinds.line_kind(path) in (REQUIREMENT, SETTING)
 
 
 def _open(changes: Sequence[LineChange]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from migrator.config import load
 from migrator.report.terminal import color_option, console, obeying_nothing
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
 
 @click.command("review", short_help="Explain a change that migrates code.")
@@ -46,7 +46,7 @@ def review_command(
     error.
     """
     from migrator.review.changes import review
-    from migrator.review.show import show, shown
+    from migrator.review.show_review import show, shown
 
     here = Path.cwd()
     config = load(here).with_overrides(target=target, unsafe=unsafe, portable=portable)

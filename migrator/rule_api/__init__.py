@@ -6,7 +6,7 @@ Rules import from this package alone; what they ask of code is in its modules, b
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.codes import UPGRADES, Family
 from migrator.construct import Construct
 from migrator.decision import Obstacle

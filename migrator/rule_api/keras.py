@@ -6,9 +6,8 @@ import sys
 
 from migrator.frameworks.tensorflow.installed import BRINGS_TENSORFLOW, OF_CONDA, TENSORFLOW
 from migrator.frameworks.tensorflow.keras_names import MODULES, in_keras, is_legacy, keras_name
+from migrator.frameworks.tensorflow.keras_ops import activation, dtype_of, operation
 from migrator.frameworks.tensorflow.model_creation import Making
-from migrator.frameworks.tensorflow.obstacles import first_obstacle, obstacles
-from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
 from migrator.frameworks.tensorflow.replica_losses import REPLICAS, trainings
 from migrator.frameworks.tensorflow.replica_steps import (
     Applied,
@@ -24,6 +23,7 @@ from migrator.frameworks.tensorflow.strategies import (
     is_own_strategy,
     strategy_of,
 )
+from migrator.frameworks.tensorflow.tensorflow_obstacles import first_obstacle, obstacles
 from migrator.frameworks.tensorflow.tpu_obstacles import (
     divided,
     has_strategy,

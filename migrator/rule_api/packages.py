@@ -33,7 +33,7 @@ from migrator.analysis.python_requirements import (
     without_driver,
 )
 from migrator.analysis.setup_py import SETUP
-from migrator.formats.kinds import lists_packages
+from migrator.formats.file_kinds import lists_packages
 
 GPU_PROVIDERS = {
     f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "NvTensorRtRtx", "ROCM", "MIGraphX")

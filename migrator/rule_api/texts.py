@@ -18,5 +18,5 @@ from migrator.analysis.gpu_text_patterns import (
     speaks_of_gpus,
     without_comment,
 )
-from migrator.formats.embedded import CONSTRAINT, is_embedded
+from migrator.formats.embedded_text import CONSTRAINT, is_embedded
 from migrator.formats.shell import ShellWord, quoted, words

@@ -3,15 +3,16 @@
 
 from migrator.analysis.training.blocking_reads import (
     CHECK_IN_MODEL,
-    asks,
     is_asked,
     only_checks,
     prints_tensor,
+    reads_tensor_value,
 )
 from migrator.analysis.training.checkpoints import is_only_state
 from migrator.analysis.training.cpu_locations import is_always_cpu
 from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
-from migrator.analysis.training.loops import (
+from migrator.analysis.training.find_masked_assignments import masked_assignment
+from migrator.analysis.training.find_optimizer_steps import (
     READING_METHODS,
     end_of_round,
     end_of_step,
@@ -23,7 +24,12 @@ from migrator.analysis.training.loops import (
     may_step,
     trains,
 )
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.analysis.training.positions import free_name, keys, window, with_key, with_key_of
 from migrator.analysis.training.samplers import samples
-from migrator.analysis.training.storages import is_storage, is_tag, placing
+from migrator.analysis.training.storage_locations import is_storage, is_tag, placing
+from migrator.analysis.training.token_positions import (
+    free_name,
+    keys,
+    window,
+    with_key,
+    with_key_of,
+)

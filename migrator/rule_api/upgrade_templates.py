@@ -4,7 +4,7 @@ import ast
 import re
 
 from migrator.rule_api import RUNTIME, Context, Decision, Keep, Replace, Report, Rewrite
-from migrator.rule_api.devices import answer, never_runs
+from migrator.rule_api.devices import never_runs, tpu_answer
 from migrator.rule_api.upgrades import BUILTIN, METHOD, Removed
 
 # Modules whose names any code uses: outside of a program for GPUs they are not the tool's matter.
@@ -66,7 +66,7 @@ def _is_asked_for(ctx: Context, node: ast.AST) -> bool:
     return any(
         isinstance(above, ast.If | ast.IfExp)
         and _QUESTION.search(ast.unparse(above.test))
-        and answer(ctx.names, above.test) is None
+        and tpu_answer(ctx.names, above.test) is None
         for above in ctx.names.ancestors(node)
     )
 

@@ -1,11 +1,11 @@
 # ruff: noqa: F401  what it imports is for rules
 """Names that newer releases of torch, NumPy and Python don't have."""
 
-from migrator.analysis.absent_names import missing
+from migrator.analysis.find_absent_names import missing
+from migrator.analysis.find_removed_names import removed
 from migrator.analysis.old_images import numbers
 from migrator.analysis.old_numbers import owner_of
-from migrator.analysis.removed_names import removed
-from migrator.analysis.upgrades import (
+from migrator.analysis.upgrade_tables import (
     BUILTIN,
     METHOD,
     Removed,

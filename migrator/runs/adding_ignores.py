@@ -9,12 +9,12 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.diagnostics import Diagnostic, Outcome, lines_of
-from migrator.formats.kinds import is_module
+from migrator.formats.file_kinds import is_module
 from migrator.pipeline.result import Result
 from migrator.pipeline.suppress import comment_for
 from migrator.runs.run import existing, migrate_paths
 from migrator.runs.run_report import FileReport, Report
-from migrator.runs.saving import looking, save, writing
+from migrator.runs.save_results import looking, save, writing
 
 
 def add_ignores(

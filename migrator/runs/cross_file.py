@@ -9,9 +9,9 @@ from migrator.config import Config
 from migrator.decision import Report as Stays
 from migrator.diagnostics import first_of
 from migrator.files.discover import discover, project_root
-from migrator.files.places import resolved
-from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import COMMAND, CONSTRAINT, REQUIREMENT, SETTING
 from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.run_report import FileReport, Report
@@ -53,7 +53,7 @@ def keep_settings_of_programs_that_stay(
     A program that may read a configuration lies beside it or above it. Where none does, it is any
     of the project. `others` are files of the project that aren't in the report.
     """
-    kind_of = {number: kinds.kind(file.path) for number, file in enumerate(report.files)}
+    kind_of = {number: file_kinds.line_kind(file.path) for number, file in enumerate(report.files)}
     settings = [n for n, f in enumerate(report.files) if kind_of[n] == SETTING and f.result.changed]
     commands = [
         n for n, f in enumerate(report.files) if kind_of[n] == COMMAND and _names_program(f)
@@ -91,7 +91,7 @@ def _names_program(file: FileReport) -> bool:
 
 def _is_program(file: FileReport) -> bool:
     """Whether it is code for GPUs: migrated, or left as it is."""
-    is_code = kinds.kind(file.path) is None and not _is_no_code(file)
+    is_code = file_kinds.line_kind(file.path) is None and not _is_no_code(file)
     return is_code and (file.result.migrated or file.result.gate is not None)
 
 
@@ -122,7 +122,7 @@ _LISTED = 3
 
 def lacks_program(files: Iterable[FileReport]) -> bool:
     """Whether code was rewritten that no program of the run starts: a library."""
-    code = [file.result for file in files if kinds.kind(file.path) is None]
+    code = [file.result for file in files if file_kinds.line_kind(file.path) is None]
     if any(SET_UP in result.source for result in code):
         return False
     edits = {d.code for result in code for d in result.diagnostics if d.is_edit}
@@ -131,7 +131,7 @@ def lacks_program(files: Iterable[FileReport]) -> bool:
 
 def is_code(path: Path) -> bool:
     """Whether a file is Python, or a notebook."""
-    return kinds.is_module(path) or kinds.is_notebook(path)
+    return file_kinds.is_module(path) or file_kinds.is_notebook(path)
 
 
 def _is_gpu_code(file: FileReport) -> bool:
@@ -147,7 +147,7 @@ def files_of_projects(roots: Sequence[Path], config: Config) -> Iterator[Path]:
 
 def _is_no_code(file: FileReport) -> bool:
     """Whether a file is not code, or only lists requirements (setup.py)."""
-    if kinds.kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
+    if file_kinds.line_kind(file.path) in (REQUIREMENT, CONSTRAINT, SETTING):
         return True
     codes = {d.code for d in file.result.diagnostics if d.outcome}
     return bool(codes) and codes <= {r.code for r in registry().rules.values() if r.is_requirement}

@@ -14,9 +14,9 @@ from migrator.files import in_place, witness
 from migrator.files.discover import Disk, bundled_target, discover
 from migrator.files.in_place import FileChange
 from migrator.files.lock import only_writer
-from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
-from migrator.formats import kinds, toml
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds, toml
 from migrator.pipeline.result import Result
 from migrator.registry import registry
 from migrator.runs.cross_file import is_code
@@ -73,7 +73,7 @@ def _with_other_parts(uses: Uses, report: Report, beside: Iterable[Path], worker
     roots = {
         worker.project(file.path).root
         for file in report.files
-        if kinds.lists_packages(file.path) and file.result.diagnostics
+        if file_kinds.lists_packages(file.path) and file.result.diagnostics
     }
     roots -= {worker.project(file).root for file in uses.values()}
     found = dict(uses)
@@ -215,7 +215,7 @@ def _lists_elsewhere(
 
 
 def _may_name_runtime(path: Path) -> bool:
-    return kinds.lists_packages(path) or kinds.is_notebook(path)
+    return file_kinds.lists_packages(path) or file_kinds.is_notebook(path)
 
 
 def _renew_lists(report: Report, worker: Worker, wheel: RuntimeWheel) -> list[Path]:

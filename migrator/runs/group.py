@@ -10,7 +10,7 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files import witness
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.files.witness import Witness
 from migrator.runs.run_report import FileReport
 from migrator.runs.runtime_copies import Uses, runtime_uses

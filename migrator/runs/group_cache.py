@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migrator.cache.groups import KnownGroups
+from migrator.cache.known_groups import KnownGroups
 from migrator.decision import Obstacle, Report
 from migrator.diagnostics import Diagnostic, Effort, Outcome, Range, Safety, Severity
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.pipeline.result import Result
 from migrator.runs.group import MigratedFile
 from migrator.runs.run_report import FileReport
@@ -79,7 +79,7 @@ def _lean(result: Result) -> Result:
 
 
 def _whole(file: FileReport, has_content: bool, source: bytes | None) -> Result:
-    original = read(file.path) if has_content else b""
+    original = read_file(file.path) if has_content else b""
     return replace(file.result, original=original, source=original if source is None else source)
 
 

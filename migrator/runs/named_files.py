@@ -22,9 +22,10 @@ from migrator.decision import Report as Stays
 from migrator.diagnostics import first_of
 from migrator.files import witness
 from migrator.files.discover import is_passed_over
-from migrator.files.places import resolved
-from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND, SETTING
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import COMMAND, SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
 from migrator.runs.run_report import Report
@@ -90,9 +91,9 @@ def programs_of(
 
 
 def _has_program(path: Path) -> bool:
-    if kinds.kind(path) == SETTING:
-        return not kinds.is_data(path)
-    return path.suffix in (".py", kinds.NOTEBOOK) or kinds.kind(path) == COMMAND
+    if file_kinds.line_kind(path) == SETTING:
+        return not file_kinds.is_data(path)
+    return path.suffix in (".py", file_kinds.NOTEBOOK) or file_kinds.line_kind(path) == COMMAND
 
 
 def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:
@@ -100,7 +101,7 @@ def folders_above(named: Iterable[Path], worker: Worker) -> list[Path]:
     import, `pkg/` beside `tools/train.py`."""
     found: dict[Path, None] = {}
     for path in named:
-        if path.suffix in (".py", kinds.NOTEBOOK):
+        if path.suffix in (".py", file_kinds.NOTEBOOK):
             with room_for_depth(), suppress(Exception):  # its errors are reported with the file
                 project = worker.project(path)
                 if not witness.exists(project.root / ".git"):
@@ -115,7 +116,9 @@ def _top_of_imports(project: ProjectFacts) -> Path:
     for above in [*project.root.parents][:_HIGHEST]:
         if above == home or above in home.parents:
             break
-        there = ProjectFacts(project.path, above, project.reader, ProjectCache(project.reader))
+        there = ProjectFacts(
+            project.path, above, project.reader, ProjectCache(project.reader, DEVICE_CONSTRUCTS)
+        )
         missing = {
             module
             for path in (project.path, *project.reached())
@@ -137,7 +140,7 @@ def _is_package(there: ProjectFacts, above: Path, module: str) -> bool:
 
 
 def _around(project: ProjectFacts, with_importers: bool) -> set[Path]:
-    if kinds.kind(project.path) == SETTING:
+    if file_kinds.line_kind(project.path) == SETTING:
         starts = [
             each for path in project.readers() for each in (path, *project.of(path).importers())
         ]
@@ -194,12 +197,12 @@ def _tell_unknown(report: Report, programs: Programs, worker: Worker) -> None:
         if programs.named(real) != programs.shown[real]:
             continue
         project, own = worker.project(programs.shown[real]), {real, *imported}
-        if kinds.kind(real) == SETTING and (imported or real not in changed):
+        if file_kinds.line_kind(real) == SETTING and (imported or real not in changed):
             continue
         with room_for_depth(), suppress(Exception):  # its errors are reported with the file
             asked = _asks_for_modules(project, own)
             left = (path for path in project.modules_of_project() if path not in own)
-            if kinds.kind(real) == SETTING:
+            if file_kinds.line_kind(real) == SETTING:
                 may = "be read by programs that do not name it"
             elif asked and (_BY_HYDRA in asked or any(map(project.cache.uses_device, left))):
                 may = f"import more of the project, as {asked}"
@@ -222,7 +225,7 @@ def _settings_left(project: ProjectFacts, own: Set[Path]) -> list[Path]:
     return [
         path.relative_to(project.root)
         for path in project.settings_with_gpu()
-        if path not in own and (kinds.kind(path) != COMMAND or project.names_this(path))
+        if path not in own and (file_kinds.line_kind(path) != COMMAND or project.names_this(path))
     ]
 
 

@@ -12,10 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 from migrator.files import witness
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.files.witness import Witness
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.registry import registry
+from migrator.runs.divide_files import Group, divide, work
 from migrator.runs.group import (
     MigratedFile,
     WorkerPlan,
@@ -26,7 +27,6 @@ from migrator.runs.group import (
     own_version,
     recorded,
 )
-from migrator.runs.groups import Group, divide, work
 from migrator.runs.run_report import FileReport
 from migrator.runs.worker import MAX_BYTES, Worker
 
@@ -242,10 +242,10 @@ def _work(files: Iterable[Path], worker: Worker) -> int:
     """The amount of work for some files; counting stops once it is enough."""
     total = 0
     for path in files:
-        if kinds.kind(path) is not None:
+        if file_kinds.line_kind(path) is not None:
             continue
         try:
-            source = read(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
+            source = read_file(path, MAX_BYTES) if path.stat().st_size < MAX_BYTES else b""
         except OSError:
             continue
         total += work(source, worker)

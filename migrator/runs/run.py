@@ -20,8 +20,8 @@ from migrator.files.discover import discover, is_passed_over
 from migrator.files.journal import TakenBack
 from migrator.files.lock import only_writer
 from migrator.files.overwriting import ignored, untracked
-from migrator.files.places import meant_instead, resolved
-from migrator.files.reading import read
+from migrator.files.reading import read_file
+from migrator.files.user_folders import meant_instead, resolved
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.result import Result
 from migrator.registry import check_packages
@@ -34,8 +34,8 @@ from migrator.runs.cross_file import (
     lacks_program,
 )
 from migrator.runs.delivery import deliver
+from migrator.runs.divide_files import part_of
 from migrator.runs.group import migrate_group
-from migrator.runs.groups import part_of
 from migrator.runs.named_files import (
     Programs,
     folders_above,
@@ -45,8 +45,8 @@ from migrator.runs.named_files import (
 )
 from migrator.runs.pool import migrate_all
 from migrator.runs.run_report import FileReport, Report, limited
-from migrator.runs.run_targets import chosen, label, without_target
-from migrator.runs.saving import looking, projects_of, save, writing
+from migrator.runs.run_targets import chosen_targets, label, without_target
+from migrator.runs.save_results import looking, projects_of, save, writing
 from migrator.runs.worker import Worker, failed
 from migrator.targets import DEFAULT, Target, find_target, in_one_process
 
@@ -97,7 +97,7 @@ def migrate_paths(
     started, config = time.perf_counter(), config or Config()
     if write or output is not None:
         _check_whole(diff_base, part)
-    roots, wanted = _roots(paths, output), chosen(target)
+    roots, wanted = _roots(paths, output), chosen_targets(target)
     check(config, wanted[0])
     report, is_whole = Report(target=label(wanted)), diff_base is None and part[1] == 1
     with writing(report, roots) if write else looking(report, roots):
@@ -124,7 +124,7 @@ def _worker(
 ) -> Worker:
     """A worker that knows the projects of named files."""
     worker = Worker(roots, wanted, config)
-    above = folders_above(_named(files, roots), worker)
+    above = folders_above(_all_files(files, roots), worker)
     return Worker([*roots, *above], wanted, config) if above else worker
 
 
@@ -133,7 +133,7 @@ def _programs(
 ) -> Programs:
     """The programs of named files, and of folders that are a part of their project."""
     parts = parts_of_projects(() if from_hook else roots, worker)
-    return programs_of(_named(files, roots, parts), worker, from_hook, parts)
+    return programs_of(_all_files(files, roots, parts), worker, from_hook, parts)
 
 
 def _summed_up(
@@ -171,7 +171,7 @@ def migrate_content(
     """
     started = time.perf_counter()
     config = config or Config()
-    wanted = chosen(target)
+    wanted = chosen_targets(target)
     report = Report(label(wanted))
     if is_passed_over(path, config.home, config.excluded):
         report.files = [FileReport(path, Result(content, content))]
@@ -225,7 +225,7 @@ def strip_todos(
 
 def _stripped(path: Path) -> FileReport:
     try:
-        content = read(path)
+        content = read_file(path)
     except OSError as error:
         return failed(path, UNREADABLE, f"cannot be read: {error.strerror or error}")
     from migrator.pipeline import todo
@@ -268,7 +268,7 @@ def _discovered(
     return found.files
 
 
-def _named(
+def _all_files(
     files: Sequence[Path], roots: Sequence[Path], folders: Sequence[Path] = ()
 ) -> list[Path]:
     """The files that were named one by one, and those found in some of the folders."""

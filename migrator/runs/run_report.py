@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migrator.diagnostics import Diagnostic, Outcome, Severity
-from migrator.files.places import resolved
+from migrator.files.user_folders import resolved
 from migrator.pipeline.result import Result
 
 WHEEL = ".whl"

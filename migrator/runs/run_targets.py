@@ -14,7 +14,7 @@ from migrator.targets import RUNTIME, Target, find_target, targets
 from migrator.targets.wheel import label_in, version_label
 
 
-def chosen(names: str | Sequence[str]) -> list[Target]:
+def chosen_targets(names: str | Sequence[str]) -> list[Target]:
     """The targets of these names; first that whose framework other code is read as.
 
     Raises:
@@ -35,7 +35,7 @@ def chosen(names: str | Sequence[str]) -> list[Target]:
 
 def of_source(source: bytes, names: Sequence[str]) -> Target:
     """Of several targets, the one whose framework a program imports; otherwise the first."""
-    found = chosen(names)
+    found = chosen_targets(names)
     of_framework = (t for t in found if find_framework(t.framework).is_imported_in(source))
     return next(of_framework, found[0])
 

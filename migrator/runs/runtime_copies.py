@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from migrator.analysis.traces import quotes
+from migrator.analysis.foreign_code import quotes
 from migrator.errors import UsageError
 from migrator.files import witness
 from migrator.files.discover import Disk, bundled_target, discover, project_root
-from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
 from migrator.files.staging import is_temporary
+from migrator.files.user_folders import resolved
 from migrator.pipeline.normalise import foreign
 from migrator.pipeline.own_module import own_module
 from migrator.runs.run_report import FileReport, Report

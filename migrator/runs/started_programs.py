@@ -7,7 +7,7 @@ from pathlib import Path
 
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.syntax.scripts import is_script
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.runs.cross_file import is_code
 from migrator.runs.worker import Worker
@@ -22,7 +22,7 @@ def started_programs(files: Collection[Path], worker: Worker) -> dict[Path, list
     with room_for_depth():
         for path in files:
             project = worker.project(path)
-            if is_code(path) and (kinds.is_notebook(path) or _is_started(project)):
+            if is_code(path) and (file_kinds.is_notebook(path) or _is_started(project)):
                 found[path] = [path, *(other for other in project.reached() if other in files)]
     return found
 

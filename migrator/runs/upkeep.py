@@ -13,13 +13,13 @@ from pathlib import Path
 from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files.discover import bundled_target, is_of_tools, project_root
-from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
+from migrator.files.user_folders import resolved
 from migrator.runs.delivery import FOLDER, deliver_package
 from migrator.runs.run_report import Report
 from migrator.runs.run_targets import target_of_wheel
 from migrator.runs.runtime_copies import runtime_files
-from migrator.runs.saving import save, writing
+from migrator.runs.save_results import save, writing
 from migrator.runs.worker import Worker
 from migrator.targets import Target, find_target, portable
 from migrator.targets.copies import SUMS, runtime_copy, sums_in, version_in

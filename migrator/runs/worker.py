@@ -19,17 +19,18 @@ from migrator.decision import Report
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.files import witness
 from migrator.files.discover import Disk, is_excluded, project_root
-from migrator.files.places import resolved
-from migrator.files.reading import read
-from migrator.formats import kinds
-from migrator.formats.embedded import SETTING
+from migrator.files.reading import read_file
+from migrator.files.user_folders import resolved
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import SETTING
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.options import Options
 from migrator.pipeline.analyse import may_hold_constructs
 from migrator.pipeline.engine import migrate_file
 from migrator.pipeline.normalise import AsGpuCode, both
 from migrator.pipeline.recursion_limit import room_for_depth
 from migrator.pipeline.result import Result
-from migrator.runs import programs
+from migrator.runs import all_or_nothing
 from migrator.runs.run_report import FileReport
 from migrator.targets import Delivered, Target, portable
 
@@ -58,7 +59,7 @@ class Worker:
         self.target = targets[0]  # the files whose programs the project's facts are about
         self.given = given or {}
         self.disk = AsGpuCode(reader or Disk(self.given), self.target)
-        self.cache = ProjectCache(self.disk, earlier)
+        self.cache = ProjectCache(self.disk, DEVICE_CONSTRUCTS, earlier)
         self.held: Mapping[Path, Report] = {}  # files that stay with their programs
         self.delivered: Mapping[Path, Delivered] = {}  # the runtime, by the top of a project
         self._real: dict[Path, Path] = {}  # files without links
@@ -99,7 +100,7 @@ class Worker:
     def keep_programs(self, results: Mapping[Path, Result]) -> None:
         """Keep the files whose programs stay, judging by the results of some files alone."""
         target = portable(self.target) if self.config.portable else self.target
-        self.held = programs.held(
+        self.held = all_or_nothing.kept_whole(
             results, self.project, target, self.config.options, self._is_excluded
         )
 
@@ -112,13 +113,13 @@ class Worker:
             size = path.stat().st_size if source is None else len(source)
             if size > MAX_BYTES:
                 witness.looked_at(path)
-            if kinds.kind(path) == SETTING and size > MAX_BYTES:
+            if file_kinds.line_kind(path) == SETTING and size > MAX_BYTES:
                 return FileReport(path, Result(b"", b""))  # data
-            if size > (MAX_NOTEBOOK if kinds.is_notebook(path) else MAX_BYTES):
+            if size > (MAX_NOTEBOOK if file_kinds.is_notebook(path) else MAX_BYTES):
                 message = f"{size / 2**20:.0f} MiB is too large for source; not processed"
                 return failed(path, TOO_LARGE, message)
             if source is None:
-                source = read(path)
+                source = read_file(path)
             project = self.project(path)
             return migrated(path, source, self._targets(project.root), self.config.options, project)
         except OSError as error:

@@ -15,14 +15,14 @@ from migrator.plugins import installed, load
 
 from .environment import Damage, Environment
 from .host import Host, Slow, StandIn
+from .markers import Markers
 from .target import Delivered, Target, in_one_process, own_runtime, portable, with_ranks
-from .traces import Traces
 from .words import MIRRORED, Devices, Word, Words, filled
 
 __all__ = [
     "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Delivered", "Devices", "Environment", "Host",
-    "Slow", "StandIn", "Target", "Traces", "Word", "Words", "filled", "find_target",
-    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets", "traces",
+    "Markers", "Slow", "StandIn", "Target", "Word", "Words", "all_markers", "filled", "find_target",
+    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets",
     "with_ranks",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ GROUP = "tpu_migrate.targets"  # entry points: packages that are a target
 @cache
 def names() -> tuple[str, ...]:
     """The names of all targets; none is loaded for this."""
-    return tuple(sorted({*_own(), *(point.name for point in installed(GROUP))}))
+    return tuple(sorted({*_own_targets(), *(point.name for point in installed(GROUP))}))
 
 
 @cache
@@ -45,7 +45,7 @@ def targets() -> dict[str, Target]:
 
     Raises UsageError for an installed package that isn't a target.
     """
-    found = {name: importlib.import_module(f"{__name__}.{name}").TARGET for name in _own()}
+    found = {name: importlib.import_module(f"{__name__}.{name}").TARGET for name in _own_targets()}
     for point in installed(GROUP):
         if point.name in found:
             raise UsageError(f"target {point.name} of {point.value}: the name is taken")
@@ -62,18 +62,18 @@ def find_target(name: str) -> Target:
 
 def rule_modules() -> list[tuple[ModuleType, EntryPoint | None]]:
     """The `rules` modules of all targets, with the installed package that contains them."""
-    packages: dict[str, EntryPoint | None] = {f"{__name__}.{name}": None for name in _own()}
+    packages: dict[str, EntryPoint | None] = {f"{__name__}.{name}": None for name in _own_targets()}
     packages |= {point.module: point for point in installed(GROUP)}
     found = {f"{package}.rules": point for package, point in packages.items()}
     return [(importlib.import_module(n), p) for n, p in found.items() if find_spec(n) is not None]
 
 
-def traces() -> list[Traces]:
-    """The traces of all targets."""
-    return [target.traces for target in targets().values()]
+def all_markers() -> list[Markers]:
+    """The markers of all targets."""
+    return [target.markers for target in targets().values()]
 
 
-def _own() -> list[str]:
+def _own_targets() -> list[str]:
     return [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from migrator.distribution import RUNTIME
 from migrator.errors import UsageError
-from migrator.files.places import cache_folder
 from migrator.files.reading import read_or_none
+from migrator.files.user_folders import cache_folder
 
 from . import find_target
 from .target import Target

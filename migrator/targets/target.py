@@ -12,8 +12,8 @@ from migrator.distribution import RUNTIME
 
 from .environment import Environment
 from .host import Host
+from .markers import Markers
 from .signatures import Signature, signatures
-from .traces import Traces
 from .words import MIRRORED, Word, Words
 
 SHARED = "shared.txt"  # in a runtime: the modules that it has from `shared`
@@ -46,7 +46,7 @@ class Delivered:
 class Target:
     """One way to run programs on a TPU: a folder below `migrator/targets`, or a plug-in.
 
-    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `traces` for
+    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `markers` for
     recognising code of the target. `runtime` is the folder of the package `tpu_runtime`, which
     migrated code imports: the names in its `__all__` may be used. Without a runtime, a construct
     without a word is reported.
@@ -58,7 +58,7 @@ class Target:
     words: Words
     environment: Environment
     host: Host = field(default_factory=Host)
-    traces: Traces = field(default_factory=Traces)
+    markers: Markers = field(default_factory=Markers)
     runtime: Path | None = None
     framework: str = "torch"  # of the programs that run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`

@@ -42,10 +42,10 @@ def settle(block: Any) -> Any:
         if isinstance(statement, Leftover):
             if not body and not waiting:
                 removed_first = True
-            waiting = _joined(waiting, list(statement.lines))
+            waiting = _join_blank_lines(waiting, list(statement.lines))
             continue
         if waiting:
-            lines = _joined(waiting, leading(statement))
+            lines = _join_blank_lines(waiting, leading(statement))
             if removed_first and not body:
                 lines = _without_leading_blanks(lines)
             statement = statement.with_changes(leading_lines=lines)
@@ -79,7 +79,9 @@ def _does_nothing(block: cst.BaseSuite) -> bool:
     return False
 
 
-def _joined(above: list[cst.EmptyLine], below: list[cst.EmptyLine]) -> list[cst.EmptyLine]:
+def _join_blank_lines(
+    above: list[cst.EmptyLine], below: list[cst.EmptyLine]
+) -> list[cst.EmptyLine]:
     """Two runs of lines with the blank lines between them counted once."""
     blanks_above = len(above) - len(_without_trailing_blanks(above))
     blanks_below = len(below) - len(_without_leading_blanks(below))

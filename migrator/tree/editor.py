@@ -47,7 +47,7 @@ from migrator.tree.expressions import (
     fill,
     parse,
 )
-from migrator.tree.places import NodePlaces, Tree, UnplacedEdit
+from migrator.tree.node_places import NodePlaces, Tree, UnplacedEdit
 
 
 def apply(tree: Tree, source: SourceMap, edits: Sequence[Edit]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["VerifyResult", "verify_app", "verify_script"]
 
 if TYPE_CHECKING:
-    from .result import VerifyResult
     from .verification import verify_app, verify_script
+    from .verify_result import VerifyResult
 
 
 def __getattr__(name: str) -> Any:

@@ -7,10 +7,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .cells import number, share
 from .chips import chip_of
-from .result import VerifyResult
+from .number_formats import number, share
 from .tpu import CompiledForTpu, TpuReport, mib, precision_of
+from .verify_result import VerifyResult
 
 
 def body(result: VerifyResult, console: Console) -> None:

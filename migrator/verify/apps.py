@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from .errors import VerifyError
-from .result import Tolerance
-from .tensors import Damaged, read_header
+from .safetensors_files import Damaged, read_header
+from .verify_errors import VerifyError
+from .verify_result import Tolerance
 
 _SCHEMA = 1  # of provenance.json
 

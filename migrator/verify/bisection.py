@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .recordings import Recording
-from .tensors import compare_tensors
+from .safetensors_files import compare_tensors
 from .tolerances import ROUNDED, Tolerances
 
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
@@ -123,8 +123,8 @@ class _Trace:
         found = {}
         for key, ours in self.groups.items():
             theirs = other.groups.get(key, [])
-            names = [_plain(e["name"]) for e in ours], [_plain(e["name"]) for e in theirs]
-            matcher = SequenceMatcher(None, *names, autojunk=False)
+            names = [[_plain_operation(e["name"]) for e in events] for events in (ours, theirs)]
+            matcher = SequenceMatcher(None, names[0], names[1], autojunk=False)
             for first, second, size in matcher.get_matching_blocks():
                 for offset in range(size):
                     found[ours[first + offset]["number"]] = theirs[second + offset]["number"]
@@ -139,7 +139,7 @@ class _Trace:
         return self.gradients.get((pairs.get(event["of"], 0), event["place"], event["turn"]))
 
 
-def _plain(name: str) -> str:
+def _plain_operation(name: str) -> str:
     """torch.add, Tensor.add_, Tensor.__iadd__ and __radd__ are the same operation."""
     last = name.rpartition(".")[2]
     plain = last.strip("_")
@@ -216,7 +216,7 @@ class _Search:
 def locate(
     golden: Recording, rounded: Sequence[Recording], run: Recording, python: Path, folder: Path
 ) -> Bisection:
-    """The first difference between two recordings of one step (`recorder/operations.py`).
+    """The first difference between two recordings of one step (`recorder/operation_traces.py`).
 
     ``python`` needs NumPy; files go to ``folder``. Raises VerifyError where they can't be compared.
     """
@@ -321,9 +321,9 @@ def _found(search: _Search, check: _Check, rows: list[dict[str, Any]]) -> Bisect
     module = known["name"] if known["kind"] == "module" else known["module"]
     lines = ["", ""]
     if theirs is None and here is not None:
-        lines[0] = _beside(here, search.run, search.golden, search.back)
+        lines[0] = _other_line(here, search.run, search.golden, search.back)
     if here is None and theirs is not None:
-        lines[1] = _beside(theirs, search.golden, search.run, search.pairs)
+        lines[1] = _other_line(theirs, search.golden, search.run, search.pairs)
     return Bisection(
         0, None, module, what, name, reason, _place(search.golden, theirs, lines[0]),
         _place(search.run, here, lines[1]), row.get("want"), row.get("got"), row.get("allowed"),
@@ -349,7 +349,7 @@ def _place(trace: _Trace, event: Event | None, line: str) -> TracePlace:
     return TracePlace("" if event["kind"] == "module" else event["name"], event["line"], "", made)
 
 
-def _beside(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> str:
+def _other_line(event: Event, own: _Trace, other: _Trace, pairs: dict[int, int]) -> str:
     """The other program's line where an operation would be that only this program has."""
     group = own.groups[event["module"], event["call"]]
     place = next(i for i, e in enumerate(group) if e is event)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import VerifyError
 from .in_target_python import ask
-from .result import finite
+from .verify_errors import VerifyError
+from .verify_result import finite
 
 if TYPE_CHECKING:
     from .script_result import ScriptResult

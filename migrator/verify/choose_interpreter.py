@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from migrator.targets import DEFAULT, Target, targets
 
 from . import environments, interpreters
-from .errors import VerifyError
 from .in_target_python import command_line
 from .interpreters import Interpreter
-from .progress import progress
+from .verify_errors import VerifyError
+from .verify_progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from migrator.cli.values import offer, paths
+from migrator.cli.completion_values import offer, paths
 from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
-from migrator.targets.choice import TargetName
+from migrator.targets.target_argument import TargetName
 
-from . import options
-from .arguments import VerifyArguments
+from . import shared_options
 from .chips import SLICES
+from .verify_arguments import VerifyArguments
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from .result import VerifyResult
     from .run_options import RunOptions
     from .script_result import ScriptResult
     from .tolerances import Tolerances
+    from .verify_result import VerifyResult
 
 
 class _Verify(click.Command):
@@ -40,7 +40,7 @@ def _complete_apps(
 ) -> list[CompletionItem[str]]:
     """Apps of the checkout, and scripts."""
     from .apps import app_names
-    from .errors import VerifyError
+    from .verify_errors import VerifyError
 
     try:
         names = app_names()
@@ -88,10 +88,10 @@ def _complete_apps(
 @click.option(
     "--dropout", is_flag=True, help="Scripts: same dropout masks in all runs; else no dropout."
 )
-@options.count(
+@shared_options.count(
     "--steps", 5, 1, "Scripts: how many calls of each model are compared, inputs and outputs."
 )
-@options.count(
+@shared_options.count(
     "--roundings", 3, 0,
     "Scripts without --golden: extra runs of the original with different rounding.",
 )  # fmt: skip
@@ -108,8 +108,8 @@ def _complete_apps(
     metavar="[KIND=]FACTOR",
     help="Scripts: multiply what is allowed, for everything or for one kind (output=4).",
 )
-@options.memory("Scripts: memory that each run may allocate.")
-@options.devices("Run on N devices: virtual ones where there is no TPU.")
+@shared_options.memory("Scripts: memory that each run may allocate.")
+@shared_options.devices("Run on N devices: virtual ones where there is no TPU.")
 @click.option(
     "--shard",
     type=click.Choice(["tp", "tp-row"]),
@@ -123,7 +123,7 @@ def _complete_apps(
 @click.option("--diff", is_flag=True, help="Show the edits that the migration makes.")
 @click.option("--portable", is_flag=True, help="Migrate with --portable.")
 @click.option("--unsafe", is_flag=True, help="Migrate with --unsafe, and check those edits.")
-@options.python("Run with this interpreter.")
+@shared_options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option(
     "--timeout",
@@ -156,8 +156,8 @@ def verify_command(**values: Any) -> None:
     TPU; 2: wrong usage or no environment.
     """
     from .app_table import summary
-    from .result import VerifyResult
     from .table import show
+    from .verify_result import VerifyResult
 
     asked = VerifyArguments(**values)
     asked.check()
@@ -209,10 +209,10 @@ def _of_app(
     """Verify an app; if it fails and --bisect is given, verify it again like a script."""
     from . import verify_app
     from .apps import find_app, recorded
-    from .errors import VerifyError
-    from .result import VerifyResult
     from .script import Script
     from .script_verification import verify_against
+    from .verify_errors import VerifyError
+    from .verify_result import VerifyResult
 
     try:
         app = find_app(name, target)

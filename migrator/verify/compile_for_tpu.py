@@ -168,7 +168,7 @@ def _text_of_file(executable: bytes) -> str:
         module = data[at : at + length]
         with contextlib.suppress(ValueError):  # bytes that look like a module
             read = import_module("jaxlib._hlo").HloModule.from_serialized_hlo_module_proto
-            return str(read(_each(module, _COMPUTATIONS, _with_one_operand)).to_string())
+            return str(read(_with_field(module, _COMPUTATIONS, _with_one_operand)).to_string())
     return ""
 
 
@@ -177,14 +177,14 @@ def _with_one_operand(computation: bytes) -> bytes:
         fields = list(_fields(instruction))
         if (_OPCODE, _BYTES, b"async-update") not in fields:
             return instruction
-        return _each(
+        return _with_field(
             instruction, _OPERANDS, lambda all_of_them: _as_bytes(_number(all_of_them, 0)[0])
         )
 
-    return _each(computation, _INSTRUCTIONS, shortened)
+    return _with_field(computation, _INSTRUCTIONS, shortened)
 
 
-def _each(message: bytes, field: int, change: Callable[[bytes], bytes]) -> bytes:
+def _with_field(message: bytes, field: int, change: Callable[[bytes], bytes]) -> bytes:
     """The message, with this field changed wherever it is."""
     made = b""
     for number, kind, value in _fields(message):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from . import stepping
+from .comparisons import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .drift import USUAL, Events, Gain, Gains, gains_of, growth_by_step, norm_of_all, unit_of_norm
-from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .printed import _DIGITS, is_decided, printed_numbers
 from .recordings import Recording
-from .tensors import compare_tensors
+from .safetensors_files import compare_tensors
 from .tolerances import (
     DECIDED,
     KINDS,

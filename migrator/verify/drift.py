@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import or_
 from typing import Any
 
-from .findings import moved_by_rounding
+from .comparisons import moved_by_rounding
 from .tolerances import (
     FEW,
     GROWN,

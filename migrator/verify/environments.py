@@ -11,11 +11,11 @@ from pathlib import Path
 from shutil import rmtree, which
 
 from migrator.analysis.python_requirements import pinned
-from migrator.files.places import cache_folder
+from migrator.files.user_folders import cache_folder
 from migrator.targets import Target, targets
 
-from .errors import VerifyError
 from .in_target_python import child_environment, command_line
+from .verify_errors import VerifyError
 
 _FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
 _READY = ".tpu-migrate-ready"  # written last, so an interrupted installation is never used

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from migrator.files.discover import is_of_tools
 
-from .errors import VerifyError
 from .goldens import is_golden
+from .verify_errors import VerifyError
 
 COPIED_BYTES = 2 * 2**30  # the largest folder that is copied
 
@@ -45,7 +45,7 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
             name
             for name, path in paths.items()
             if path.absolute() in gone
-            or (path.is_dir() and not path.is_symlink() and _stays(path))
+            or (path.is_dir() and not path.is_symlink() and _is_left_out(path))
             or _is_odd(path)
         ]
 
@@ -64,7 +64,7 @@ def copy_folder(source: Path, to: Path, without: Sequence[Path] = ()) -> Path:
     return to
 
 
-def _stays(folder: Path) -> bool:
+def _is_left_out(folder: Path) -> bool:
     """Whether a folder is no part of the program: of a tool, or recorded beside it."""
     return is_of_tools(folder) or is_golden(folder)
 
@@ -93,7 +93,9 @@ def _lead(link: Path, original: Path, source: Path) -> None:
 def _files(top: Path, folders: bool = False) -> Iterator[Path]:
     for folder, names, files in os.walk(top):
         at = Path(folder)
-        names[:] = [name for name in names if (at / name).is_symlink() or not _stays(at / name)]
+        names[:] = [
+            name for name in names if (at / name).is_symlink() or not _is_left_out(at / name)
+        ]
         yield from (at / name for name in files)
         if folders:
             yield from (at / name for name in names)

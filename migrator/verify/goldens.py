@@ -17,9 +17,9 @@ from typing import Any
 
 from migrator.distribution import __version__
 
-from .errors import VerifyError
 from .recordings import EVENTS, OUTPUT, TENSORS, Recording, RecordSettings, recording_of
-from .tensors import Damaged, read_header
+from .safetensors_files import Damaged, read_header
+from .verify_errors import VerifyError
 
 SCHEMA = 3  # of golden.json; 1 is that of the apps' provenance.json
 LAYERS = 2  # what is kept of layers; True is that of versions without gradients of outputs
@@ -113,7 +113,7 @@ def device_of(machine: dict[str, Any]) -> str:
     return name if "stand-in" not in name else f"{name} ({machine['machine']})"
 
 
-def read(folder: Path) -> ScriptGolden:
+def read_golden(folder: Path) -> ScriptGolden:
     """Raises VerifyError, in one line, if a golden is missing, damaged or of another script."""
     path = folder / TABLE
     try:

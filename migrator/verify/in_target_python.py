@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .errors import VerifyError
+from .verify_errors import VerifyError
 
 # Settings for tpu-migrate's own Python that would affect another one.
 _OWN = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")

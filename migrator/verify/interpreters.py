@@ -18,8 +18,8 @@ from packaging.version import InvalidVersion
 from migrator.analysis.python_requirements import Requirement, on_tpu, pinned
 from migrator.targets import Target, targets
 
-from .errors import VerifyError
 from .in_target_python import ask, command_line
+from .verify_errors import VerifyError
 
 _IMPORT_SECONDS = 180.0  # the first import of torch from a cold disk takes a minute
 _READ_SECONDS = 20.0
@@ -281,11 +281,11 @@ def require(python: Path, target: Target, by_import: bool = True) -> Interpreter
     """Check ``python`` for ``target``. Raises VerifyError, with a line for each problem."""
     found = examine(python, target, by_import)
     if not found.works:
-        raise VerifyError(_joined(found.problems))
+        raise VerifyError(_join_problems(found.problems))
     return found
 
 
-def _joined(problems: list[Problem]) -> str:
+def _join_problems(problems: list[Problem]) -> str:
     """A line for each, and one command once."""
     last = {problem.fix: problem for problem in problems}
     return "\n".join(
@@ -318,10 +318,12 @@ def find(target: Target, by_import: bool = True) -> Interpreter | None:
     if current.works:
         return current
     if current.damaged:
-        raise VerifyError(_joined(current.problems))
+        raise VerifyError(_join_problems(current.problems))
     if not cached:
         return None
     if cached[0].works:
         return cached[0]
     home = cached[0].python.parent.parent
-    raise VerifyError(f"{_joined(cached[0].problems)}\nRemove {home} and run again with --install.")
+    raise VerifyError(
+        f"{_join_problems(cached[0].problems)}\nRemove {home} and run again with --install."
+    )

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .result import Measure
-from .run import run
+from .run_script import run
+from .verify_result import Measure
 
 _SECONDS = 1800.0  # for each script
 

@@ -15,22 +15,22 @@ from migrator.targets import RUNTIME, Target
 
 from .bisection import Bisection, locate
 from .bisection_sources import with_sources
-from .device import device_for
+from .comparisons import Comparison
 from .divergence import compare
-from .errors import VerifyError
-from .findings import Comparison
 from .folders import copy_folder
 from .in_target_python import command_line
 from .interpreters import Interpreter, require
-from .layers import layers_of
+from .layer_tree import layers_of
 from .originals import NO_COMPILER, ROUNDING, record_original, run_name, trace_original
-from .progress import Runs, progress
 from .recordings import Recording, RecordSettings, record_run
-from .run import Run
 from .run_options import RunOptions
+from .run_script import Run
 from .script import Script, translated
+from .script_device import device_for
 from .script_notes import device_option, note_on_free, note_on_growth, reported_at
 from .script_result import ScriptResult
+from .verify_errors import VerifyError
+from .verify_progress import Runs, progress
 
 if TYPE_CHECKING:
     from rich.console import Console

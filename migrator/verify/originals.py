@@ -16,14 +16,14 @@ from migrator.pipeline.rewrite import companions
 from migrator.targets import RUNTIME, Target
 
 from .environments import uv_command
-from .errors import VerifyError
 from .golden_code import commit_of
 from .goldens import digest, keep
 from .in_target_python import command_line
 from .interpreters import pip
-from .progress import Runs, progress
 from .recordings import Recording, RecordSettings, importing_once, record_run
 from .run_options import RunOptions
+from .verify_errors import VerifyError
+from .verify_progress import Runs, progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,10 +16,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from .errors import VerifyError
-from .findings import Finding
+from .comparisons import Finding
 from .originals import record_original
 from .recordings import Recording
+from .verify_errors import VerifyError
 
 if TYPE_CHECKING:
     from .migrated_runs import MigratedRuns

@@ -10,7 +10,7 @@ from typing import Any
 
 from migrator.targets import targets
 
-from .findings import LAST, Comparison, Finding, moved_by_rounding, scalar
+from .comparisons import LAST, Comparison, Finding, moved_by_rounding, scalar
 from .recordings import Recording
 from .tolerances import (
     DECIDED,

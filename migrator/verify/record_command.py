@@ -9,7 +9,7 @@ import click
 
 from migrator.report.terminal import color_option, console
 
-from . import options
+from . import shared_options
 
 
 @click.command("record", short_help="Run a GPU script and record what it computes.")
@@ -23,13 +23,15 @@ from . import options
     metavar="DIR",
     help="Folder for the golden: a new one, or one to replace.",
 )
-@options.python("Run with this interpreter, which needs torch (default: tpu-migrate's own).")
+@shared_options.python("Run with this interpreter, which needs torch (default: tpu-migrate's own).")
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module name, as for `python -m`.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all random numbers.")
-@options.count("--steps", 5, 1, "How many calls of each model are kept, inputs and outputs.")
+@shared_options.count("--steps", 5, 1, "How many calls of each model are kept, inputs and outputs.")
 @click.option("--dropout", is_flag=True, help="Same dropout masks in all runs; else no dropout.")
 @click.option("--layers", is_flag=True, help="Keep the outputs of every layer, too.")
-@options.count("--roundings", 3, 0, "Extra runs with different rounding, to measure its effect.")
+@shared_options.count(
+    "--roundings", 3, 0, "Extra runs with different rounding, to measure its effect."
+)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -38,8 +40,8 @@ from . import options
     metavar="SECONDS",
     help="Time limit; what was recorded by then is kept.",
 )
-@options.devices("Scripts with ranks: run on N GPUs.")
-@options.memory("Memory that each run may allocate.")
+@shared_options.devices("Scripts with ranks: run on N GPUs.")
+@shared_options.memory("Memory that each run may allocate.")
 @color_option
 def record_command(
     script: str,
@@ -63,11 +65,11 @@ def record_command(
     same on a TPU. Extra runs with different rounding show the effect of rounding.
     """
 
-    from .cells import show_notes
-    from .errors import VerifyError
     from .goldens import device_of
+    from .number_formats import show_notes
     from .originals import record_script
     from .recordings import RecordSettings
+    from .verify_errors import VerifyError
 
     out = console(stderr=True)
     settings = RecordSettings(
@@ -76,7 +78,7 @@ def record_command(
         roundings,
         dropout,
         timeout=timeout,
-        memory=options.in_bytes(memory),
+        memory=shared_options.in_bytes(memory),
         layers=layers,
     )
     try:

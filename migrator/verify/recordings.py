@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from migrator.files.discover import project_root
-from migrator.files.places import resolved
 from migrator.files.reading import read_or_none
+from migrator.files.user_folders import resolved
 from migrator.frameworks.framework import Framework
 from migrator.runs.delivery import FOLDER
 from migrator.targets import RUNTIME
 from migrator.targets.wheel import is_wheel
 
-from .errors import NothingRecorded, VerifyError
 from .in_target_python import child_environment
-from .ranks import RankRecording, StartedRanks, merged
-from .run import Run, run
-from .tensors import header
+from .run_script import Run, run
+from .safetensors_files import header
+from .script_ranks import RankRecording, StartedRanks, merged
+from .verify_errors import NothingRecorded, VerifyError
 from .warm import warm
 
 TENSORS, OUTPUT = "tensors.safetensors", "output.txt"
@@ -68,7 +68,7 @@ class RecordSettings:
 
 @dataclass(frozen=True)
 class Recording:
-    """The recording of one run; ``events`` as `recorder/watch.py` writes them."""
+    """The recording of one run; ``events`` as `recorder/watch_training.py` writes them."""
 
     folder: Path
     events: list[dict[str, Any]]

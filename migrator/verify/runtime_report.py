@@ -13,7 +13,7 @@ class RuntimeReport:
     in_parts: list[str] = field(default_factory=list)  # steps and modules: not compiled as a whole
 
 
-def read(path: Path) -> RuntimeReport:
+def read_report(path: Path) -> RuntimeReport:
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -13,14 +13,15 @@ from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.search_path import added
 from migrator.files.discover import Disk
-from migrator.files.places import meant_instead
+from migrator.files.user_folders import meant_instead
 from migrator.frameworks import find_framework, imported_in
 from migrator.frameworks.framework import Framework
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 from migrator.targets import Target
 
-from .errors import VerifyError
 from .folders import check_size, copy_folder
-from .ranks import StartedRanks, find_ranks
+from .script_ranks import StartedRanks, find_ranks
+from .verify_errors import VerifyError
 
 _GPU = re.compile(r"(--?[\w-]+=)?cuda(:\d+)?")  # in an argument of a program
 
@@ -83,7 +84,7 @@ def _with_modules(file: Path, folder: Path) -> Path:
     """The folder above ``folder`` from which a script imports modules; otherwise ``folder``
     itself."""
     reader = Disk({})
-    cache = ProjectCache(reader)
+    cache = ProjectCache(reader, DEVICE_CONSTRUCTS)
     facts = cache.facts(file)
     if facts is None:
         return folder

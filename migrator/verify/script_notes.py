@@ -9,11 +9,11 @@ from migrator.diagnostics import Outcome
 from migrator.report.findings import as_written
 from migrator.runs.run_report import Report
 
-from .errors import VerifyError
-from .findings import Comparison
+from .comparisons import Comparison
 from .goldens import ScriptGolden, digest
 from .recordings import Recording, RecordSettings
 from .tolerances import GROWN
+from .verify_errors import VerifyError
 
 if TYPE_CHECKING:
     from .script import Script

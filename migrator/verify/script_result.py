@@ -9,10 +9,10 @@ from typing import Any
 from migrator.runs.run_report import Report
 
 from .bisection import Bisection
-from .findings import Comparison, Finding
-from .layers import Layers
-from .result import finite
+from .comparisons import Comparison, Finding
+from .layer_tree import Layers
 from .tolerances import Tolerances
+from .verify_result import finite
 
 
 @dataclass(frozen=True)

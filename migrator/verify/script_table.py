@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from migrator.diagnostics import first_of
-from migrator.report.html.numbers import PageNumbers, Row
+from migrator.report.html.verify_numbers import PageNumbers, Row
 
 from .bisection_table import bisected
-from .cells import largest, share
-from .findings import Comparison, Finding
-from .layers import for_page, tree
+from .comparisons import Comparison, Finding
+from .layer_tree import for_page, tree
+from .number_formats import largest, share
 from .script_result import ScriptResult
 
 _WORDS = {

@@ -16,18 +16,16 @@ from migrator.errors import UsageError
 from migrator.frameworks import find_framework
 from migrator.targets import Target
 
-from .cells import show_notes
 from .chart import draw
 from .choose_interpreter import choose_interpreter
-from .errors import NothingRecorded, VerifyError
 from .folders import workplace
 from .golden_code import restored
-from .goldens import ScriptGolden, read
+from .goldens import ScriptGolden, read_golden
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
+from .number_formats import show_notes
 from .originals import notes_on, record_original, refuse_migrated
 from .own_draws import all_runs
-from .progress import Runs
 from .recordings import Recording, RecordSettings, importing_once
 from .run_options import RunOptions
 from .script import Script
@@ -35,6 +33,8 @@ from .script_notes import notes_on_golden, notes_on_quick
 from .script_result import ScriptResult
 from .tolerances import Tolerances
 from .upgraded_original import upgraded
+from .verify_errors import NothingRecorded, VerifyError
+from .verify_progress import Runs
 
 _BISECTED = "--bisect follows the code that the golden was recorded from"
 _NOT_BISECTED = (
@@ -106,7 +106,7 @@ def _begun(
     work: Path,
 ) -> tuple[ScriptResult, MigratedRuns]:
     """The result and the verification once the original is known: run here, or from its golden."""
-    known = read(golden) if golden else None
+    known = read_golden(golden) if golden else None
     traced: Script | None = None
     runs, start = Runs(options.console), time.monotonic()
     notes = [*interpreter.notes]

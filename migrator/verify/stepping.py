@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple
 
-from .findings import Finding
+from .comparisons import Finding
 
 _OFTEN = {0: "not at all", 1: "once", 2: "twice"}
 

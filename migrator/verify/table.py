@@ -4,9 +4,9 @@ from rich.console import Console
 from rich.text import Text
 
 from . import app_table, script_table
-from .cells import show_notes
-from .result import VerifyResult
+from .number_formats import show_notes
 from .script_result import ScriptResult
+from .verify_result import VerifyResult
 
 
 def show(result: VerifyResult | ScriptResult, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .errors import VerifyError
+from .verify_errors import VerifyError
 
 # Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
 # float16 becomes bfloat16 on a TPU. Chosen; how far they hold is in docs/tolerances.md.

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .chips import chip_of
-from .errors import VerifyError
-from .precision import CompiledProduct, PrecisionReport, dumped, products_of
+from .product_precision import CompiledProduct, PrecisionReport, dumped, products_of
+from .verify_errors import VerifyError
 
 DEFAULT = "v6e-8"
 

@@ -9,7 +9,7 @@ from migrator import migrate_paths
 from migrator.codes import UPGRADES
 from migrator.config import Config
 from migrator.diagnostics import Outcome
-from migrator.report.statistics import counted
+from migrator.report.statistics import count_noun
 from migrator.targets import Target
 
 from .script import Script
@@ -27,7 +27,7 @@ def upgraded(script: Script, target: Target, work: Path) -> tuple[Script, str] |
     codes = ", ".join(sorted({d.code for d in made}))
     note = (
         "the original does not run with these versions of its libraries, so it got "
-        f"{counted(len(made), 'upgrade')}, too ({codes}); "
+        f"{count_noun(len(made), 'upgrade')}, too ({codes}); "
         f"`tpu-migrate {script.entry} --target {target.name} --select {UPGRADES} --diff` shows them"
     )
     return replace(script, folder=folder), note

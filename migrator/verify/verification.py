@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migrator.errors import UsageError
-from migrator.files.places import meant_instead
+from migrator.files.user_folders import meant_instead
 from migrator.targets import Target, find_target
 
-from . import precision, runtime_report, tpu
+from . import product_precision, runtime_report, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .chips import topology
 from .choose_interpreter import choose_interpreter, with_tpu_compiler
-from .device import Device, device_for
-from .errors import VerifyError
 from .folders import check_size, workplace
 from .in_target_python import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
 from .migrated_copy import write_migrated_copy
-from .progress import progress
-from .result import Figure, Measure, OutputResult, StepTime, VerifyResult
-from .run import Run, run
 from .run_options import RunOptions
-from .tensors import Damaged, compare_outputs
+from .run_script import Run, run
+from .safetensors_files import Damaged, compare_outputs
+from .script_device import Device, device_for
+from .verify_errors import VerifyError
+from .verify_progress import progress
+from .verify_result import Figure, Measure, OutputResult, StepTime, VerifyResult
 
 if TYPE_CHECKING:
     pass
@@ -217,7 +217,7 @@ class _VerifyWork:
                 cwd=self.copy,
                 log=self.folder / "run.log",
                 timeout=timeout,
-                env=precision.collect(env, self.programs, self.interpreter.target),
+                env=product_precision.collect(env, self.programs, self.interpreter.target),
                 on_progress=update,
             )
 
@@ -227,7 +227,7 @@ class _VerifyWork:
         outputs, problems = self._compare(golden)
         notes = [*result.notes, *(self._sheet(golden) if outputs else ())]
         report, found = self._programs()
-        ran = runtime_report.read(self.report)
+        ran = runtime_report.read_report(self.report)
         if self.app.precision == "highest":
             if report.offenders:
                 problems.append("float32 is not kept: products below the highest precision")
@@ -254,7 +254,7 @@ class _VerifyWork:
         """The programs that a script without a golden compiled, also if it was stopped or
         failed."""
         report, found = self._programs()
-        ran = runtime_report.read(self.report)
+        ran = runtime_report.read_report(self.report)
         failure, problems, notes = done.failure(), [], [*result.notes]
         if failure and done.returncode is None:
             notes.append(f"the migrated script was {failure}; what it compiled until then is shown")
@@ -300,9 +300,9 @@ class _VerifyWork:
             return [f"no contact sheet: {answer['error']}"]
         return [f"the golden's frames above this run's: {picture}"]
 
-    def _programs(self) -> tuple[precision.PrecisionReport, tpu.TpuReport | None]:
+    def _programs(self) -> tuple[product_precision.PrecisionReport, tpu.TpuReport | None]:
         """The dumped programs: read, and compiled for a TPU; a report of that if it was wanted."""
-        report, wish = precision.check(self.programs), self.options.compile_for
+        report, wish = product_precision.check(self.programs), self.options.compile_for
         programs = tpu.programs_of(self.programs, self.for_tpu)
         if wish is not None:
             steps = [program for program in programs if program.is_step]

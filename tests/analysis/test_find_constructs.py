@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unrelated_code import UNRELATED
 
-from migrator.analysis.libraries import MODULES as CUDA_MODULES
-from migrator.formats.python import decode
+from migrator.analysis.cuda_libraries import MODULES as CUDA_MODULES
+from migrator.formats.python_source import decode
 from migrator.pipeline.result import Result
 
 # ---- a counter of its own ------------------------------------------------------------------------

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from helpers import cli, write_tree
 
+from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.import_verdicts import Verdict, imports_of, known_modules, verdict_of
-from migrator.analysis.libraries import MODULES
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.files.discover import Disk
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 
 SETUP = """
 from setuptools import Extension, setup
@@ -54,7 +55,7 @@ PROJECT = {
 
 def verdicts(root: Path, source: str, name: str = "ours/train.py") -> dict[str, Verdict]:
     path = write_tree(root, {**PROJECT, name: source}) / name
-    project = ProjectFacts(path, root, disk := Disk(), ProjectCache(disk))
+    project = ProjectFacts(path, root, disk := Disk(), ProjectCache(disk, DEVICE_CONSTRUCTS))
     return {module: verdict_of(module, project).verdict for module in source.split()}
 
 
@@ -106,7 +107,7 @@ def test_imports_are_listed_with_their_files(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"a.py": "import os\nimport b\nimport pyrallis, numpy.linalg\n",
                                  "b.py": "from pyrallis import field\n"})  # fmt: skip
     disk = Disk()
-    cache = ProjectCache(disk)
+    cache = ProjectCache(disk, DEVICE_CONSTRUCTS)
     found = imports_of(ProjectFacts(root / n, root, disk, cache) for n in ("a.py", "b.py"))
     assert {each.module: [p.name for p in files] for each, files in found.items()} == {
         "numpy": ["a.py"], "pyrallis": ["a.py", "b.py"],

@@ -4,7 +4,7 @@ import re
 
 from helpers import constructs, run
 
-from migrator.analysis.libraries import LIBRARIES, MODULES, of_package
+from migrator.analysis.cuda_libraries import LIBRARIES, MODULES, of_package
 from migrator.diagnostics import Outcome
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from migrator import migrate_paths
-from migrator.analysis.devices.machine_conditions import MAY_ASK, answer
+from migrator.analysis.devices.machine_conditions import MAY_ASK, tpu_answer
 from migrator.analysis.syntax.names import Names
 from migrator.diagnostics import Outcome
 from tests.helpers import TARGETS, constructs, migrated, reported, run, write_tree
@@ -27,7 +27,7 @@ def answer_to(condition: str, above: str = "") -> bool | None:
     tree = ast.parse(text)
     last = tree.body[-1]
     assert isinstance(last, ast.If)
-    found = answer(Names(tree), last.test)
+    found = tpu_answer(Names(tree), last.test)
     assert found is None or MAY_ASK.search(text.encode())
     return found
 

@@ -173,4 +173,4 @@ def test_the_names_of_values_are_judged_nowhere_else() -> None:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         if node.targets[0].id.endswith("_NAME") and "re.compile" in ast.unparse(node.value)
     }
-    assert found == {"sharding:_MODEL_NAME"}
+    assert found == {"sharding_tables:_MODEL_NAME"}

@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from migrator.analysis.project.file_facts import File
-from migrator.analysis.project.places import LookedUpPlaces
+from migrator.analysis.project.looked_up_files import LookedUpPlaces
 from migrator.analysis.project.reachability import Reach
+from migrator.frameworks.torch.device_constructs import DEVICE_CONSTRUCTS
 
 
 def reaches(**files: str) -> bool:
     """Whether `here` is reached, in one of some files by their names."""
-    paths = {Path(f"/project/{name}.py"): File(text.encode()) for name, text in files.items()}
+    paths = {
+        Path(f"/project/{name}.py"): File(text.encode(), DEVICE_CONSTRUCTS)
+        for name, text in files.items()
+    }
     program = Reach(
         list(paths), LookedUpPlaces(paths.__getitem__), lambda path: False,
         lambda path, name: name.partition(".")[0] in files,

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from helpers import cli, write_tree
 
-from migrator.cache import store
-from migrator.cache.groups import GROUPS
+from migrator.cache import entry_store
+from migrator.cache.known_groups import GROUPS
 from migrator.files import states, witness
-from migrator.files.reading import read
+from migrator.files.reading import read_file
 from migrator.files.witness import watching
 from tests.cache.looking import EDITS, GPU, HEARING, TREE, look
 
@@ -110,10 +110,10 @@ class Stolen:
 
 def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str]) -> None:
     first = look(several, "--jobs", "1")
-    (entry,) = store.folder().glob(f"{GROUPS}-*")
+    (entry,) = entry_store.folder().glob(f"{GROUPS}-*")
     run, (tool, entries) = marshal.loads(entry.read_bytes()[4:])
     spoilt = {key: (pickle.dumps(Stolen()), *parts) for key, (_, *parts) in entries.items()}
-    store.put(GROUPS, run, (tool, spoilt))
+    entry_store.store_entry(GROUPS, run, (tool, spoilt))
     migrated.clear()
     assert look(several, "--jobs", "1") == first and "train.py" in migrated
     assert not (several / "stolen").exists()
@@ -182,9 +182,9 @@ def test_an_edit_within_one_tick_of_the_clock_is_seen(
 def test_what_changes_while_a_run_goes_on_is_not_kept(tmp_path: Path) -> None:
     file = write_tree(tmp_path, {"a.py": "1\n"}) / "a.py"
     with watching() as seen:
-        read(file)
+        read_file(file)
         file.write_text("2\n")
-        read(file)
+        read_file(file)
     assert not seen.is_whole
 
 

@@ -11,12 +11,12 @@ from zlib import crc32
 
 import pytest
 
-from migrator.cache import store
+from migrator.cache import entry_store
 from tests.cache.looking import look
 
 
 def entries() -> list[Path]:
-    return sorted(store.folder().iterdir())
+    return sorted(entry_store.folder().iterdir())
 
 
 @pytest.mark.parametrize(
@@ -52,23 +52,30 @@ def test_an_entry_of_someone_else_runs_nothing(several: Path, migrated: list[str
 
 def test_what_was_not_used_for_long_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
-        store.put("of_test", f"entry{number}", bytes(1000))
-        os.utime(store.file_of("of_test", f"entry{number}"), (number, number))
-    assert store.load("of_test", "entry0") == bytes(1000)  # used now
+        entry_store.store_entry("of_test", f"entry{number}", bytes(1000))
+        os.utime(entry_store.file_of("of_test", f"entry{number}"), (number, number))
+    assert entry_store.load_entry("of_test", "entry0") == bytes(1000)  # used now
     size = sum(entry.stat().st_size for entry in entries()) // 4
-    monkeypatch.setattr(store, "MOST", 3 * size)
-    monkeypatch.setattr(store, "_LARGEST", 3 * size)
-    store.put("of_test", "entry4", bytes(1000))
-    left = [number for number in range(5) if store.load("of_test", f"entry{number}") is not None]
+    monkeypatch.setattr(entry_store, "MOST", 3 * size)
+    monkeypatch.setattr(entry_store, "_LARGEST", 3 * size)
+    entry_store.store_entry("of_test", "entry4", bytes(1000))
+    left = [
+        number
+        for number in range(5)
+        if entry_store.load_entry("of_test", f"entry{number}") is not None
+    ]
     assert left == [0, 3, 4]
 
 
 def test_what_has_the_same_checksum_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    store.put("of_test", "one", 1)
-    monkeypatch.setattr("migrator.cache.store.crc32", lambda content: 0)
-    store.put("of_test", "two", 2)
-    assert store.load("of_test", "two") == 2
-    assert store.load("of_test", "three") is None and store.load("of_test", "one") is None
+    entry_store.store_entry("of_test", "one", 1)
+    monkeypatch.setattr("migrator.cache.entry_store.crc32", lambda content: 0)
+    entry_store.store_entry("of_test", "two", 2)
+    assert entry_store.load_entry("of_test", "two") == 2
+    assert (
+        entry_store.load_entry("of_test", "three") is None
+        and entry_store.load_entry("of_test", "one") is None
+    )
 
 
 def test_a_folder_that_can_not_be_written_to_is_no_matter(

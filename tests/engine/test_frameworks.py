@@ -25,7 +25,7 @@ from migrator import migrate_paths
 from migrator.config import Config, load
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
-from migrator.editor.documents import OpenDocument, Text
+from migrator.editor.open_documents import OpenDocument, Text
 from migrator.editor.single import single
 from migrator.errors import UsageError
 from migrator.examples import failures, rules_of
@@ -36,8 +36,8 @@ from migrator.registry import registry, vocabulary
 from migrator.review.changes import review
 from migrator.runs.worker import migrate_for_all
 from migrator.targets import find_target, names, targets
-from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
+from migrator.verify.verify_arguments import VerifyArguments
 
 PAGE = REPOSITORY / "docs" / "adding-a-framework.md"
 NAMED = re.compile(r"`(loom_migrate/\S+\.py|pyproject\.toml|train\.py|tpu-migrate [^`]+)`")

@@ -16,7 +16,7 @@ from migrator.config import Config
 from migrator.errors import UsageError
 from migrator.files.discover import discover
 from migrator.runs import pool
-from migrator.runs.groups import divide
+from migrator.runs.divide_files import divide
 from migrator.runs.run_report import Report
 from migrator.runs.worker import Worker
 from migrator.targets import find_target

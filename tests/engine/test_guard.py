@@ -11,7 +11,7 @@ from helpers import errors, outcomes, run
 
 import migrator.tree
 from migrator.diagnostics import SourceMap
-from migrator.edits import EditCall, joined
+from migrator.edits import EditCall, join_edits
 from migrator.pipeline.result import Result
 from migrator.tree import Tree, UnplacedEdit, apply
 
@@ -105,14 +105,14 @@ def test_edits_of_one_call_are_made_together() -> None:
     source = "f(a, b=1, c=2, d=3)\n"
     call = ast.parse(source).body[0].value  # type: ignore[attr-defined]
     first, _, third = call.keywords
-    edits = joined([
+    edits = join_edits([
         EditCall(call, drop=[first]),
         EditCall(call, rename={"c": "e"}),
         EditCall(call, function="g", put={"d": "4"}),
     ])  # fmt: skip
     tree, text = Tree(source), SourceMap(source)
     assert apply(tree, text, edits) == "g(a, e=2, d=4)\n"
-    contrary = joined([EditCall(call, drop=[third]), EditCall(call, put={"d": "4"})])
+    contrary = join_edits([EditCall(call, drop=[third]), EditCall(call, put={"d": "4"})])
     with pytest.raises(UnplacedEdit) as unplaced:
         apply(tree, text, contrary)
     assert unplaced.value.edits == contrary[1:]

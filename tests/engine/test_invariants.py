@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from unrelated_code import UNRELATED
 
 from migrator.diagnostics import Outcome
-from migrator.formats.python import decode
+from migrator.formats.python_source import decode
 from migrator.pipeline.result import Result
 
 # What tools read may go with the line of code that it is about.

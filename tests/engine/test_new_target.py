@@ -202,10 +202,10 @@ def test_a_package_that_is_no_target(
 
 # They look into libraries that are loaded in a program's own process.
 INSIDE = {
-    "migrator/verify/recorder/files.py": "which versions ran",
-    "migrator/verify/recorder/operations.py": "methods that do not pass by torch's functions",
-    "migrator/verify/recorder/values.py": "tensors that have no value yet",
-    "migrator/verify/warm/server.py": "variables that a library reads when it is imported",
+    "migrator/verify/recorder/written_files.py": "which versions ran",
+    "migrator/verify/recorder/operation_traces.py": "methods that do not pass by torch's functions",
+    "migrator/verify/recorder/recorded_tensors.py": "tensors that have no value yet",
+    "migrator/verify/warm/fork_server.py": "variables that a library reads when it is imported",
     "migrator/targets/__init__.py": "the one for which none has to be named",
 }
 

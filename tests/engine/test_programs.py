@@ -13,7 +13,7 @@ from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.editor.analysis import Moment
 from migrator.editor.analyst import Analyst
-from migrator.editor.documents import OpenDocument, Text
+from migrator.editor.open_documents import OpenDocument, Text
 from migrator.pipeline.result import Result
 from migrator.runs.run import migrate_content
 from migrator.runs.run_report import Report

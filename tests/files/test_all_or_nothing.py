@@ -21,7 +21,7 @@ from helpers import COPY, cli, committed, git, one_line, read_tree, write_tree
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
-from migrator.files import in_place, places
+from migrator.files import in_place, user_folders
 from migrator.files.lock import only_writer
 from migrator.runs.run import undo
 from tests.files.trees import FILES, GPU, TPU
@@ -171,7 +171,7 @@ def test_a_run_that_was_killed_is_taken_back_by_the_next(tmp_path: Path, number:
     assert report.exit_code == 0
     assert len(report.notes) == (number > 0)  # before, there was nothing to take back
     assert b"torch_xla" in (root / "tpu_runtime" / "__init__.py").read_bytes()
-    assert not list(root.rglob("*.tmp")) and not list(places.state_folder().rglob("*.tmp"))
+    assert not list(root.rglob("*.tmp")) and not list(user_folders.state_folder().rglob("*.tmp"))
     assert migrate_paths([root], "torch_xla").check_code() == 0
 
 

@@ -15,7 +15,7 @@ from helpers import cli, committed, one_line, read_tree
 
 from migrator import migrate_paths
 from migrator.errors import UsageError
-from migrator.files import places
+from migrator.files import user_folders
 from migrator.files.journal import Journal
 from migrator.runs import pool
 from migrator.runs.run import undo
@@ -100,7 +100,7 @@ def test_stored_results_are_for_the_user_alone(
     monkeypatch.setattr(pool, "_POOL_BYTES", 0)  # of a small project nothing is stored
     root = committed(tmp_path, FILES)
     assert cli(*LOOK, cwd=root).returncode == 1
-    kept = [path for path in places.cache_folder().rglob("*") if path.is_file()]
+    kept = [path for path in user_folders.cache_folder().rglob("*") if path.is_file()]
     assert kept and {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
 
 

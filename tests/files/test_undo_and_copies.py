@@ -18,7 +18,7 @@ from helpers import COPY, cli, committed, git, one_line, read_tree, wheel_for, w
 from migrator import migrate_paths
 from migrator.config import Config
 from migrator.errors import UsageError
-from migrator.files import places
+from migrator.files import user_folders
 from migrator.files.copying import check_output, copy
 from migrator.files.in_place import FileChange
 from migrator.runs.run import undo
@@ -86,7 +86,7 @@ def test_of_several_projects_all_are_undone_or_none(tmp_path: Path) -> None:
 def test_check_says_what_would_be_undone_and_writes_nothing(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
     migrate_paths([root], write=True)
-    state = places.state_folder()
+    state = user_folders.state_folder()
     before = read_tree(root, runtime=True), read_tree(state)
     for _ in range(2):
         found = cli("--undo", ".", "--check", cwd=root)
@@ -135,7 +135,7 @@ def test_what_a_run_wrote_over_an_earlier_one_is_the_earlier_ones(tmp_path: Path
 def test_a_journal_that_is_damaged_is_one_line(tmp_path: Path) -> None:
     root = committed(tmp_path, FILES)
     migrate_paths([root], write=True)
-    [journal] = places.state_folder().rglob("last.zip")
+    [journal] = user_folders.state_folder().rglob("last.zip")
     journal.write_bytes(journal.read_bytes()[:-40])
     with pytest.raises(UsageError, match=r"last\.zip: cannot be read as the journal of a run"):
         undo([root])
@@ -156,7 +156,7 @@ def test_a_user_without_a_home_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", none)
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
-    assert places.cache_folder().is_absolute() and places.cache_folder().is_absolute()
+    assert user_folders.cache_folder().is_absolute() and user_folders.cache_folder().is_absolute()
 
 
 def test_folders_of_the_user_are_never_relative(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_folders_of_the_user_are_never_relative(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(f"TPU_MIGRATE_{kind}")
         monkeypatch.setenv(f"XDG_{kind}_HOME", "relative")
     monkeypatch.setattr(sys, "platform", "linux")
-    for folder in (places.cache_folder(), places.state_folder()):
+    for folder in (user_folders.cache_folder(), user_folders.state_folder()):
         assert folder.is_absolute() and "relative" not in folder.parts
 
 

@@ -12,11 +12,11 @@ from helpers import REPOSITORY
 from target import needs_libtpu
 
 from migrator.errors import UsageError
-from migrator.forecast.advice import memory_advice
 from migrator.forecast.command import forecast_command
 from migrator.forecast.forecast import Forecast
+from migrator.forecast.forecast_advice import memory_advice
 from migrator.forecast.hlo import parse
-from migrator.forecast.operations import operations
+from migrator.forecast.operation_costs import operations
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
 from migrator.verify import choose_interpreter
 from migrator.verify.chips import chip_of, chips

@@ -54,7 +54,7 @@ def test_an_option_that_the_script_does_not_get_is_an_error(arguments: list[str]
 def test_a_bound_that_grew_by_a_tenth_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "before.json"
     file.write_text(json.dumps(forecast_of(1).to_dict()))
-    before = baseline.read(file, "v6e-1")
+    before = baseline.read_baseline(file, "v6e-1")
     assert list(baseline.slower(forecast_of(1, 1.05e12), before, file)) == []
     (line,) = baseline.slower(forecast_of(1, 1.2e12), before, file)
     assert line == f"step: the bound of a step is 1.31 ms, 20% more than the 1.09 ms in {file}"
@@ -78,4 +78,4 @@ def test_a_baseline_that_can_not_be_compared_is_an_error(
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=message):
-        baseline.read(file, "v6e-8")
+        baseline.read_baseline(file, "v6e-8")

@@ -13,8 +13,8 @@ from migrator.analysis.gpu_text_patterns import has_settings
 from migrator.diagnostics import Outcome
 from migrator.files.discover import discover
 from migrator.formats import documents
-from migrator.formats.embedded import CONSTRAINT, REQUIREMENT
-from migrator.formats.kinds import kind
+from migrator.formats.embedded_text import CONSTRAINT, REQUIREMENT
+from migrator.formats.file_kinds import line_kind
 from migrator.frameworks import find_framework
 from tests.formats.indexes import CPU
 
@@ -286,7 +286,7 @@ def test_commands_in_yaml_and_json() -> None:
      ("prereqs.txt", False), ("requests.txt", False), ("torch.txt", False)],
 )  # fmt: skip
 def test_which_files_list_requirements(name: str, is_one: bool) -> None:
-    assert (kind(Path(name)) in (REQUIREMENT, CONSTRAINT)) is is_one
+    assert (line_kind(Path(name)) in (REQUIREMENT, CONSTRAINT)) is is_one
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_lines_that_say_nothing_are_comments() -> None:
     """Most lines of most configurations: nobody asks what such a line means."""
     text = b"name: gpu tests  # cuda\ndevice: cuda\nsteps:\n  - x"
     path, says = Path("a.yaml"), find_framework("torch").says
-    holder = documents.read(path, text, says, has_settings)
+    holder = documents.read_document(path, text, says, has_settings)
     assert holder is not None
     *_, calls = [part.source.decode() for part in holder.parts]
     assert [line.partition("(")[0] for line in calls.splitlines()][1:] == [
@@ -363,4 +363,4 @@ def test_lines_that_say_nothing_are_comments() -> None:
     assert holder.with_sources([calls.replace(": cuda", ": tpu").encode()]) == text.replace(
         b"device: cuda", b"device: tpu"
     )
-    assert documents.read(path, b"name: torch\nlr: 0.1\n", says, has_settings) is None
+    assert documents.read_document(path, b"name: torch\nlr: 0.1\n", says, has_settings) is None

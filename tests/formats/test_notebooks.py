@@ -245,7 +245,9 @@ def test_notebooks_of_a_project_know_its_modules_and_get_the_runtime(tmp_path: P
 
 
 def test_the_module_of_a_notebook_can_be_split_again() -> None:
-    read = notebook.read(json.dumps(book("a = 1", "", "b = 2\n\n", "%%html\n<b>")).encode())
+    read = notebook.read_notebook(
+        json.dumps(book("a = 1", "", "b = 2\n\n", "%%html\n<b>")).encode()
+    )
     assert read.with_module(read.module) == read.text
     with pytest.raises(ValueError, match="a cell is missing"):
         read.with_module(read.cells[0].code)

@@ -9,7 +9,7 @@ import pytest
 from helpers import constructs, run
 
 from migrator import migrate_paths
-from migrator.analysis.libraries import LIBRARIES, mentioned, of_package
+from migrator.analysis.cuda_libraries import LIBRARIES, mentioned, of_package
 from migrator.diagnostics import Outcome
 from tests.formats.manifests import PIPFILE, PIXI, POETRY, migrated, reported
 

@@ -8,7 +8,7 @@ import pytest
 from helpers import constructs, run
 
 from migrator.diagnostics import Outcome
-from migrator.formats.kinds import kind
+from migrator.formats.file_kinds import line_kind
 
 
 def test_toml_says_the_same_as_yaml() -> None:
@@ -37,7 +37,7 @@ cuda_version = "12"
     assert left == [
         "n_gpus = 8", 'backend = "nccl"', 'accelerator = "gpu"', 'mixed_precision = "fp16"',
     ]  # fmt: skip
-    assert kind(Path("Cargo.toml")) is None  # its features have such names
+    assert line_kind(Path("Cargo.toml")) is None  # its features have such names
 
 
 @pytest.mark.parametrize(

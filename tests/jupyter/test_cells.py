@@ -7,7 +7,7 @@ import pytest
 from migrator.config import Config
 from migrator.diagnostics import Outcome
 from migrator.errors import UsageError
-from migrator.jupyter.cells import Cells
+from migrator.jupyter.migrated_cells import Cells
 from migrator.targets import find_target
 
 SET_UP = "import tpu_runtime\ntpu_runtime.setup()"

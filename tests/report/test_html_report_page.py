@@ -17,7 +17,7 @@ from migrator.config import Config
 from migrator.diagnostics import START, Diagnostic, Outcome, Severity
 from migrator.pipeline.result import Result
 from migrator.report import html
-from migrator.report.html.numbers import LayerNumbers, PageNumbers, Row
+from migrator.report.html.verify_numbers import LayerNumbers, PageNumbers, Row
 from migrator.runs.run_report import FileReport, Report
 from tests.report.pages import EVIL, SCRIPT, TO, count, sections
 

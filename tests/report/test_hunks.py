@@ -10,7 +10,7 @@ from helpers import REPOSITORY, run
 from migrator import migrate_paths
 from migrator.formats import notebook
 from migrator.pipeline.result import Result
-from migrator.report.hunks import Hunk, hunks, parts, together
+from migrator.report.hunks import Hunk, file_parts, hunks, together
 
 
 def of(source: str, target: str = "torchax", **options: object) -> list[tuple[list[str], str]]:
@@ -21,7 +21,7 @@ def of(source: str, target: str = "torchax", **options: object) -> list[tuple[li
 
 def assert_whole(suffix: str, result: Result) -> None:
     """The hunks, put into what was before, give what came out."""
-    for part in parts(suffix, result):
+    for part in file_parts(suffix, result):
         lines = list(part.before)
         for hunk in reversed([h for h in hunks(suffix, result) if h.cell == part.cell]):
             assert lines[hunk.start : hunk.end] == list(hunk.before)
@@ -95,7 +95,7 @@ def test_cells_are_compared_by_themselves() -> None:
     assert (last.cell, last.start, last.codes) == (2, 1, ["DEV002"])
     assert [h.label for h in hunks(".ipynb", result) if h.cell == 0] == ["metadata"]
     text = result.original.decode()
-    row = notebook.read(result.original).row(2, 2)
+    row = notebook.read_notebook(result.original).row(2, 2)
     assert "to(" in text.splitlines()[row - 1]
 
 

@@ -16,7 +16,7 @@ import yaml
 from helpers import REPOSITORY
 
 from migrator.cli import COMMANDS, _command
-from migrator.verify.findings import Comparison, Finding
+from migrator.verify.comparisons import Comparison, Finding
 from migrator.verify.script_result import ScriptResult
 
 SKILL = REPOSITORY / "skills" / "tpu-migrate"

@@ -11,7 +11,7 @@ import pytest
 from helpers import REPOSITORY, constructs, run
 from target import TARGET
 
-from migrator.analysis.absent_names import FOLDER, absent, may_be_in, missing
+from migrator.analysis.find_absent_names import FOLDER, absent, may_be_in, missing
 from migrator.targets import targets
 
 NAMES = targets()[TARGET].environment.names

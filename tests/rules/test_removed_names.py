@@ -10,9 +10,9 @@ import pytest
 import torch
 from helpers import constructs, migrated, outcomes, run
 
-from migrator.analysis import old_arithmetic, old_calls
-from migrator.analysis.removed_names import may_be_in
-from migrator.analysis.upgrades import Removed, removed_names
+from migrator.analysis import find_old_arithmetic, old_calls
+from migrator.analysis.find_removed_names import may_be_in
+from migrator.analysis.upgrade_tables import Removed, removed_names
 
 HEAD = "import numpy as np\nimport torch\n\nx = torch.ones(3).cuda()\n"
 NAMES = list(removed_names().values())
@@ -121,9 +121,9 @@ def test_a_file_without_words_of_gpus_is_looked_at() -> None:
     ):
         assert old_calls.may_be_in(f"{line}\n".encode())
     for line in ("1 - mask", "1-(x > 0)", "1 - x.eq(0)", "~x.byte()", "x[y / 2]"):
-        assert old_arithmetic.may_be_in(f"import torch\n{line}\n".encode())
+        assert find_old_arithmetic.may_be_in(f"import torch\n{line}\n".encode())
     for line in ("x - 1", "1 - (x + y)", "~mask", "x[y // 2]", "x[y] / 2"):
-        assert not old_arithmetic.may_be_in(f"import torch\n{line}\n".encode())
+        assert not find_old_arithmetic.may_be_in(f"import torch\n{line}\n".encode())
     for line in (
         "y = np.float32(1)",
         "from collections.abc import Mapping",

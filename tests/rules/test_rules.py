@@ -22,10 +22,10 @@ from helpers import (
 )
 
 from migrator import migrate_paths
-from migrator.analysis.libraries import MODULES as LIBRARIES
+from migrator.analysis.cuda_libraries import MODULES as LIBRARIES
 from migrator.construct import Construct
 from migrator.examples import failures
-from migrator.frameworks.torch.prefilter import DEVICES
+from migrator.frameworks.torch.device_constructs import DEVICES
 from migrator.options import Options
 from migrator.pipeline.engine import migrate, migrate_file
 from migrator.registry import registry, vocabulary

@@ -15,7 +15,7 @@ from helpers import cli, constructs, migrated, run, write_tree
 from PIL import Image
 
 from migrator import migrate_paths
-from migrator.analysis.upgrades import removed_arguments, removed_builtins, removed_methods
+from migrator.analysis.upgrade_tables import removed_arguments, removed_builtins, removed_methods
 from migrator.diagnostics import Outcome
 
 HEAD = "import numpy as np\nimport torch\n\nx = torch.ones(3).cuda()\n"

@@ -14,7 +14,7 @@ import torch
 from helpers import TARGETS, constructs, migrated, run
 from tiers import thorough_between
 
-from migrator.analysis.upgrades import removed_arguments
+from migrator.analysis.upgrade_tables import removed_arguments
 from migrator.diagnostics import Outcome
 
 HEAD = """\

@@ -4,7 +4,7 @@ import pytest
 from helpers import run
 from target import TARGET
 
-from migrator.analysis.version_checks import may_be_in
+from migrator.analysis.find_version_checks import may_be_in
 
 HEAD = "import sys\nimport torch\nimport timm\nfrom timm import __version__ as timm_version\n"
 MODEL = "\nx = torch.ones(3).cuda()\n"

@@ -220,3 +220,14 @@ def test_what_a_program_asks_about_its_device() -> None:
     assert "TPU" in tpu_runtime.get_device_name(0)
     assert tpu_runtime.get_device_properties("tpu").major == 0
     assert tpu_runtime.is_bf16_supported()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32, torch.bfloat16])
+def test_a_quotient_by_a_fraction_has_the_type_of_torch(dtype: torch.dtype) -> None:
+    def quotients(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x // 2.0, 9.0 // x, torch.floor_divide(x, 2.0), x // 2]
+
+    x = torch.tensor([5, 7], dtype=dtype)
+    for found, expected in zip(quotients(x.to("tpu")), quotients(x), strict=True):
+        assert found.dtype == expected.dtype
+        assert torch.equal(found.cpu(), expected)

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from migrator.verify.comparisons import Comparison
 from migrator.verify.divergence import compare
-from migrator.verify.findings import Comparison
-from migrator.verify.goldens import read
+from migrator.verify.goldens import read_golden
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import Recording, RecordSettings
-from migrator.verify.tensors import read_header
+from migrator.verify.safetensors_files import read_header
 
 FORMATS = {"F64": "d", "F32": "f", "I32": "i", "I64": "q", "U8": "B", "BOOL": "?", "BF16": "H"}
 
@@ -207,7 +207,7 @@ def record(text: str, *args: str, **settings: Any) -> tuple[Recording, list[str]
         Path(sys.executable),
         RecordSettings(**{"roundings": 0, **settings}),
     )
-    read(golden)
+    read_golden(golden)
     read_header(golden / "tensors.safetensors")
     assert not list(Path(tempfile.gettempdir()).glob("tpu-migrate*"))
     return found

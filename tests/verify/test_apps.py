@@ -14,10 +14,10 @@ from migrator.verify.apps import (
     recorded,
     source_digest,
 )
-from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
-from migrator.verify.errors import VerifyError
-from migrator.verify.result import Tolerance
+from migrator.verify.verify_arguments import VerifyArguments
+from migrator.verify.verify_errors import VerifyError
+from migrator.verify.verify_result import Tolerance
 
 from .support import APP_TOML, Checkout
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from migrator.targets import find_target
-from migrator.verify.device import device_for, has_tpu
-from migrator.verify.errors import VerifyError
+from migrator.verify.script_device import device_for, has_tpu
+from migrator.verify.verify_errors import VerifyError
 
 JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
@@ -94,13 +94,13 @@ def test_what_compiles_sooner_keeps_the_flags_that_are_there(
 def test_a_target_without_a_cpu_back_end_has_a_stand_in_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("migrator.verify.device.has_tpu", lambda _target: False)
+    monkeypatch.setattr("migrator.verify.script_device.has_tpu", lambda _target: False)
     target = find_target("torch_tpu")
     device = device_for(target)
     assert device.modules is not None and (device.modules / "torch_tpu_on_cpu.py").is_file()
     assert "CPU's arithmetic" in device.notes[0] and "attention" in device.notes[0]
     with pytest.raises(VerifyError, match="torch_tpu has one device"):
         device_for(target, 2)
-    monkeypatch.setattr("migrator.verify.device.has_tpu", lambda _target: True)
+    monkeypatch.setattr("migrator.verify.script_device.has_tpu", lambda _target: True)
     device = device_for(target, 2)
     assert device.is_tpu and device.modules is None and not device.notes

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from migrator.verify.divergence import compare
-from migrator.verify.errors import VerifyError
 from migrator.verify.recordings import STOPPED, Recording
-from migrator.verify.result import finite
 from migrator.verify.script_result import ScriptResult
 from migrator.verify.script_table import verdict
 from migrator.verify.tolerances import KINDS, TF32, Tolerances
+from migrator.verify.verify_errors import VerifyError
+from migrator.verify.verify_result import finite
 from tests.verify.support import held, recording, safetensors
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from migrator.doctor import variables
+from migrator.doctor import environment_variables
 from migrator.doctor.command import doctor_command
 from migrator.doctor.diagnosis import Diagnosis, State, diagnose
 from migrator.targets import Target, find_target
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fake interprete
 
 @pytest.fixture(autouse=True)
 def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for variable in variables.present(os.environ):
+    for variable in environment_variables.present(os.environ):
         monkeypatch.delenv(variable.name)
     monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
     forget()
@@ -323,11 +323,13 @@ def test_every_variable_of_the_runtimes_is_known() -> None:
 
     text = "".join(
         path.read_text(encoding="utf-8")
-        for path in (Path(variables.__file__).parents[1] / "runtime").rglob("*.py")
+        for path in (Path(environment_variables.__file__).parents[1] / "runtime").rglob("*.py")
     )
     named = set(re.findall(r"\bTPU_RUNTIME_[A-Z_]+\b", text))
-    assert named and named <= variables.meanings().keys()
-    assert {name for name in variables.meanings() if name.startswith("TPU_RUNTIME_")} == named
+    assert named and named <= environment_variables.meanings().keys()
+    assert {
+        name for name in environment_variables.meanings() if name.startswith("TPU_RUNTIME_")
+    } == named
 
 
 def test_torch_xla_elsewhere_than_on_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from migrator.doctor import machine
-from migrator.doctor.machine import Machine, look
+from migrator.doctor.machine import Machine, inspect_machine
 
 from .support import executable
 
@@ -42,13 +42,13 @@ def card(address: str, vendor: str, device: str, kind: str) -> dict[str, str]:
 
 
 def test_an_empty_machine(tmp_path: Path) -> None:
-    at = look(tmp_path, {})
+    at = inspect_machine(tmp_path, {})
     assert found(at) == {} or sys.platform == "darwin"
     assert at.cores >= 1 and at.cpu and not at.tpu and at.hints == []
 
 
 def test_this_machine() -> None:
-    at = look()
+    at = inspect_machine()
     assert at.system and at.cpu and at.cores >= 1
     assert at.memory is None or at.memory > 2**28
 
@@ -62,28 +62,28 @@ def test_this_machine() -> None:
     ],
 )
 def test_cpu(tmp_path: Path, cpuinfo: str, name: str, features: list[str]) -> None:
-    at = look(write(tmp_path, {"proc/cpuinfo": cpuinfo}), {})
+    at = inspect_machine(write(tmp_path, {"proc/cpuinfo": cpuinfo}), {})
     assert at.cpu.startswith(name) and at.features == features
 
 
 def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
     files = {"proc/meminfo": "MemTotal:  1048576 kB\nMemFree: 9 kB\nMemAvailable:  524288 kB\n"}
-    at = look(write(tmp_path, files), {})
+    at = inspect_machine(write(tmp_path, files), {})
     assert (at.memory, at.free) == (2**30, 2**29)
     files = {"sys/fs/cgroup/memory.max": "max\n"}
-    assert look(write(tmp_path, files), {}).memory == 2**30
+    assert inspect_machine(write(tmp_path, files), {}).memory == 2**30
     files = {"sys/fs/cgroup/memory.max": f"{2**28}\n", "sys/fs/cgroup/memory.current": f"{2**27}\n"}
-    at = look(write(tmp_path, files), {})
+    at = inspect_machine(write(tmp_path, files), {})
     assert (at.memory, at.free) == (2**28, 2**27)
 
 
 def test_a_tpu_vm(tmp_path: Path) -> None:
     files = {"dev/accel0": "", "dev/accel1": "", "sys/class/dmi/id/product_name": "Google Compute"}
     files |= card("0000:00:04.0", "0x1ae0", "0x0063", "0x120000")
-    at = look(write(tmp_path, files), {})
+    at = inspect_machine(write(tmp_path, files), {})
     assert at.tpu and at.place == "Cloud TPU VM"
     assert found(at)["TPU"] == "v5e, 2 chips (/dev/accel0 …)"
-    at = look(tmp_path, {"COLAB_RELEASE_TAG": "release-colab"})
+    at = inspect_machine(tmp_path, {"COLAB_RELEASE_TAG": "release-colab"})
     assert at.place == "Colab" and at.hints == []
 
 
@@ -93,24 +93,24 @@ def test_who_holds_the_tpu(tmp_path: Path) -> None:
     for process, to in ((77, "/dev/accel0"), (78, "/dev/null")):
         (tmp_path / f"proc/{process}/fd").mkdir()
         (tmp_path / f"proc/{process}/fd/3").symlink_to(to)
-    (hint,) = look(tmp_path, {}).hints
+    (hint,) = inspect_machine(tmp_path, {}).hints
     assert "python3 (process 77) holds the TPU" in hint.text and hint.fix == "kill 77"
 
 
 def test_a_tpu_that_can_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"dev/accel0": ""})
     monkeypatch.setattr(machine.os, "access", lambda *_: False)
-    (hint,) = look(tmp_path, {}).hints
+    (hint,) = inspect_machine(tmp_path, {}).hints
     assert hint.fix == f"sudo chmod a+rw {tmp_path / 'dev/accel0'}"
 
 
 def test_signs_of_a_tpu_that_is_not_attached(tmp_path: Path) -> None:
-    (hint,) = look(tmp_path, {"TPU_ACCELERATOR_TYPE": "v5litepod-8"}).hints
+    (hint,) = inspect_machine(tmp_path, {"TPU_ACCELERATOR_TYPE": "v5litepod-8"}).hints
     assert "v5litepod-8" in hint.text
-    (hint,) = look(tmp_path, {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}).hints
+    (hint,) = inspect_machine(tmp_path, {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}).hints
     assert "Settings, Accelerator" in hint.text
     write(tmp_path, card("0000:00:04.0", "0x1ae0", "0x006f", "0x120000"))
-    (hint,) = look(tmp_path, {}).hints
+    (hint,) = inspect_machine(tmp_path, {}).hints
     assert "--privileged" in hint.text
 
 
@@ -128,7 +128,7 @@ def test_gpus_by_their_drivers(tmp_path: Path) -> None:
         "dev/davinci_manager": "",
     }
     files |= card("0000:03:00.0", "0x8086", "0x0bd5", "0x038000")
-    assert found(look(write(tmp_path, files), {})) == {
+    assert found(inspect_machine(write(tmp_path, files), {})) == {
         "CUDA": "2 × NVIDIA H100 80GB HBM3, driver 570.86.15",
         "ROCm": "gfx942, ROCm 6.4.1",
         "XPU": "Intel GPU, no driver",
@@ -141,7 +141,7 @@ def test_gpus_without_their_drivers(tmp_path: Path) -> None:
     files = card("0000:01:00.0", "0x10de", "0x2335", "0x030200")
     files |= card("0000:02:00.0", "0x1002", "0x74a1", "0x038000")
     files |= card("0000:02:00.1", "0x10de", "0x10e0", "0x040300")  # the sound of a GPU
-    assert found(look(write(tmp_path, files), {})) == {
+    assert found(inspect_machine(write(tmp_path, files), {})) == {
         "CUDA": "NVIDIA GPU, no driver",
         "ROCm": "AMD GPU, no driver",
     }
@@ -158,11 +158,11 @@ def test_nvidia_smi_is_asked_where_files_do_not_tell(
     if not Path("/proc/driver/nvidia").exists():
         assert said == "NVIDIA T4, driver 550.1"
     executable(smi, "#!/bin/sh\nexit 9\n")  # as it does without its driver
-    assert machine._says(str(smi)) == ""
-    assert machine._says(str(tmp_path / "nothing")) == ""
+    assert machine._tool_output(str(smi)) == ""
+    assert machine._tool_output(str(tmp_path / "nothing")) == ""
     monkeypatch.setattr(machine, "_SECONDS", 0.2)
     executable(smi, "#!/bin/sh\nexec /bin/sleep 5\n")
-    assert machine._says(str(smi)) == ""
+    assert machine._tool_output(str(smi)) == ""
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
@@ -176,7 +176,7 @@ def test_other_systems_do_not_fail(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.delattr(machine.os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
-    at = look(tmp_path, {})
+    at = inspect_machine(tmp_path, {})
     assert at.cores >= 1
     if system == "darwin":
         assert found(at) == {"MPS": "Apple GPU"} and at.features == ["NEON"]
@@ -192,5 +192,5 @@ def test_a_file_system_that_refuses_is_no_reason_to_fail(
     def refuse(*_: object) -> str:
         raise PermissionError
 
-    monkeypatch.setattr(machine, "_counted", refuse)
-    assert found(look(tmp_path, {})).keys() <= {"MPS"}
+    monkeypatch.setattr(machine, "_count_cards", refuse)
+    assert found(inspect_machine(tmp_path, {})).keys() <= {"MPS"}

@@ -24,8 +24,8 @@ from migrator.verify.environments import (
     how_to,
     install,
 )
-from migrator.verify.errors import VerifyError
 from migrator.verify.run_options import RunOptions
+from migrator.verify.verify_errors import VerifyError
 
 from .support import executable, fake_interpreter
 

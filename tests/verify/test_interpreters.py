@@ -10,7 +10,6 @@ import pytest
 from migrator.analysis.python_requirements import pinned
 from migrator.targets import Target, find_target
 from migrator.verify import environments, interpreters
-from migrator.verify.errors import VerifyError
 from migrator.verify.interpreters import (
     Interpreter,
     Problem,
@@ -19,6 +18,7 @@ from migrator.verify.interpreters import (
     require,
     without_libtpu,
 )
+from migrator.verify.verify_errors import VerifyError
 
 from .support import TORCH_XLA, TORCHAX, executable, fake_interpreter
 

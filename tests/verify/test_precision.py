@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from migrator.targets import find_target
-from migrator.verify.precision import PrecisionReport, check, collect
+from migrator.verify.product_precision import PrecisionReport, check, collect
 
 JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from migrator.verify.findings import Comparison
+from migrator.verify.comparisons import Comparison
 from migrator.verify.script_result import ScriptResult
 from tests.verify.support import held, recording
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from migrator.targets import find_target
 from migrator.verify.interpreters import Interpreter
 from migrator.verify.migrated_runs import MigratedRuns
-from migrator.verify.progress import Runs, about
 from migrator.verify.recordings import Recording, RecordSettings
 from migrator.verify.run_options import RunOptions
 from migrator.verify.script import Script
+from migrator.verify.verify_progress import Runs, about
 
 
 def test_a_log_has_a_line_as_each_run_begins_and_ends(

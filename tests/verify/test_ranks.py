@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from torch.distributed.run import parse_args
 
-from migrator.verify.ranks import RankRecording, StartedRanks, find_ranks, merged
-from migrator.verify.tensors import read_header
+from migrator.verify.safetensors_files import read_header
+from migrator.verify.script_ranks import RankRecording, StartedRanks, find_ranks, merged
 
 JOIN = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 

@@ -15,11 +15,10 @@ from click.testing import CliRunner
 from migrator.frameworks import find_framework
 from migrator.verify import folders
 from migrator.verify.command import verify_command
-from migrator.verify.errors import VerifyError
 from migrator.verify.folders import check_size, copy_folder
-from migrator.verify.goldens import keep, read
+from migrator.verify.goldens import keep, read_golden
 from migrator.verify.originals import notes_on, record_script
-from migrator.verify.recorder import process
+from migrator.verify.recorder import recorded_process
 from migrator.verify.recordings import (
     STOPPED,
     Recording,
@@ -28,6 +27,7 @@ from migrator.verify.recordings import (
     search_path,
 )
 from migrator.verify.script import Script
+from migrator.verify.verify_errors import VerifyError
 
 from .support import safetensors
 
@@ -82,13 +82,13 @@ def test_the_search_path_follows_links_and_the_folder_above(
 def test_a_copy_may_be_kept_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "kept/train-torchax/original"
     monkeypatch.setattr(sys, "path", [str(copy), str(tmp_path), str(tmp_path / "lib")])
-    process.redirect(tmp_path, copy)
+    recorded_process.redirect(tmp_path, copy)
     assert sys.path == [str(copy), str(copy), str(copy / "lib")]
     for name, folder in (("of_the_copy", copy), ("of_the_folder", tmp_path)):
         module = types.ModuleType(name)
         module.__file__ = str(folder / f"{name}.py")
         monkeypatch.setitem(sys.modules, name, module)
-    assert process.imported_from(tmp_path, copy) == ["of_the_folder"]
+    assert recorded_process.imported_from(tmp_path, copy) == ["of_the_folder"]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def golden(tmp_path: Path) -> Path:
 
 class TestReading:
     def test_a_golden_is_read_as_it_was_kept(self, golden: Path) -> None:
-        found = read(golden)
+        found = read_golden(golden)
         assert (found.script, found.args, found.device) == ("t.py", ["--n", "1"], "NVIDIA H100")
         assert found.settings.seed == 3 and found.first.events == [EVENT]
         assert found.first.printed == "loss 0.5\n" and len(found.rounded) == 1
@@ -130,7 +130,7 @@ class TestReading:
     ) -> None:
         damage(golden)
         with pytest.raises(VerifyError, match=why) as error:
-            read(golden)
+            read_golden(golden)
         assert str(error.value).startswith("golden refused: ") and "\n" not in str(error.value)
 
     def test_one_that_lacks_something_is_refused(self, golden: Path) -> None:
@@ -141,7 +141,7 @@ class TestReading:
         (run / "events.json").write_text(json.dumps(whole["run"]), "utf-8")
         keep(golden, run, [], RecordSettings(), "t.py", [], "")
         with pytest.raises(VerifyError, match="is missing or malformed"):
-            read(golden)
+            read_golden(golden)
 
     def test_other_scripts_arguments_and_folders_are_not_taken(
         self, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,7 +151,7 @@ class TestReading:
         (tmp_path / "t.py").write_text("pass", "utf-8")
         (tmp_path / "u.py").write_text("pass", "utf-8")
         monkeypatch.chdir(tmp_path)
-        known = read(golden)
+        known = read_golden(golden)
         with pytest.raises(VerifyError, match=r"it is of t.py, not of u.py"):
             notes_on_golden(known, Script.find(Path("u.py"), ["--n", "1"]))
         with pytest.raises(VerifyError, match=r"other arguments \(--n 1\)"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.verify.run import Run, run
+from migrator.verify.run_script import Run, run
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 

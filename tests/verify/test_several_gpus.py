@@ -58,14 +58,15 @@ dist.all_reduce(means, op=dist.ReduceOp.AVG)
 close(result.detach(), means)
 
 # what FSDP and fully_shard divide among the ranks is seen as a whole
-import gradients, sharded, values
+import gradients, recorded_tensors, sharded
 
 def trained(wrap):
     torch.manual_seed(0)
     net = wrap(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)))
     net(torch.ones(1, 2)).sum().backward()
     named = [(sharded.plain(f"Net.{{path}}"), p) for path, p in net.named_parameters()]
-    state = {{path: values.on_host(value) for path, value in sharded.state_dict(net).items()}}
+    divided = sharded.state_dict(net)
+    state = {{path: recorded_tensors.on_host(value) for path, value in divided.items()}}
     return gradients.norms(named, [("Net", net)])[1](), state, sharded.has_parts(net)
 
 fsdp = torch.distributed.fsdp.FullyShardedDataParallel
@@ -103,10 +104,10 @@ def test_averages_and_futures_as_of_nccl(tmp_path: Path) -> None:
 MEETING = f"""
 import sys
 sys.path.insert(0, {str(RECORDER)!r})
-import datetime, weakref, ranks, torch.distributed as dist
+import datetime, recorded_ranks, weakref, torch.distributed as dist
 
 said, soon = [], datetime.timedelta(seconds=5)
-ranks.tell(said.append, lambda: said.append("parted"))
+recorded_ranks.tell(said.append, lambda: said.append("parted"))
 dist.init_process_group("gloo", f"tcp://localhost:{{sys.argv[1]}}", soon, 1, 0)
 assert said == [0]
 group = weakref.ref(dist.group.WORLD)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from migrator.verify.tensors import Damaged, Difference, compare_outputs
+from migrator.verify.safetensors_files import Damaged, Difference, compare_outputs
 
 from .support import Tensor, safetensors
 

@@ -17,7 +17,7 @@ from target import TARGET
 
 from migrator import migrate_paths
 from migrator.verify import goldens
-from migrator.verify.layers import Layer
+from migrator.verify.layer_tree import Layer
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.run_options import RunOptions

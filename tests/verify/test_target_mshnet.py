@@ -19,7 +19,7 @@ from target import TARGET
 from migrator.targets import find_target
 from migrator.verify import VerifyResult, verification, verify_app
 from migrator.verify.apps import find_app
-from migrator.verify.device import device_for
+from migrator.verify.script_device import device_for
 
 pytestmark = pytest.mark.thorough(f"mshnet on {TARGET}")  # minutes
 ROOT = Path(__file__).resolve().parents[2]

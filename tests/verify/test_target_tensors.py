@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from migrator.verify.comparisons import Finding
 from migrator.verify.divergence import compare
-from migrator.verify.findings import Finding
 from migrator.verify.recordings import Recording
 from migrator.verify.tolerances import Tolerances
 

@@ -12,7 +12,7 @@ from tiers import thorough_on
 from migrator.verify import verify_app, verify_script
 from migrator.verify.command import verify_command
 from migrator.verify.in_target_python import ask
-from migrator.verify.result import VerifyResult
+from migrator.verify.verify_result import VerifyResult
 
 from .support import APP_TOML, GOLDEN, GRAPH, Checkout, copy_as_migration, writing
 

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from migrator.verify.comparisons import Comparison
 from migrator.verify.divergence import compare
-from migrator.verify.findings import Comparison
 from migrator.verify.recordings import Recording
 from migrator.verify.script_notes import note_on_free
 from migrator.verify.tolerances import Tolerances

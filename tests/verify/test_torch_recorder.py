@@ -9,9 +9,9 @@ import pytest
 from tiers import thorough_but
 
 from migrator.frameworks import find_framework
-from migrator.verify.errors import VerifyError
-from migrator.verify.goldens import read
+from migrator.verify.goldens import read_golden
 from migrator.verify.recordings import Recording, RecordSettings, record_run
+from migrator.verify.verify_errors import VerifyError
 from tests.verify.support import record
 
 TORCH = find_framework("torch")
@@ -95,7 +95,7 @@ optimizer.step()
 )
 def test_rounding_moves_little_through_a_gradients_gradient(net: str) -> None:
     record(PENALTY.replace("{net}", net), roundings=2)
-    golden = read(Path("..", "golden"))
+    golden = read_golden(Path("..", "golden"))
     (loss,) = losses(golden.first)
     (norms,) = (e["norms"] for e in golden.first.events if e["kind"] == "gradients")
     for rounded in golden.rounded:
@@ -130,7 +130,7 @@ for images in DataLoader(Images(), 4):
 def test_what_a_loader_computes_on_the_cpu_is_not_rounded(moved: str) -> None:
     """Whole numbers of an image would differ by 1, and hide a fault as large as that."""
     record(LOADER.replace("{moved}", moved), roundings=1)
-    golden = read(Path("..", "golden"))
+    golden = read_golden(Path("..", "golden"))
     first, rounded = losses(golden.first)[0], losses(golden.rounded[0])[0]
     apart = abs(rounded - first) / first
     assert apart > 1e-4 if moved else 0 < apart < 1e-5
@@ -155,7 +155,7 @@ optimizer.step()
 def test_of_a_determinant_rounding_moves_the_matrix(logdet: str) -> None:
     """That of a rotation is 1, and its logarithm nothing but rounding."""
     record(FLOW.replace("{logdet}", logdet), roundings=2)
-    golden = read(Path("..", "golden"))
+    golden = read_golden(Path("..", "golden"))
     moved = [abs(losses(rounded)[0] - losses(golden.first)[0]) for rounded in golden.rounded]
     assert 1e-6 < max(moved) < 1e-2
 

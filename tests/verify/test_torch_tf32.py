@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from migrator.verify.goldens import read
+from migrator.verify.goldens import read_golden
 from migrator.verify.originals import record_script
 from migrator.verify.recordings import RecordSettings
 
@@ -42,4 +42,4 @@ def test_a_convolution_without_a_layer_is_in_tf32(
     Path("t.py").write_text(PROGRAM.replace("{computed}", computed), "utf-8")
     golden = tmp_path.parent / f"{tmp_path.name}-golden"
     record_script(Path("t.py"), [], golden, Path(sys.executable), RecordSettings(roundings=1))
-    assert read(golden).tf32 is tf32
+    assert read_golden(golden).tf32 is tf32

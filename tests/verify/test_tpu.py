@@ -10,12 +10,12 @@ from rich.console import Console
 
 from migrator.targets import find_target
 from migrator.verify.choose_interpreter import with_tpu_compiler
-from migrator.verify.errors import VerifyError
 from migrator.verify.interpreters import Interpreter
-from migrator.verify.precision import check
-from migrator.verify.result import VerifyResult
+from migrator.verify.product_precision import check
 from migrator.verify.table import show
 from migrator.verify.tpu import DumpedProgram, TpuReport, compile_programs, judge, programs_of
+from migrator.verify.verify_errors import VerifyError
+from migrator.verify.verify_result import VerifyResult
 
 from .support import GRAPH
 

@@ -13,10 +13,11 @@ from rich.console import Console
 from migrator.verify import environments, folders, interpreters, verification
 from migrator.verify.app_table import summary, verdict
 from migrator.verify.apps import find_app
-from migrator.verify.arguments import VerifyArguments
 from migrator.verify.command import verify_command
 from migrator.verify.measures import measure
-from migrator.verify.result import (
+from migrator.verify.table import show
+from migrator.verify.verify_arguments import VerifyArguments
+from migrator.verify.verify_result import (
     Figure,
     Measure,
     OutputResult,
@@ -24,7 +25,6 @@ from migrator.verify.result import (
     Tolerance,
     VerifyResult,
 )
-from migrator.verify.table import show
 
 from .support import APP_TOML, GOLDEN, Checkout, copy_as_migration, fake_interpreter, writing
 

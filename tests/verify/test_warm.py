@@ -266,7 +266,7 @@ with warm(Path(sys.executable), [], os.environ) as program:
     server = Path("/proc") / done.stdout.strip()
     assert server.name.isdecimal(), done.stderr
     until = time.monotonic() + 10
-    while server.exists() and "server.py" in (server / "cmdline").read_text():
+    while server.exists() and "fork_server.py" in (server / "cmdline").read_text():
         assert time.monotonic() < until
         time.sleep(0.05)
 

@@ -14,13 +14,13 @@ from migrator.analysis.devices.device_selection import question
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.value_kinds import CUDA_STRING
 
 _OWNERS = ("self", "args", "opt", "opts", "cfg", "config")
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class CodePlace:
     """A place that decides how a guard is treated."""
 
     line: int
@@ -29,12 +29,12 @@ class Place:
     text: str = ""
 
 
-def place(node: ast.AST, kind: str = "", text: str = "") -> Place:
-    return Place(node.lineno, node.col_offset, kind, text)  # type: ignore[attr-defined]
+def code_place(node: ast.AST, kind: str = "", text: str = "") -> CodePlace:
+    return CodePlace(node.lineno, node.col_offset, kind, text)  # type: ignore[attr-defined]
 
 
-def end_of(node: ast.AST) -> Place:
-    return Place(node.end_lineno, node.end_col_offset, "")  # type: ignore[attr-defined]
+def end_of(node: ast.AST) -> CodePlace:
+    return CodePlace(node.end_lineno, node.end_col_offset, "")  # type: ignore[attr-defined]
 
 
 class Questions:
@@ -110,7 +110,7 @@ class Questions:
                 yield yes, 0
                 if no and self._leaves(no):
                     yield self._behind(above)
-                if _answers(no, False) or _answers(yes, True):
+                if _returns_answer(no, False) or _returns_answer(yes, True):
                     yield from self._of_calls(names.function(above), depth)
             case ast.While(body=body) if above.test is test and holds:
                 yield body, 0
@@ -208,21 +208,21 @@ class Questions:
 
     def is_guarded(self, node: ast.AST, *, holds: bool = True) -> bool:
         """Whether code only runs with CUDA; or only without, if that ``holds`` not."""
-        where, spans = place(node), self._spans if holds else self._spans_without
+        where, spans = code_place(node), self._spans if holds else self._spans_without
         at = bisect_right(spans, where, key=lambda span: span[0])
         return any(start <= where < end for start, end in spans[:at])
 
     @cached_property
-    def _spans(self) -> list[tuple[Place, Place]]:
+    def _spans(self) -> list[tuple[CodePlace, CodePlace]]:
         """The spans of code that the tests of this file guard."""
         return self._spans_of(True)
 
     @cached_property
-    def _spans_without(self) -> list[tuple[Place, Place]]:
+    def _spans_without(self) -> list[tuple[CodePlace, CodePlace]]:
         """The same for what runs where they fail."""
         return self._spans_of(False)
 
-    def _spans_of(self, asked: bool) -> list[tuple[Place, Place]]:
+    def _spans_of(self, asked: bool) -> list[tuple[CodePlace, CodePlace]]:
         spans = []
         for node in self.names.order:
             if isinstance(node, ast.Attribute | ast.Name | ast.Constant):
@@ -230,7 +230,7 @@ class Questions:
                 if found is not None:
                     for block, start in self.guarded(found[0], found[1] is asked):
                         if start < len(block):
-                            spans.append((place(block[start]), end_of(block[-1])))
+                            spans.append((code_place(block[start]), end_of(block[-1])))
         return sorted(spans)
 
 
@@ -254,7 +254,7 @@ def _asks_for_another(node: ast.expr) -> bool:
     )
 
 
-def _answers(body: Sequence[ast.stmt], answer: bool) -> bool:
+def _returns_answer(body: Sequence[ast.stmt], answer: bool) -> bool:
     """`return True`, or a return of something false"""
     match body[-1] if body else None:
         case ast.Return(value=ast.Constant(value=value)):

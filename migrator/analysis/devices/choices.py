@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 AVAILABLE = ("torch.cuda.is_available", "torch.accelerator.is_available")
 _DEPTH = 3  # of variables that name one another

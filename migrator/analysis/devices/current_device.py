@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from migrator.analysis.devices.indices import is_device_index
 from migrator.analysis.syntax.nodes import dotted, parameters
-from migrator.frameworks.torch.references import is_device_index
 
 if TYPE_CHECKING:
     from migrator.analysis.values.flow import Flow
-    from migrator.analysis.values.imported import Imported
+    from migrator.analysis.values.import_protocols import Imported
 
 
 class Role(Enum):
@@ -66,9 +66,11 @@ def roles(
                     case _:
                         yield Role.UNKNOWN
         case ast.keyword(arg=str(name)) if isinstance(call := names.parents[parent], ast.Call):
-            yield from _given(flow, node, call, name, project, depth)
+            yield from _roles_of_argument(flow, node, call, name, project, depth)
         case ast.Call() if node in parent.args:
-            yield from _given(flow, node, parent, parent.args.index(node), project, depth)
+            yield from _roles_of_argument(
+                flow, node, parent, parent.args.index(node), project, depth
+            )
         case _:
             yield Role.UNKNOWN
 
@@ -79,7 +81,7 @@ def _is_taken(flow: Flow, target: ast.Name, project: Imported | None) -> bool:
     return is_top and project is not None and target.id in project.taken_names()
 
 
-def _given(
+def _roles_of_argument(
     flow: Flow,
     node: ast.expr,
     call: ast.Call,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import CUDA_STRING
+from migrator.analysis.values.value_kinds import CUDA_STRING
 
 _READERS = ("get", "pop", "setdefault")
 _ONLY_LOOK = (
@@ -34,18 +34,18 @@ def table_of(names: Names, key: ast.expr) -> ast.expr | None:
         case ast.Call(func=ast.Attribute(attr=attr, value=table), args=[first, *_]) if first is key:
             if attr in _READERS:
                 return table
-            return _held(names, above) if dotted(above.func) == "dict.fromkeys" else None
+            return _new_table_name(names, above) if dotted(above.func) == "dict.fromkeys" else None
         case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[table]):
             by_name = left is key and dotted(table) is not None
-            return table if by_name and [*_written(names, table)] else None
+            return table if by_name and [*_table_values(names, table)] else None
         case ast.Dict(keys=keys) if key in keys:
-            return _held(names, above)
+            return _new_table_name(names, above)
     return None
 
 
 def is_written_out(names: Names, table: ast.expr) -> bool:
     """Whether a table has the names of devices as keys where it is made, beside one another."""
-    return dotted(table) is None or bool([*_written(names, table)])
+    return dotted(table) is None or bool([*_table_values(names, table)])
 
 
 def is_by_device(names: Names, flow: Flow, table: ast.expr) -> bool:
@@ -67,7 +67,7 @@ def other_key(names: Names, flow: Flow, several: ast.expr) -> int | None:
     return None
 
 
-def _held(names: Names, table: ast.expr) -> ast.expr:
+def _new_table_name(names: Names, table: ast.expr) -> ast.expr:
     """The name that a new table gets."""
     match names.parents.get(table):
         case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
@@ -101,7 +101,7 @@ def _keys(names: Names, table: ast.expr) -> Iterator[ast.expr]:
                 yield key
 
 
-def _written(names: Names, table: ast.expr) -> Iterator[ast.AST]:
+def _table_values(names: Names, table: ast.expr) -> Iterator[ast.AST]:
     """The values of a table that name its keys one by one."""
     for use in _same(names, table):
         match names.parents.get(use):

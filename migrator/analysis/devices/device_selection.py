@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from migrator.analysis.devices.accelerators import asked_for
 from migrator.analysis.devices.choices import AVAILABLE
+from migrator.analysis.devices.other_accelerators import asked_for
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.targets import RUNTIME
 
 _ASKED = ("is_available", "is_built", "is_vulkan_available", "device_count")

@@ -6,16 +6,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from migrator.analysis import name_heuristics, traces
-from migrator.analysis.devices.accelerators import imported_heads
+from migrator.analysis import foreign_code, name_heuristics
 from migrator.analysis.devices.attributes import names_attribute
 from migrator.analysis.devices.choices import device_call, names_device
 from migrator.analysis.devices.device_keys import is_by_device, other_key, table_of
+from migrator.analysis.devices.other_accelerators import imported_heads
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import FUNCTIONS, Names
 from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 
 def not_a_device(names: Names, flow: Flow, node: ast.expr) -> str | None:
@@ -183,11 +183,11 @@ ONLY_SHOWN = "is only printed"
 _LOGS = re.compile(r"(?:\w+\.)*_?log(?:ger|ging)?\.(?:debug|info|warning|error)")
 
 
-def _says(names: Names, call: ast.Call) -> bool:
+def _only_prints(names: Names, call: ast.Call) -> bool:
     """`print("on", "cuda:0")`, `log.info("on %s", "cuda:0")`, `print("on {}".format("cuda:0"))`"""
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
         above = names.parents.get(call)  # of "…".format
-        return isinstance(above, ast.Call) and call in above.args and _says(names, above)
+        return isinstance(above, ast.Call) and call in above.args and _only_prints(names, above)
     name = dotted(call.func) or ""
     return name == "print" or _LOGS.fullmatch(name) is not None
 
@@ -214,7 +214,7 @@ def _argument_role(
         return None
     if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
         return None
-    if _says(names, call):
+    if _only_prints(names, call):
         return None if ":" in _text(at) else ONLY_SHOWN
     if isinstance(call.func, ast.Attribute):
         method = call.func.attr
@@ -315,12 +315,14 @@ def _unknown(target: ast.expr) -> str:
 def migrated_uses(names: Names, flow: Flow) -> Iterator[ast.AST]:
     """Where code names a target's device, or uses what a migration puts in place of GPU code."""
     for statement in names.imports:
-        if imported_heads(statement) & traces.MODULES and not names.is_guarded_import(statement):
+        if imported_heads(statement) & foreign_code.MODULES and not names.is_guarded_import(
+            statement
+        ):
             bound = [alias.asname or alias.name.partition(".")[0] for alias in statement.names]
             uses = [names.parents[use] for name in bound for use in names.by_id.get(name, ())]
             yield from (use for use in uses if not _also_on_cpu(use)) if uses else (statement,)
     for node in names.order:
-        if isinstance(node, ast.Constant) and node.value in traces.DEVICES:
+        if isinstance(node, ast.Constant) and node.value in foreign_code.DEVICES:
             if not_a_device(names, flow, node) is None:
                 yield node
 

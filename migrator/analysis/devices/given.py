@@ -17,7 +17,7 @@ from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted, said_name
 from migrator.analysis.values.flow import Flow
-from migrator.formats.embedded import COMMAND
+from migrator.formats.embedded_text import COMMAND
 
 _DEVICE = re.compile(r"(?:\w+_)?device", re.IGNORECASE)
 READERS = frozenset({

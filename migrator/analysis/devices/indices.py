@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.devices.choices import device_call
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 INDEXED = re.compile(r"cuda:(\d+)\Z")
 _EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
@@ -128,3 +129,51 @@ def _says_index(node: ast.AST) -> bool:
         isinstance(part, ast.Constant) and isinstance(part.value, str) and "cuda:" in part.value
         for part in ast.walk(node)
     )
+
+
+def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
+    """True for an integer that identifies a CUDA device: a literal, a rank, `args.gpu`."""
+    kind = flow.kind(node)
+    if kind & Kind.DEVICE_INT or (isinstance(node, ast.Subscript) and is_of_gpus(names, node)):
+        return True
+    if isinstance(node, ast.Constant):
+        return bool(kind & Kind.INT)
+    if kind != Kind.INT or not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = node.id if isinstance(node, ast.Name) else node.attr
+    return name_heuristics.is_index_name(name) or flow.is_device(node)
+
+
+# Functions that take a list of devices, and those that take one by its number.
+_COPIES = frozenset({
+    "torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel",
+    "torch.nn.parallel.DistributedDataParallel",
+})  # fmt: skip
+_NUMBERS = ("torch.cuda.set_device", "torch.cuda.device")
+
+
+def is_of_gpus(names: Names, node: ast.Subscript) -> bool:
+    """`gpu_ids[0]`, if the function also calls `DataParallel(net, gpu_ids)`."""
+    text, function = dotted(node.value), names.function(node)
+    match node.value:
+        case ast.Name(id=name):
+            uses: Sequence[ast.expr] = [
+                use for use in names.by_id.get(name, ()) if names.function(use) is function
+            ]
+        case ast.Attribute(attr=attr):
+            uses = [use for use in names.by_attribute.get(attr, ()) if dotted(use) == text]
+        case _:
+            return False
+    return any(_names_gpus(names, use) for use in uses)
+
+
+def _names_gpus(names: Names, use: ast.expr) -> bool:
+    above = names.parents.get(use)
+    if isinstance(above, ast.Subscript) and above.value is use:  # set_device(gpu_ids[0])
+        call = names.parents.get(above)
+        return isinstance(call, ast.Call) and names.qualified(call.func) in _NUMBERS
+    call = names.parents.get(above) if isinstance(above, ast.keyword) else above
+    if not isinstance(call, ast.Call) or names.qualified(call.func) not in _COPIES:
+        return False
+    third = names.qualified(call.func) == "torch.nn.parallel.data_parallel"
+    return argument(call, 2 if third else 1, "device_ids") is use

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from migrator.analysis.devices.accelerators import OTHERS, of_name
+from migrator.analysis.devices.other_accelerators import OTHERS, of_name
 from migrator.analysis.syntax.conditions import asked_before
 from migrator.analysis.syntax.names import Names
 
@@ -79,7 +79,9 @@ class _TorchVersion(str):
     """torch's own version: compared with a text, it is a version, not a text."""
 
 
-def answer(names: Names, test: ast.expr, packages: Mapping[str, str] | None = None) -> bool | None:
+def tpu_answer(
+    names: Names, test: ast.expr, packages: Mapping[str, str] | None = None
+) -> bool | None:
     """How a condition turns out on every TPU machine; None if they don't decide it.
 
     ``packages``: versions of modules beside PyTorch, where it is enough how it turns out with them.
@@ -91,7 +93,7 @@ def answer(names: Names, test: ast.expr, packages: Mapping[str, str] | None = No
 def never_runs(names: Names, node: ast.AST) -> ast.expr | None:
     """The condition that keeps a node from running on any TPU machine; None if there is none."""
     for test, outcome in asked_before(names.parents, node, names.tree):
-        known = answer(names, test)
+        known = tpu_answer(names, test)
         if known is not None and known is not outcome:
             return test
     return None

@@ -10,7 +10,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted, parameters
 from migrator.analysis.values.evidence import Evidence
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 
 def own_move(evidence: Evidence, call: ast.Call) -> str:

@@ -41,28 +41,30 @@ def _assigned(names: Names) -> Iterator[tuple[str, ast.expr]]:
                 yield name, node
     for call in names.all(ast.Call):
         if dotted(call.func) == "setattr":
-            yield from _named(names, call)
+            yield from _patched_names(names, call)
 
 
 def _put(names: Names) -> Iterator[tuple[str, ast.expr]]:
     for call in names.all(ast.Call):
         function = (dotted(call.func) or "").rpartition(".")[2]
         if function in _PUTS and dotted(call.func) != "setattr":
-            yield from _named(names, call)
-        elif function == "multiple" and call.args and _owner(names, call.args[0]) in _OWNERS:
-            yield from ((f"{_owner(names, call.args[0])}.{k.arg}", call) for k in call.keywords)
+            yield from _patched_names(names, call)
+        elif function == "multiple" and call.args and _owner_name(names, call.args[0]) in _OWNERS:
+            yield from (
+                (f"{_owner_name(names, call.args[0])}.{k.arg}", call) for k in call.keywords
+            )
 
 
-def _named(names: Names, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+def _patched_names(names: Names, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     """`(torch.cuda, "is_available", …)`, `("torch.cuda.is_available", …)`"""
     match call.args:
         case [ast.Constant(value=str(name)), *_] if name.rpartition(".")[0] in _OWNERS:
             yield name, call
-        case [owner, ast.Constant(value=str(name)), *_] if _owner(names, owner) in _OWNERS:
-            yield f"{_owner(names, owner)}.{name}", call
+        case [owner, ast.Constant(value=str(name)), *_] if _owner_name(names, owner) in _OWNERS:
+            yield f"{_owner_name(names, owner)}.{name}", call
 
 
-def _owner(names: Names, node: ast.expr) -> str:
+def _owner_name(names: Names, node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return names.qualified(node) or ""

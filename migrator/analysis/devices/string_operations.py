@@ -10,7 +10,7 @@ import ast
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import DEVICE_TEXT, Kind
+from migrator.analysis.values.value_kinds import DEVICE_TEXT, Kind
 
 # The place of the text among the arguments of functions that take a pattern.
 _MATCHES = dict.fromkeys(("match", "search", "fullmatch", "findall", "finditer", "split"), 1)

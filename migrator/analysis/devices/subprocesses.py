@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Set
 from functools import cached_property
 from typing import Protocol
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
 from migrator.analysis.values.inference import Inference
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 from migrator.construct import Construct
-from migrator.frameworks.torch.prefilter import uses_device
 from migrator.targets import RUNTIME
 
 _MODULES = ("torch.multiprocessing", "multiprocessing", "multiprocessing.context")
@@ -54,7 +53,7 @@ _ON_A_POOL = frozenset({
 })  # fmt: skip
 _BOUND = ("assign", "with")
 _READS = ("cpu", "item", "numpy", "tolist")
-_TARGETS = (f"{RUNTIME}.", *traces.PARTS)
+_TARGETS = (f"{RUNTIME}.", *foreign_code.PARTS)
 _QUESTIONS = ("torch.cuda.is_available", "torch.cuda.device_count")
 
 
@@ -72,7 +71,7 @@ class ChildProcesses:
         self,
         names: Names,
         flow: Flow,
-        constructs: Iterable[Construct],
+        device_uses: Iterable[Construct],
         project: ProjectImports | None = None,
     ) -> None:
         self._project = project
@@ -81,15 +80,14 @@ class ChildProcesses:
         self._known = Inference(False)
         self._bound: dict[int, list[ast.expr]] = {}
         self._in_place: Set[str | None] | None = None
-        self._constructs = constructs
+        self._device_uses = device_uses
 
     @cached_property
     def _device(self) -> set[ast.AST]:
         """The nodes that are a device, or code for one."""
-        used = (c for c in self._constructs if uses_device(c))
         said = (*self._names.all(ast.Constant), *self._names.all(ast.Attribute))
         return {
-            *(c.node for c in used if not c.key.startswith(_QUESTIONS)),
+            *(c.node for c in self._device_uses if not c.key.startswith(_QUESTIONS)),
             *(node for node in said if self._is_migrated(node)),
         }
 
@@ -163,7 +161,7 @@ class ChildProcesses:
     def _is_migrated(self, node: ast.AST) -> bool:
         """Whether an expression is what a migration writes for a device."""
         match node:
-            case ast.Constant(value=str(text)) if text in traces.DEVICES:
+            case ast.Constant(value=str(text)) if text in foreign_code.DEVICES:
                 return True
             case ast.Attribute(attr=name):
                 called = self._names.qualified(node) or ""

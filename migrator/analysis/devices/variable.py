@@ -11,7 +11,7 @@ from migrator.analysis.devices.choices import AVAILABLE
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 

@@ -9,33 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from migrator.analysis.project.extension_module import Built, Extension
+from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.project.readers import Reader
-
-if TYPE_CHECKING:
-    from migrator.analysis.project.import_graph import ImportGraph
-
-
-class Built(StrEnum):
-    """What a module is compiled for."""
-
-    CUDA = "CUDA"
-    CPU = "the CPU"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Extension:
-    """A compiled module, by its full name, and how it is known to be one: the end of a sentence."""
-
-    module: str
-    built: Built
-    known_by: str
-
 
 _DEEPEST = 4  # folders below the root in which a setup.py is looked for
 _MANY = 300  # names in a folder: one with more holds data

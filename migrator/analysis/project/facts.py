@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from migrator.analysis.devices.accelerators import Parsed
-from migrator.analysis.devices.kernels import MENTIONED, Kernels
+from migrator.analysis.devices.cuda_kernels import MENTIONED, Kernels
+from migrator.analysis.devices.other_accelerators import Parsed
 from migrator.analysis.import_verdicts import Verdict, is_known, verdict_of
 from migrator.analysis.project.composed_settings import MAY_COMPOSE
 from migrator.analysis.project.program_facts import ProgramFacts
@@ -21,8 +21,8 @@ from migrator.analysis.project.readers import Overlay, Reader
 from migrator.analysis.project.started_scripts import started_by
 from migrator.analysis.values.flow import Flow
 from migrator.decision import Report
-from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import COMMAND
 
 _SETTINGS = (".yaml", ".yml")
 _MACHINES = re.compile(rb"""^\s*runs-on\s*:\s*["']?([^\s"'#]*)""", re.MULTILINE)
@@ -56,7 +56,7 @@ class ProjectFacts(ProgramFacts):
     def with_files(self, files: Mapping[Path, bytes | None]) -> ProjectFacts:
         """The same facts with some files added or replaced."""
         reader = Overlay(self.reader, files)
-        cache = ProjectCache(reader, self.cache)
+        cache = ProjectCache(reader, self.cache.devices, self.cache)
         return ProjectFacts(self.path, self.root, reader, cache, self.held)
 
     def needs_cuda(self, module: str) -> bool:
@@ -158,7 +158,7 @@ class ProjectFacts(ProgramFacts):
         facts = self.cache.facts(path) if self.cache.uses_device(path) else None
         if facts is None:
             return False
-        from migrator.analysis.training.sharding import Models  # only for --shard
+        from migrator.analysis.training.sharding_tables import Models  # only for --shard
 
         there = self.of(path)
         tables = Models(facts.names, Flow(facts.names, there.kind), there).tables("replicated")
@@ -178,7 +178,7 @@ class ProjectFacts(ProgramFacts):
     def scripts(self) -> Iterator[Path]:
         """The project's scripts that this file starts in processes of their own."""
         file = self.cache.file(self.path)
-        is_script = kinds.kind(self.path) == COMMAND
+        is_script = file_kinds.line_kind(self.path) == COMMAND
         text = file.content.decode("utf-8", "replace") if is_script else ""
         for name, is_module in started_by(text) if is_script else file.started:
             path = self.resolve(name) if is_module else self.started(name)
@@ -190,7 +190,7 @@ class ProjectFacts(ProgramFacts):
         yield from self.composed()
         for name in self.cache.file(self.path).settings:
             path = self.started(name)
-            if path is not None and not kinds.is_data(path):
+            if path is not None and not file_kinds.is_data(path):
                 yield path
 
     def readers(self) -> Iterator[Path]:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
+from typing import Protocol
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.construct_names import STAR, imported_words
-from migrator.analysis.devices import accelerators, device_strings, given
+from migrator.analysis.devices import device_strings, given, other_accelerators
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
@@ -25,18 +26,11 @@ from migrator.analysis.ranks.vocabulary import STARTS
 from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
-from migrator.analysis.training.kv_caches import kv_passes
-from migrator.analysis.training.loops import speaks_of_training, stops_gradients
+from migrator.analysis.training.find_kv_caches import kv_passes
+from migrator.analysis.training.find_optimizer_steps import speaks_of_training, stops_gradients
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
-from migrator.formats.python import decode
-from migrator.frameworks.torch.find_constructs import find
-from migrator.frameworks.torch.prefilter import (
-    DEVICES,
-    KINDS_OF_DEVICES,
-    has_device_tokens,
-    uses_device,
-)
+from migrator.formats.python_source import decode
 from migrator.targets import RUNTIME
 
 # Cheap tests: a file without these words doesn't have to be parsed for the answer no.
@@ -45,7 +39,8 @@ _PROCESSES = Tokens(
     rb"distributed(?!\s+(?:under|on)\b)",  # not in a licence
     b"spawn", rb"rank\b", rb"gpus?\b", b"device_count", b"world_size", rb"n_?procs",
     b"multiprocessing", b"horovod", rb"num_?devices", b"slurm_", b"comm_world", b"comm_hook",
-    b"submitit", b"pmi_", *(name.lower().encode() for name in traces.LIBRARIES), ignore_case=True,
+    b"submitit", b"pmi_", *(name.lower().encode() for name in foreign_code.LIBRARIES),
+    ignore_case=True,
 )  # fmt: skip
 # What each rank has a share of also matters if one process does the work of all.
 _SHARES = Tokens(
@@ -65,17 +60,30 @@ _PATCHES = re.compile(rb"setattr\(|(?:cuda|accelerator|Tensor|Module)\.\w+[ \t]*
 _TRAINS = re.compile(rb"backward|optim|autograd|train|Trainer|DistributedSampler|func")
 
 
+class DeviceConstructs(Protocol):
+    """The constructs of a framework that concern devices; `frameworks.torch` has PyTorch's."""
+
+    def may_be_in(self, source: bytes) -> bool:
+        """A cheap test: False if a file has none."""
+
+    def find(self, names: Names, flow: Flow) -> Iterator[Construct]:
+        """Those of one file."""
+
+    def uses_device(self, construct: Construct) -> bool:
+        """Whether one makes its program one that runs on a device."""
+
+
 class FileFacts:
     """What other files need to know of one file, without the facts of its imports."""
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
+    def __init__(self, names: Names, devices: DeviceConstructs) -> None:
+        self.names, self._devices = names, devices
         self.flow = Flow(names)
         self.ranks = Ranks(names, self.flow)
 
     def _constructs(self) -> Iterator[Construct]:
         """Its constructs that concern devices."""
-        return find(self.names, self.flow, DEVICES, kinds=KINDS_OF_DEVICES)
+        return self._devices.find(self.names, self.flow)
 
     @cached_property
     def needs_cuda(self) -> bool:
@@ -97,23 +105,24 @@ class FileFacts:
 
     def _device_uses(self) -> Iterator[ast.AST]:
         with suppress(RecursionError):
-            yield from (found.node for found in self._constructs() if uses_device(found))
+            uses = self._devices.uses_device
+            yield from (found.node for found in self._constructs() if uses(found))
             yield from device_strings.migrated_uses(self.names, self.flow)
 
 
 class File:
     """One file as read: parsed on demand, and only once."""
 
-    def __init__(self, content: bytes) -> None:
-        self.content = content
+    def __init__(self, content: bytes, devices: DeviceConstructs) -> None:
+        self.content, self._devices = content, devices
         self._has: dict[Tokens, bool] = {}
         self._may_define: dict[str, bool] = {}
 
     @cached_property
-    def parsed(self) -> accelerators.Parsed | None:
+    def parsed(self) -> other_accelerators.Parsed | None:
         """The tree; None if it isn't Python."""
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            return accelerators.parse(decode(self.content).text, self.content)
+            return other_accelerators.parse(decode(self.content).text, self.content)
         return None
 
     @property
@@ -123,7 +132,8 @@ class File:
     @cached_property
     def facts(self) -> FileFacts | None:
         with suppress(RecursionError):
-            return FileFacts(Names(self.tree)) if self.tree is not None else None
+            if self.tree is not None:
+                return FileFacts(Names(self.tree), self._devices)
         return None
 
     @cached_property
@@ -322,6 +332,7 @@ class File:
     @cached_property
     def uses_device(self) -> bool:
         """True for a file with GPU code, or its migrated form."""
-        if not (has_device_tokens(self.content) or traces.MIGRATED.search(self.content)):
+        migrated = foreign_code.MIGRATED.search(self.content)
+        if not (self._devices.may_be_in(self.content) or migrated):
             return False
         return self.facts is not None and self.facts.uses_device

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from migrator.analysis.devices.given import READERS, names_gpu
-from migrator.analysis.project.import_graph import ImportGraph
-from migrator.formats import kinds
-from migrator.formats.embedded import COMMAND, SETTING
-
-if TYPE_CHECKING:
-    from migrator.frameworks.framework import Framework
+from migrator.analysis.project.import_graph import ImportGraph, SearchedFramework
+from migrator.formats import file_kinds
+from migrator.formats.embedded_text import COMMAND, SETTING
 
 _TRAINER = re.compile(
     rb"""^\s*["']?_target_["']?\s*:\s*["']?(?:pytorch_)?lightning\.[\w.]*\bTrainer\b""",
@@ -26,16 +22,18 @@ _DEEPEST = 5  # folders below the project's
 class GivenDevices(ImportGraph):
     """What a program of the project gets from files that aren't code."""
 
-    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+    def imports_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
         if super().imports_gpu_code(framework):
             return True
         return any(self.takes_gpu(framework, path) for path in self.reached())
 
-    def leads_to_gpu(self, framework: Framework) -> bool:
+    def leads_to_gpu(self, framework: SearchedFramework) -> bool:
         """Whether a program gets to a GPU by what it imports, or by what its settings name."""
         return self.takes_gpu(framework) or self.imports_gpu_code(framework)
 
-    def takes_gpu(self, framework: Framework | None = None, path: Path | None = None) -> bool:
+    def takes_gpu(
+        self, framework: SearchedFramework | None = None, path: Path | None = None
+    ) -> bool:
         """Whether this file, or one that it imports, asks its settings for a device, and files of
         the project name a GPU there: for a program, what it reads or what starts it."""
         if framework is not None and not framework.normalised:
@@ -58,7 +56,7 @@ class GivenDevices(ImportGraph):
         reads = any(READERS & self.cache.file(p).libraries or self.cache.file(p).settings
                     for p in files)  # fmt: skip
         return any(
-            self.names_this(path) if kinds.kind(path) == COMMAND else reads
+            self.names_this(path) if file_kinds.line_kind(path) == COMMAND else reads
             for path in self.settings_with_gpu()
         )
 
@@ -79,7 +77,7 @@ class GivenDevices(ImportGraph):
             known = self.cache.settings_with_gpu[self.root, keys] = [
                 path
                 for path in self._settings_of_project()
-                if names_gpu(kinds.kind(path) or "", self.reader.read(path) or b"", keys)
+                if names_gpu(file_kinds.line_kind(path) or "", self.reader.read(path) or b"", keys)
             ]
         return known
 
@@ -116,7 +114,9 @@ class GivenDevices(ImportGraph):
             folder, depth = folders.pop()
             for name in sorted(self.reader.list(folder)):
                 path = self.cache.inside(folder, name)
-                if kinds.kind(path) in (SETTING, COMMAND) and not kinds.is_data(path):
+                if file_kinds.line_kind(path) in (SETTING, COMMAND) and not file_kinds.is_data(
+                    path
+                ):
                     yield path
                 elif "." not in name and depth < _DEEPEST:
                     folders.append((path, depth + 1))

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
-from migrator.analysis.libraries import MODULES
+from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.project import search_path
 from migrator.analysis.project.composed_settings import modules_named
 from migrator.analysis.project.imports_by_name import ANY
 from migrator.analysis.project.project_cache import ProjectCache
 from migrator.analysis.project.readers import Reader
-from migrator.formats import kinds
+from migrator.formats import file_kinds
 from migrator.targets import RUNTIME
 
-if TYPE_CHECKING:
-    from migrator.frameworks.framework import Framework
-
 _DEEPEST = 8  # folders searched below a file: a link may lead back up
+
+
+class SearchedFramework(Protocol):
+    """What is asked of a framework whose code is looked for in files."""
+
+    @property
+    def normalised(self) -> bool: ...
+
+    @property
+    def has_tokens(self) -> Callable[[bytes], bool]: ...
+
+    def is_imported_in(self, source: bytes) -> bool: ...
 
 
 class ImportGraph:
@@ -145,7 +154,7 @@ class ImportGraph:
         """
         known = self.cache.imports.get(path)
         if known is None:
-            is_code = path.suffix == ".py" or kinds.kind(path) is None
+            is_code = path.suffix == ".py" or file_kinds.line_kind(path) is None
             known = self.cache.imports[path] = []
             if is_code:
                 file, at = self.cache.file(path), self.of(path)
@@ -188,7 +197,7 @@ class ImportGraph:
             folder, depth = folders.pop()
             for name in sorted(self.reader.list(folder)):
                 path = self.cache.inside(folder, name)
-                if name.endswith((".yaml", ".yml")) and not kinds.is_data(path):
+                if name.endswith((".yaml", ".yml")) and not file_kinds.is_data(path):
                     yield path
                 elif "." not in name and depth < _DEEPEST:
                     folders.append((path, depth + 1))
@@ -214,7 +223,7 @@ class ImportGraph:
                 seen[at] = None
                 queue += self.imports(at)
 
-    def imports_gpu_code(self, framework: Framework | None = None) -> bool:
+    def imports_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
         """True where a file that this one imports, directly or not, uses a device; of PyTorch,
         or of another framework that is given."""
         if framework is None or framework.normalised:

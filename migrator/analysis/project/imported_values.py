@@ -10,7 +10,7 @@ from typing import Self
 from migrator.analysis.project.file_facts import FileFacts
 from migrator.analysis.project.import_graph import ImportGraph
 from migrator.analysis.syntax.names import Binding
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 
 class ImportedValues(ImportGraph):

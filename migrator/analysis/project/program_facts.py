@@ -15,7 +15,7 @@ from migrator.analysis.project.imported_values import ImportedValues
 from migrator.analysis.project.reachability import Reach
 from migrator.analysis.project.starting_points import StartingPoints
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.obstacles import Cause
+from migrator.analysis.ranks.rank_obstacles import Cause
 from migrator.analysis.ranks.unrelated_processes import CONTEXTS, PROCESSES, are_unrelated
 from migrator.analysis.ranks.vocabulary import RPC
 from migrator.analysis.syntax.names import Names

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from migrator.analysis.project.file_facts import File, FileFacts
-from migrator.analysis.project.places import LookedUpPlaces
+from migrator.analysis.project.file_facts import DeviceConstructs, File, FileFacts
+from migrator.analysis.project.looked_up_files import LookedUpPlaces
 from migrator.analysis.project.readers import Reader
 from migrator.analysis.ranks.file_ranks import Ranks
 
 if TYPE_CHECKING:
-    from migrator.analysis.devices.kernels import Kernels
-    from migrator.analysis.project.extensions import Extension
-    from migrator.analysis.project.module_facts import ModuleFacts
+    from migrator.analysis.devices.cuda_kernels import Kernels
+    from migrator.analysis.project.extension_module import Extension
     from migrator.analysis.project.reachability import Reach
-    from migrator.frameworks.torch.library_classes import LibraryClasses
 
 
 class ProjectCache:
@@ -25,8 +23,10 @@ class ProjectCache:
     Results of an `earlier` run for files that haven't changed are reused.
     """
 
-    def __init__(self, reader: Reader, earlier: ProjectCache | None = None) -> None:
-        self.reader = reader
+    def __init__(
+        self, reader: Reader, devices: DeviceConstructs, earlier: ProjectCache | None = None
+    ) -> None:
+        self.reader, self.devices = reader, devices
         self._read: dict[Path, File] = dict(earlier._read) if earlier is not None else {}
         self._files: dict[Path, File] = {}
         self._inside: dict[Path, dict[str, Path]] = {}
@@ -45,8 +45,8 @@ class ProjectCache:
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}
-        self.library_classes: dict[Path, LibraryClasses] = {}
-        self.last: ModuleFacts | None = None
+        self.of_framework: dict[Path, Any] = {}  # what a framework keeps about a file
+        self.last: object = None  # the facts of the module that was migrated last
         self.importers: dict[Path, list[Path]] = {}
         self.imported_beside: dict[Path, Set[Path]] = {}  # by folder
         self.extensions: dict[Path, Sequence[Extension]] = {}  # by the project's root
@@ -73,7 +73,7 @@ class ProjectCache:
             content = self.reader.read(path) or b""
             known = self._read.get(path)
             if known is None or known.content != content:
-                known = self._read[path] = File(content)
+                known = self._read[path] = File(content, self.devices)
             self._files[path] = known
         return known
 

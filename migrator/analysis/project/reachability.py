@@ -2,9 +2,9 @@
 
 A function is reached if reached code contains its name, as an identifier, an attribute or a string;
 a method, if its class is reached as well. Code that runs when a file is imported is reached. A
-branch isn't if the defaults of options and attributes decide its condition (`defaults.py`), or a
-TPU machine does (`machine.py`).
-Types are ignored: a name refers to all functions and methods of that name.
+branch isn't if the defaults of options and attributes decide its condition (`default_values.py`),
+or a TPU machine does (`devices/machine_conditions.py`). Types are ignored: a name refers to all
+functions and methods of that name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from migrator.analysis.project.decorators import only_wraps
-from migrator.analysis.project.defaults import Defaults, Values
-from migrator.analysis.project.places import LookedUpPlaces, ProgramPlace
+from migrator.analysis.project.default_values import Defaults, Values
+from migrator.analysis.project.looked_up_files import LookedUpPlaces, ProgramPlace, Site
 from migrator.analysis.syntax.names import DEFINITIONS
 from migrator.analysis.syntax.nodes import dotted
 
@@ -44,7 +44,6 @@ _BUILT_IN = ("property", "staticmethod", "classmethod")
 _ACCESSORS = ("setter", "getter", "deleter")
 
 Key = tuple[Any, ...]
-Site = tuple[ProgramPlace, ast.AST | None]
 
 
 class Reach:

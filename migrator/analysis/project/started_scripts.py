@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.formats.embedded import COMMAND
+from migrator.formats.embedded_text import COMMAND
 
 _SCRIPT = re.compile(r"[\w./-]*\w\.py")
 _SETTINGS = re.compile(r"[\w./-]*\w\.(?:ya?ml|toml|json)")

@@ -6,18 +6,15 @@ import re
 from collections.abc import Set
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from migrator.analysis.devices import serving_frameworks
-from migrator.analysis.devices.accelerators import imported_heads
-from migrator.analysis.project import programs, search_path
+from migrator.analysis.devices.other_accelerators import imported_heads
+from migrator.analysis.project import packaged_commands, search_path
 from migrator.analysis.project.file_facts import File
 from migrator.analysis.project.given_devices import GivenDevices
+from migrator.analysis.project.import_graph import SearchedFramework
 from migrator.analysis.syntax.scripts import is_script_of
 from migrator.targets import RUNTIME
-
-if TYPE_CHECKING:
-    from migrator.frameworks.framework import Framework
 
 _TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  # not data
 
@@ -25,7 +22,7 @@ _TEXTS = (".md", ".rst", ".sh", ".slurm", ".sbatch", ".toml", ".yaml", ".yml")  
 class StartingPoints(GivenDevices):
     """How one file is started, or the programs that import it."""
 
-    def may_start_gpu_code(self, source: bytes, framework: Framework) -> bool:
+    def may_start_gpu_code(self, source: bytes, framework: SearchedFramework) -> bool:
         """A cheap test for files without any GPU words: a script that imports GPU modules."""
         if b"import" not in source:
             return False
@@ -85,10 +82,12 @@ class StartingPoints(GivenDevices):
         """The modules for which the packaging in a folder installs commands."""
         known = self.cache.installed.get(folder)
         if known is None:
-            files = (name for name in programs.PACKAGING if name in self.reader.list(folder))
+            files = (
+                name for name in packaged_commands.PACKAGING if name in self.reader.list(folder)
+            )
             content = {name: self.reader.read(folder / name) or b"" for name in files}
             here = self.of(folder / "setup.py")
-            found = (here.resolve(module) for module in programs.commands(content))
+            found = (here.resolve(module) for module in packaged_commands.commands(content))
             known = self.cache.installed[folder] = {path for path in found if path is not None}
         return known
 
@@ -171,7 +170,7 @@ class StartingPoints(GivenDevices):
 
     def _added_before_runtime(self, migrated: bytes) -> set[Path]:
         """Folders that the migrated file has on `sys.path` when it imports the runtime."""
-        facts = File(migrated).facts if any(self.added()) else None
+        facts = File(migrated, self.cache.devices).facts if any(self.added()) else None
         imports = facts.names.imports if facts is not None else ()
         lines = [i.lineno for i in imports if imported_heads(i) == {RUNTIME}]
         if facts is None or not lines:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.syntax.nodes import dotted
-
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
 
 _OPTIONS = frozenset({
     "args", "cfg", "config", "conf", "opt", "opts", "options", "hps", "h", "hparams", "hyp",
@@ -30,7 +27,7 @@ COMPUTED = frozenset({
 WRAPPERS = frozenset({"int", "float", "round", "max", "min", "math.ceil", "math.floor", "str"})
 
 
-def is_configured(ranks: Ranks, node: ast.expr) -> bool:
+def is_configured(ranks: RankExpressions, node: ast.expr) -> bool:
     """Whether a number is part of the program's configuration."""
     match node:
         case ast.Constant():

@@ -10,12 +10,10 @@ import ast
 import operator
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from migrator.analysis.ranks.rank_expressions import RankExpressions
 from migrator.analysis.syntax.nodes import argument
-
-if TYPE_CHECKING:
-    from migrator.analysis.ranks.file_ranks import Ranks
 
 _UNKNOWN = object()
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -29,7 +27,7 @@ _DEPTH = 5  # of names assigned from names
 class Launched:
     """The code of one file that only a launcher's processes reach."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankExpressions) -> None:
         self.ranks, self.names = ranks, ranks.names
 
     @cached_property

@@ -6,7 +6,7 @@ import ast
 import re
 
 from migrator.analysis.syntax.names import Names
-from migrator.formats import embedded
+from migrator.formats import embedded_text
 
 
 def exported(names: Names) -> set[str]:
@@ -22,6 +22,6 @@ def exported(names: Names) -> set[str]:
 
 def spoken(names: Names) -> frozenset[str]:
     """All words of the texts in a module: names in them count as used."""
-    uses = (n for function in embedded.FUNCTIONS for n in names.by_id.get(function, ()))
+    uses = (n for function in embedded_text.FUNCTIONS for n in names.by_id.get(function, ()))
     calls = (names.parents[n] for n in uses)
     return frozenset(word for call in calls for word in re.findall(r"\w+", ast.unparse(call)))

@@ -6,7 +6,7 @@ import ast
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.formats.embedded import CELL
+from migrator.formats.embedded_text import CELL
 
 _HARMLESS = {"warnings", "logging", "logger", "log", "sys", "os", "matplotlib", "plt", "np",
              "numpy", "random", "torch", "th", "sns", "setattr", "register", "cv2", "mp",

@@ -35,18 +35,20 @@ def is_asked(names: Names, node: ast.AST) -> bool:
     return False
 
 
-def asks(hot: Hot, test: ast.expr) -> bool:
+def reads_tensor_value(hot: Hot, test: ast.expr) -> bool:
     """Whether a condition is the value of a tensor."""
     match test:
         case ast.BoolOp(op=ast.And(), values=values) if any(_is_of_half(hot, v) for v in values):
             return False  # `x.dtype == torch.float16 and torch.isinf(x).any()`
         case ast.BoolOp(op=ast.And(), values=values):  # `step % 100 == 0 and loss > 5`
-            each_time = takewhile(lambda value: asks(hot, value) or not _counts(value), values)
-            return any(asks(hot, value) for value in each_time)
+            each_time = takewhile(
+                lambda value: reads_tensor_value(hot, value) or not _counts(value), values
+            )
+            return any(reads_tensor_value(hot, value) for value in each_time)
         case ast.BoolOp(values=values):
-            return any(asks(hot, value) for value in values)
+            return any(reads_tensor_value(hot, value) for value in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return asks(hot, operand)
+            return reads_tensor_value(hot, operand)
         case ast.Compare(left=left, comparators=others, ops=ops):
             if any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
                 return False

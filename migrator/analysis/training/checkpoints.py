@@ -14,7 +14,7 @@ from migrator.analysis.project.program_files import (
 )
 from migrator.analysis.syntax.names import Names, Scope
 from migrator.analysis.syntax.nodes import argument, parameters
-from migrator.analysis.values.kinds import ANY_DEVICE
+from migrator.analysis.values.value_kinds import ANY_DEVICE
 
 _MOST = 400  # expressions to follow before giving up
 

@@ -10,17 +10,17 @@ from functools import cached_property
 from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.nodes import dotted, stored_names
-from migrator.analysis.training.known_calls import CHANGING, DRAWS, METHODS, PURE
-from migrator.analysis.training.later_reads import LaterReads
-from migrator.analysis.training.loops import (
+from migrator.analysis.training.find_optimizer_steps import (
     READING_FUNCTIONS,
     READING_METHODS,
     is_model,
     is_optimizer_step,
     is_scaler,
 )
+from migrator.analysis.training.known_calls import CHANGING, DRAWS, METHODS, PURE
+from migrator.analysis.training.later_reads import LaterReads
 from migrator.analysis.values.callees import Callees
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 # What a function that only computes does not contain.
 _MORE = (

@@ -6,7 +6,7 @@ import ast
 
 from migrator.analysis.project.program_files import ProgramFile, mentions
 from migrator.analysis.syntax.nodes import argument, parameters
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 _DEEPEST = 4  # functions that pass a location on
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Set
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import stored_names
 from migrator.analysis.training.computation import Computation
-from migrator.analysis.training.loops import reads, trains
+from migrator.analysis.training.find_optimizer_steps import reads, trains
 
 _KEEPING = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await)
 _BLOCKS = (ast.If, ast.With, ast.While, ast.Try, ast.FunctionDef, ast.ClassDef)

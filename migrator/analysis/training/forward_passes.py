@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.loops import READING_METHODS
+from migrator.analysis.training.find_optimizer_steps import READING_METHODS
 from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.values.callees import Callees
 

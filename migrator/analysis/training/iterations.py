@@ -13,9 +13,9 @@ from functools import cached_property
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.names import DEFINITIONS
-from migrator.analysis.training.loops import is_backward, is_optimizer_step, round_of
+from migrator.analysis.training.find_optimizer_steps import is_backward, is_optimizer_step, round_of
 from migrator.analysis.training.sync_points import Hot, Loop
-from migrator.analysis.values.tensors import Function, last_word
+from migrator.analysis.values.device_tensors import Function, last_word
 
 _DEPTH = 4  # functions that call each other
 

@@ -9,8 +9,8 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.cached_scores import CachedScores
 from migrator.analysis.training.causal_masks import causal_table
-from migrator.analysis.training.positions import keys
 from migrator.analysis.training.score_forms import Mask, assigned, size_of, stores_of
+from migrator.analysis.training.token_positions import keys
 
 _OF_SDPA = {"dropout_p", "is_causal", "scale", "enable_gqa"}
 

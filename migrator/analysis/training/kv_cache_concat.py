@@ -26,10 +26,10 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.training.cached_scores import CachedScores
 from migrator.analysis.training.causal_masks import causal_table
-from migrator.analysis.training.loops import stops_gradients
-from migrator.analysis.training.positions import keys
+from migrator.analysis.training.find_optimizer_steps import stops_gradients
 from migrator.analysis.training.score_forms import assigned
 from migrator.analysis.training.token_counters import Counter, token_counters
+from migrator.analysis.training.token_positions import keys
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")
 

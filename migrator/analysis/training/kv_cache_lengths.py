@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
-from migrator.analysis.training.positions import TokenPositions
 from migrator.analysis.training.score_forms import assigned
+from migrator.analysis.training.token_positions import TokenPositions
 
 _CACHE = re.compile(r"(?:^|_)(?:pasts?|presents?|caches?)(?:$|_)", re.I)
 _KEEPS = ("append",)
@@ -45,7 +45,7 @@ def cache_lengths(
         if not isinstance(node, ast.Subscript | ast.Call):
             continue
         held = _measured(node, dim)
-        if held is None or _word(held) not in words:
+        if held is None or _base_name(held) not in words:
             continue
         function, name = names.function(node), _assigned_to(names, node)
         if function is None or not name:
@@ -72,7 +72,7 @@ def _measured(node: ast.expr, dim: str) -> ast.expr | None:
     return None
 
 
-def _word(node: ast.expr) -> str:
+def _base_name(node: ast.expr) -> str:
     """`past` for `past`, `outputs.past`, `past[0]`, `past[0][0]`"""
     while isinstance(node, ast.Subscript):
         node = node.value
@@ -167,7 +167,7 @@ def _passed(node: ast.AST, held: set[str], known: set[ast.AST]) -> Iterator[str]
     """Other names for what these hold."""
     match node:
         case ast.keyword(arg, value) if arg in held:
-            yield from _parts(value)
+            yield from _names_in(value)
         case ast.For(target, given):
             yield from _run_over(target, given, held)
         case ast.Call(ast.Attribute(ast.Name(name), "append"), [value]):
@@ -175,35 +175,35 @@ def _passed(node: ast.AST, held: set[str], known: set[ast.AST]) -> Iterator[str]
         case ast.Assign([ast.Name(name)], value) if known.isdisjoint(ast.walk(value)):
             yield from _alike(name, value, held)
         case ast.Assign([ast.Tuple([*_, ast.Name(name)])], ast.Call(_, values, keywords)):
-            if any(_word(value) in held for value in (*values, *(k.value for k in keywords))):
+            if any(_base_name(value) in held for value in (*values, *(k.value for k in keywords))):
                 yield name
 
 
 def _alike(name: str, value: ast.expr, held: set[str]) -> Iterator[str]:
     """Both hold caches if one does."""
-    parts = [*_parts(value)]
+    parts = [*_names_in(value)]
     if name in held:
         yield from parts
     if held & {*parts}:
         yield name
 
 
-def _parts(value: ast.expr) -> Iterator[str]:
+def _names_in(value: ast.expr) -> Iterator[str]:
     """The names whose value an expression may be, or hold."""
     match value:
         case ast.Name() | ast.Attribute() | ast.Subscript():
-            yield _word(value)
+            yield _base_name(value)
         case ast.IfExp(_, body, orelse):
-            yield from _parts(body)
-            yield from _parts(orelse)
+            yield from _names_in(body)
+            yield from _names_in(orelse)
         case ast.BinOp(left, ast.Add(), right):
             for side in (left, right):
                 parts = side.elts if isinstance(side, ast.Tuple | ast.List) else [side]
                 for each in parts:
-                    yield from _parts(each)
+                    yield from _names_in(each)
         case ast.BoolOp(_, values):
             for each in values:
-                yield from _parts(each)
+                yield from _names_in(each)
 
 
 def _run_over(target: ast.expr, given: ast.expr, held: set[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import stored_names
 from migrator.analysis.syntax.scopes import Scope
-from migrator.analysis.training.loops import is_backward
+from migrator.analysis.training.find_optimizer_steps import is_backward
 
 _Block = int  # the identity of a list of statements
 _NONE: _Block = 0

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.loops import reaches_model, round_of
+from migrator.analysis.training.find_optimizer_steps import reaches_model, round_of
 from migrator.analysis.values.callees import Callees
+from migrator.analysis.values.device_tensors import own_nodes
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.tensors import own_nodes
 
 
 def samples(names: Names, flow: Flow, loop: ast.For) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from migrator.analysis import name_heuristics
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import DEFINITIONS, Names
-from migrator.analysis.training.loops import (
+from migrator.analysis.training.find_optimizer_steps import (
     is_backward,
     is_optimizer_step,
     may_bring_batches,
@@ -20,14 +20,14 @@ from migrator.analysis.training.loops import (
     runs_over_models,
     trains,
 )
+from migrator.analysis.values.device_tensors import Function, Tensors, last_word, own_nodes
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.tensors import Function, Tensors, last_word, own_nodes
 
 Loop = ast.For | ast.While
 _TYPED = ("input", "getpass.getpass", "sys.stdin", "sys.stdin.readline", "click.prompt")
 
 
-def _around(names: Names, node: ast.AST) -> ast.AST | None:
+def _enclosing_loop(names: Names, node: ast.AST) -> ast.AST | None:
     """The innermost loop or function around a node; None in neither."""
     closed = (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
     return next((above for above in names.ancestors(node) if isinstance(above, closed)), None)
@@ -92,12 +92,12 @@ class Hot(Tensors):
         A loop beside a backward pass, in the same block or in one around it, is part of a step.
         """
         backward = self.names.by_attribute.get("backward", ())
-        steps = {_around(self.names, node) for node in backward}
+        steps = {_enclosing_loop(self.names, node) for node in backward}
         return [
             loop
             for loop in self.names.all(ast.For)
             if not (backward and trains(loop))
-            and _around(self.names, loop) not in steps
+            and _enclosing_loop(self.names, loop) not in steps
             and may_bring_batches(self.flow, loop.iter)
             and self._calls_model(loop)
         ]

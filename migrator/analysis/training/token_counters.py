@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.training.positions import TokenPositions
+from migrator.analysis.training.token_positions import TokenPositions
 
 MODULE = ("torch.nn.Module", "torch.nn.modules.module.Module")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
-from migrator.analysis.training.loops import is_model
+from migrator.analysis.training.find_optimizer_steps import is_model
 from migrator.analysis.values.flow import Flow
 
 _JOINS = ("torch.cat", "torch.concat", "torch.concatenate")

@@ -13,13 +13,13 @@ from functools import cached_property
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scopes import COMPREHENSIONS, Scope
 from migrator.analysis.values.effects import Effects
-from migrator.analysis.values.kinds import Kind
 from migrator.analysis.values.torch_functions import (
     is_new,
     is_of_tensor,
     is_of_torch,
     writes_elsewhere,
 )
+from migrator.analysis.values.value_kinds import Kind
 
 Variable = tuple[int, str]  # a scope and a name in it
 _OUTSIDE: Variable = (0, "")

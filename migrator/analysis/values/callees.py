@@ -9,7 +9,7 @@ from typing import Self
 
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Imported
+from migrator.analysis.values.import_protocols import Imported
 
 _SAME_OBJECT = ("to", "cuda", "cpu", "float", "double", "half", "eval", "train")
 

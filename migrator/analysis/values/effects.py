@@ -9,12 +9,12 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-from migrator.analysis import traces
+from migrator.analysis import foreign_code
 from migrator.analysis.syntax.names import DEFINITIONS, Binding, Names
 from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import Imported
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.import_protocols import Imported
+from migrator.analysis.values.value_kinds import Kind
 
 # Functions that only compute, or query the machine or the launcher. With a dot at the end: the
 # whole module.
@@ -39,7 +39,7 @@ _TAKING = frozenset({
     "sum", "tuple", "zip",
 })  # fmt: skip
 _PURE_MODULES = ("math.", "os.path.", "torch.cuda.", "torch.accelerator.", "torch.backends.",
-                 "torch.xpu.", *traces.PARTS, "intel_extension_for_pytorch.")  # fmt: skip
+                 "torch.xpu.", *foreign_code.PARTS, "intel_extension_for_pytorch.")  # fmt: skip
 _ITERATORS = frozenset({"iter", "map", "zip", "filter", "enumerate", "reversed", "open"})
 _OF_TEXT = frozenset({
     "format", "join", "lower", "upper", "strip", "lstrip", "rstrip", "split", "replace",

@@ -17,9 +17,9 @@ from migrator.analysis.syntax.command_line import option_name
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, choices, dotted, parameters
 from migrator.analysis.values.flow import Flow
-from migrator.analysis.values.imported import ValueProgram
+from migrator.analysis.values.import_protocols import ValueProgram
 from migrator.analysis.values.inference import Inference
-from migrator.analysis.values.kinds import Kind
+from migrator.analysis.values.value_kinds import Kind
 
 # Libraries whose models and tensors are torch's, although their names don't show it.
 _ON_TORCH = frozenset({

@@ -15,7 +15,7 @@ from migrator.analysis.syntax.names import Binding, Names, Scope
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.definitions import Definitions
 from migrator.analysis.values.inference import Inference
-from migrator.analysis.values.kinds import (
+from migrator.analysis.values.value_kinds import (
     CONSTRUCTED,
     COPYING,
     DTYPES,

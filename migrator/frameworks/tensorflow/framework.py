@@ -17,10 +17,10 @@ from migrator.frameworks.tensorflow.keras_names import (
     in_keras,
     keras_name,
 )
-from migrator.frameworks.tensorflow.obstacles import obstacles
-from migrator.frameworks.tensorflow.operations import activation, dtype_of, operation
+from migrator.frameworks.tensorflow.keras_ops import activation, dtype_of, operation
 from migrator.frameworks.tensorflow.replica_losses import terms
 from migrator.frameworks.tensorflow.replica_metrics import scaled
+from migrator.frameworks.tensorflow.tensorflow_obstacles import obstacles
 from migrator.frameworks.tensorflow.tpu_obstacles import (
     divided,
     losses_of_parts,

@@ -12,7 +12,7 @@ from migrator.analysis import gpu_text_patterns
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
-from migrator.formats.embedded import (
+from migrator.formats.embedded_text import (
     CELL,
     COMMAND,
     COMPILED,

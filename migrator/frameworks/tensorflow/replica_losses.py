@@ -91,7 +91,7 @@ def _is_applied(names: Names, node: ast.AST, through: bool) -> bool:
     return False
 
 
-def kind(names: Names, value: ast.expr, depth: int = 0) -> str:
+def loss_kind(names: Names, value: ast.expr, depth: int = 0) -> str:
     """SHARED, MEAN, or NUMBER (the same on each replica); "" for anything else."""
     if depth > _DEPTH:
         return ""
@@ -99,7 +99,7 @@ def kind(names: Names, value: ast.expr, depth: int = 0) -> str:
         case ast.Constant(value=int() | float()):
             return NUMBER
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return kind(names, inner, depth + 1)
+            return loss_kind(names, inner, depth + 1)
         case ast.BinOp():
             return _of_operation(names, value, depth)
         case ast.Name():
@@ -120,7 +120,7 @@ def _is_setting(value: ast.expr | None) -> bool:
 
 
 def _of_operation(names: Names, value: ast.BinOp, depth: int) -> str:
-    left, right = (kind(names, side, depth + 1) for side in (value.left, value.right))
+    left, right = (loss_kind(names, side, depth + 1) for side in (value.left, value.right))
     match value.op:
         case ast.Add() | ast.Sub():
             sides = {left, right} - {NUMBER}
@@ -139,11 +139,11 @@ def _of_bound(names: Names, value: ast.Name, depth: int) -> Iterator[str]:
     for bound in _last(names, value):
         target = names.parents.get(bound.node)
         if bound.kind == "assign" and bound.value is not None:
-            yield kind(names, bound.value, depth + 1)
+            yield loss_kind(names, bound.value, depth + 1)
         elif bound.kind == "item" and isinstance(bound.value, ast.Call):
             yield _same(_of_returned(names, bound.value, depth, bound.index))
         elif isinstance(target, ast.AugAssign) and isinstance(target.op, ast.Add):
-            yield kind(names, target.value, depth + 1)
+            yield loss_kind(names, target.value, depth + 1)
         else:
             yield ""
 
@@ -171,7 +171,7 @@ def _of_call(names: Names, call: ast.Call, depth: int) -> str:
     if (in_keras(name) or name) in _MEANS:
         if len(call.args) != 1 or call.keywords:
             return ""
-        return SHARED if kind(names, call.args[0], depth + 1) == SHARED else MEAN
+        return SHARED if loss_kind(names, call.args[0], depth + 1) == SHARED else MEAN
     if name == "tensorflow.nn.compute_average_loss":
         return SHARED
     if isinstance(call.func, ast.Attribute) and call.func.attr in _OF_MODELS:
@@ -205,14 +205,14 @@ def _of_returned(
             if index is not None:
                 several = value.elts if isinstance(value, ast.Tuple) else []
                 value = several[index] if index < len(several) else None
-            yield kind(names, value, depth + 1) if value is not None else ""
+            yield loss_kind(names, value, depth + 1) if value is not None else ""
 
 
 def terms(names: Names, function: ast.AST) -> Iterator[ast.expr]:
     """Averages that are added to a loss which is already divided among the replicas."""
     for node in ast.walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-            sides = {kind(names, side): side for side in (node.left, node.right)}
+            sides = {loss_kind(names, side): side for side in (node.left, node.right)}
             if {*sides} == {SHARED, MEAN}:
                 yield sides[MEAN]
 

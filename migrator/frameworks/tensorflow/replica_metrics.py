@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
 from migrator.frameworks.tensorflow.keras_names import keras_name
-from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind
+from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, loss_kind
 from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by
 from migrator.frameworks.tensorflow.training_loops import Step, Unfit, steps
@@ -70,7 +70,7 @@ def scaled(names: Names, function: ast.AST) -> Iterator[ast.expr]:
     """Losses that are divided among the replicas, and that a metric averages."""
     for each in updates(names, function):
         if each.value is not None and each.is_of("Mean", names):
-            if kind(names, each.value) == SHARED:
+            if loss_kind(names, each.value) == SHARED:
                 yield each.value
 
 
@@ -84,7 +84,7 @@ def unfit_in(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
         seen.add(each.call.func)
         if each.value is None and not each.is_of("Mean", names):
             continue
-        known = kind(names, each.value) if each.value is not None else ""
+        known = loss_kind(names, each.value) if each.value is not None else ""
         if not each.is_of("Mean", names) or known not in (SHARED, MEAN, NUMBER):
             yield Unfit(each.call, ast.unparse(each.call.func), _MEASURED)
     for node in ast.walk(function):

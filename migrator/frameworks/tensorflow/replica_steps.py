@@ -13,10 +13,16 @@ from migrator.frameworks.tensorflow import replica_metrics
 from migrator.frameworks.tensorflow.built_models import is_built
 from migrator.frameworks.tensorflow.eager_steps import python_in
 from migrator.frameworks.tensorflow.keras_names import in_keras
-from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, kind, trainings
+from migrator.frameworks.tensorflow.replica_losses import MEAN, NUMBER, SHARED, loss_kind, trainings
 from migrator.frameworks.tensorflow.single_assignment import value_of
 from migrator.frameworks.tensorflow.traced import called_by
-from migrator.frameworks.tensorflow.training_loops import NO_FUNCTION, Loop, Step, Unfit, steps
+from migrator.frameworks.tensorflow.training_loops import (
+    NO_FUNCTION,
+    Loop,
+    Step,
+    Unfit,
+    steps,
+)
 
 ADDED_UP = (
     "before they are summed over the cores: sum them with "
@@ -218,7 +224,7 @@ def results(names: Names, step: Step) -> list[str] | Unfit:
     value = found[0].value
     joined = []
     for each in value.elts if isinstance(value, ast.Tuple) else [value]:
-        found_kind = kind(names, each)
+        found_kind = loss_kind(names, each)
         if found_kind not in (SHARED, MEAN, NUMBER):
             return Unfit(each, step.function.name, _RETURNED)
         joined.append("SUM" if found_kind == SHARED else "MEAN")
@@ -282,5 +288,5 @@ def _misplaced(names: Names, function: ast.FunctionDef) -> Iterator[Unfit]:
 
 def is_shared_out(names: Names, loss: ast.expr) -> bool:
     """Whether a loss already is, or can be, divided by the number of replicas."""
-    known = kind(names, loss)
+    known = loss_kind(names, loss)
     return (known == MEAN and isinstance(loss, ast.Name)) or known in (SHARED, NUMBER)

@@ -155,7 +155,7 @@ def _own_losses(names: Names) -> Iterator[tuple[ast.expr, str]]:
                     if not isinstance(node, ast.Return) or names.function(node) is not method:
                         continue
                     if node.value is not None:
-                        yield node.value, replica_losses.kind(names, node.value)
+                        yield node.value, replica_losses.loss_kind(names, node.value)
 
 
 def own_averages(names: Names) -> list[ast.expr]:
@@ -199,7 +199,7 @@ def losses_of_parts(names: Names) -> list[ast.expr]:
     if has_strategy(names):
         return []
     steps = replica_losses.trainings(names)
-    return [t.loss for t in steps if replica_losses.kind(names, t.loss) == replica_losses.MEAN]
+    return [t.loss for t in steps if replica_losses.loss_kind(names, t.loss) == replica_losses.MEAN]
 
 
 def has_strategy(names: Names) -> bool:

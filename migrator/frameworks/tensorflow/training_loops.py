@@ -209,7 +209,7 @@ def _loop(names: Names, use: ast.expr) -> Loop | Unfit:
             if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
                 return Unfit(use, name, _ELSEWHERE)
             counted, data, target = data, inside, target.elts[1]
-    parts = _parts(target)
+    parts = _parts_of_result(target)
     batched = _batched(names, data)
     if not batched:
         return Unfit(data, ast.unparse(data), _DATA)
@@ -231,12 +231,12 @@ def _fors(names: Names, node: ast.AST) -> Iterator[ast.For]:
             yield above
 
 
-def _parts(target: ast.expr, path: str = "") -> dict[str, str]:
+def _parts_of_result(target: ast.expr, path: str = "") -> dict[str, str]:
     if isinstance(target, ast.Name):
         return {target.id: path}
     found: dict[str, str] = {}
     for place, part in enumerate(target.elts if isinstance(target, ast.Tuple) else ()):
-        found |= _parts(part, f"{path}[{place}]")
+        found |= _parts_of_result(part, f"{path}[{place}]")
     return found
 
 
@@ -246,7 +246,9 @@ def _other_use(names: Names, loop: Loop) -> ast.Name | None:
     scope = names.scope_of(loop.statement)
     for name in loop.parts:
         for node in names.uses(name, scope):
-            around = next((f for f in _fors(names, node) if name in _parts(f.target)), None)
+            around = next(
+                (f for f in _fors(names, node) if name in _parts_of_result(f.target)), None
+            )
             if around not in (None, loop.statement) or node in own:
                 continue
             if node.lineno > loop.statement.lineno and not _is_given(names, node, loop):

@@ -10,46 +10,49 @@ from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from migrator.analysis import (
-    absent_names,
-    old_arithmetic,
+    find_absent_names,
+    find_old_arithmetic,
+    find_removed_names,
+    find_version_checks,
     old_calls,
     old_images,
     old_numbers,
     old_shapes,
-    removed_names,
-    version_checks,
 )
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.devices import accelerators
+from migrator.analysis.cuda_libraries import MODULES, may_concern_device
+from migrator.analysis.devices import other_accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
-from migrator.analysis.libraries import MODULES, matters
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.processes import asks_other_launcher
+from migrator.analysis.ranks.started_processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.training.find_kv_caches import kv_passes
+from migrator.analysis.training.find_masked_assignments import masked_assignment
+from migrator.analysis.training.find_optimizer_steps import brings_batches, rounds_without_gradients
 from migrator.analysis.training.kv_cache_argument import given_caches
 from migrator.analysis.training.kv_cache_concat import grown_caches
-from migrator.analysis.training.kv_caches import kv_passes
-from migrator.analysis.training.loops import brings_batches, rounds_without_gradients
-from migrator.analysis.training.masked_assignments import masked_assignment
-from migrator.analysis.training.positions import windows
 from migrator.analysis.training.samplers import samplers_without_gradients
 from migrator.analysis.training.sync_points import Hot
 from migrator.analysis.training.token_loops import collecting_loop, token_loop
+from migrator.analysis.training.token_positions import windows
 from migrator.analysis.values.flow import Flow
 from migrator.construct import Construct
-from migrator.frameworks.by_name import own, own_imports
-from migrator.frameworks.torch.arguments import is_false, of_arguments
-from migrator.frameworks.torch.embedded import doctests, embedded
+from migrator.frameworks.by_name import own_imports, replaced_name
+from migrator.frameworks.torch.construct_references import (
+    may_be_method,
+    reference_of,
+)
+from migrator.frameworks.torch.embedded_commands import doctests, embedded
+from migrator.frameworks.torch.find_arguments import is_false, of_arguments
+from migrator.frameworks.torch.find_ray_requests import of_ray
+from migrator.frameworks.torch.find_trainers import of_trainers
 from migrator.frameworks.torch.library_classes import LibraryClasses
-from migrator.frameworks.torch.ray import of_ray
-from migrator.frameworks.torch.references import may_be_method, reference_of
 from migrator.frameworks.torch.strings import strings
 from migrator.frameworks.torch.trainer_arguments import VARIABLES, told_to_accelerate
-from migrator.frameworks.torch.trainers import of_trainers
 
 if TYPE_CHECKING:
     from migrator.analysis.project.facts import ProjectFacts
@@ -72,11 +75,11 @@ def find(
     `kinds` are those that are asked for: others may be missing. The rest is as in `ModuleView`.
     """
     part_of_found = {*_inside_kernels(names)}
-    marked = dict(_generation(names, flow, project)) if _asked(kinds, "loop", "cache") else {}
-    undone = _undone(names, ranks or Ranks(names, flow)) if _asked(kinds, "ranks") else set()
+    marked = dict(_generation(names, flow, project)) if _is_asked(kinds, "loop", "cache") else {}
+    undone = _undone(names, ranks or Ranks(names, flow)) if _is_asked(kinds, "ranks") else set()
     docstrings, rungs = _docstrings(names), ladders(names, flow)
     classes = LibraryClasses(names, project)
-    has_trainers = classes.spoken_of and _asked(kinds, "trainer", "lightning")
+    has_trainers = classes.spoken_of and _is_asked(kinds, "trainer", "lightning")
     for node in names.order:
         if node in undone:
             yield Construct("ranks", "undone", node)
@@ -144,15 +147,15 @@ def _named(
     names: Names, flow: Flow, node: ast.Attribute | ast.Name, vocabulary: Vocabulary, package: str
 ) -> Construct | None:
     """The construct that a name is."""
-    construct = own(names, node, vocabulary, package)
-    construct = construct or next(removed_names.find(names, node), None)
+    construct = replaced_name(names, node, vocabulary, package)
+    construct = construct or next(find_removed_names.find(names, node), None)
     construct = construct or reference_of(names, flow, node, vocabulary)
     if construct is not None and (construct.kind != "name" or construct.key in vocabulary.names):
         return construct
-    return next(absent_names.find(names, node), construct)
+    return next(find_absent_names.find(names, node), construct)
 
 
-def _asked(kinds: Set[str] | None, *some: str) -> bool:
+def _is_asked(kinds: Set[str] | None, *some: str) -> bool:
     return kinds is None or not kinds.isdisjoint(some)
 
 
@@ -212,7 +215,7 @@ def _of_expression(
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
             for what, said in required(names, node):
-                if what == "python" or matters(str(said.value)):
+                if what == "python" or may_concern_device(str(said.value)):
                     yield Construct("requirement", what, said)
             if _takes_module(names, flow, node):
                 yield Construct("name", "torch.get_device_module", node)
@@ -230,7 +233,7 @@ def _of_expression(
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not is_false(value):
                     yield Construct("keyword", str(key.value), key)
         case ast.BinOp() | ast.UnaryOp():
-            yield from old_arithmetic.find(names, node)
+            yield from find_old_arithmetic.find(names, node)
         case ast.IfExp() if _reads_values(names, node):
             yield Construct("branch", "values", node)
 
@@ -246,7 +249,7 @@ def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
 
 def _of_statement(names: Names, flow: Flow, node: ast.stmt) -> Iterator[Construct]:
     """The constructs that a statement other than an import itself is, without its parts."""
-    yield from version_checks.find(names, node)
+    yield from find_version_checks.find(names, node)
     match node:
         case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
             if key in _PINNED and not is_false(node.value):
@@ -267,8 +270,8 @@ def _of_import(
     package: str,
     project: ProjectFacts | None,
 ) -> Iterator[Construct]:
-    yield from removed_names.find(names, node)
-    yield from absent_names.find(names, node)
+    yield from find_removed_names.find(names, node)
+    yield from find_absent_names.find(names, node)
     if vocabulary.own:
         yield from own_imports(names, node, vocabulary, package)
     if _is_for_types(names, node):
@@ -330,7 +333,7 @@ def library_of(node: ast.AST, modules: Sequence[str]) -> Iterator[Construct]:
             if name in MODULES:
                 yield Construct("library", name, node)
                 return
-            if name in accelerators.LIBRARIES:
+            if name in other_accelerators.LIBRARIES:
                 yield Construct("accelerator library", name, node)
                 return
 

@@ -14,6 +14,8 @@ from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import choices
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from migrator.analysis.project.facts import ProjectFacts
     from migrator.analysis.project.file_facts import FileFacts
 
@@ -89,7 +91,7 @@ class LibraryClasses:
         if not self.spoken_of or depth > _DEEPEST:
             return None
         qualname = self.names.qualified(function)
-        if (made := _named(qualname or self._by_text(function))) is not None:
+        if (made := _meaning_of_name(qualname or self._by_text(function))) is not None:
             return made
         match function:
             case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"))):
@@ -141,7 +143,9 @@ class LibraryClasses:
 
     def _starred(self, name: str, depth: int) -> Meaning | None:
         for module in self.names.star_imports:
-            made = _named(f"{module}.{name}") or self._elsewhere(f"{module}.{name}", depth)
+            made = _meaning_of_name(f"{module}.{name}") or self._elsewhere(
+                f"{module}.{name}", depth
+            )
             if made is not None:
                 return made
         return None
@@ -159,7 +163,7 @@ class LibraryClasses:
     def _at_origin(
         self, facts: FileFacts, there: ProjectFacts, name: str, depth: int
     ) -> Meaning | None:
-        known = there.cache.library_classes
+        known: dict[Path, LibraryClasses] = there.cache.of_framework
         if there.path not in known:
             known[there.path] = LibraryClasses(facts.names, there)
         other = known[there.path]
@@ -168,7 +172,7 @@ class LibraryClasses:
             return other._starred(name, depth + 1)
         for binding in bindings:
             if binding.kind == "import" and binding.qualname and depth < _DEEPEST:
-                if made := _named(binding.qualname) or other._elsewhere(
+                if made := _meaning_of_name(binding.qualname) or other._elsewhere(
                     binding.qualname, depth + 1
                 ):
                     return made
@@ -183,7 +187,7 @@ class LibraryClasses:
         if passed_on is not None:
             return not passed_on.own
         unbound = isinstance(node, ast.Name) and not self.names.lookup(node)
-        return unbound and any(_named(f"{m}.{node.id}") for m in self.names.star_imports)  # type: ignore[attr-defined]
+        return unbound and any(_meaning_of_name(f"{m}.{node.id}") for m in self.names.star_imports)  # type: ignore[attr-defined]
 
     def _by_text(self, node: ast.expr) -> str:
         """`getattr(accelerate, "Accelerator")`, `import_module("accelerate").Accelerator`"""
@@ -246,6 +250,6 @@ def _modules(names: Names) -> Iterator[str]:
             yield node.value if node.value in LIBRARIES else ""
 
 
-def _named(qualname: str) -> Meaning | None:
+def _meaning_of_name(qualname: str) -> Meaning | None:
     found = _CLASS.fullmatch(qualname)
     return Meaning(str(found.lastgroup)) if found is not None else None

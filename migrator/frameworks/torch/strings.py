@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from migrator.analysis.construct_names import Vocabulary
-from migrator.analysis.devices import accelerators
+from migrator.analysis.devices import other_accelerators
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.values.kinds import DEVICE_TEXT, TENSOR_TYPE
+from migrator.analysis.values.value_kinds import DEVICE_TEXT, TENSOR_TYPE
 from migrator.construct import Construct
-from migrator.formats.embedded import is_embedded
-from migrator.frameworks.torch.attention_options import FLASH, attention_options
+from migrator.formats.embedded_text import is_embedded
+from migrator.frameworks.torch.find_attention_options import FLASH, attention_options
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -24,7 +24,9 @@ _OF_MEMORY = re.compile(r"(?:CUDA(?: error)?:? )?out of memory\.?\Z")
 def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterator[Construct]:
     text = str(node.value)
     parent = names.parents.get(node)
-    if (accelerator := accelerators.named(text)) and takes_device(names, node, parent):
+    if (accelerator := other_accelerators.accelerator_of_device(text)) and takes_device(
+        names, node, parent
+    ):
         yield Construct("accelerator", accelerator, node)
     if text in vocabulary.variables and (text != VISIBLE or _is_of_environment(names, parent)):
         yield Construct("variable", text, node)

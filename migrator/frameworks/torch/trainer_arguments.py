@@ -10,8 +10,8 @@ from migrator.analysis.syntax.literals import values
 from migrator.analysis.syntax.names import Binding, Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.construct import Construct
+from migrator.frameworks.torch.find_lightning_settings import GPUS, HALF
 from migrator.frameworks.torch.library_classes import LibraryClasses, bound_by
-from migrator.frameworks.torch.lightning import GPUS, HALF
 
 SETTINGS = frozenset({
     "fp16", "fp16_full_eval", "tf32", "torch_compile", "torch_compile_backend",
@@ -42,22 +42,22 @@ def told(classes: LibraryClasses, node: ast.AST) -> Iterator[Construct]:
     argument_of_lightning = _given_to_lightning(classes, node)
     if argument_of_lightning == "trainer_defaults":
         return  # each of those is a construct
-    for at, key, value, owner in _said(names, node):
-        unknown = owner is not None and key in SETTINGS and _holds(classes, owner)
-        yield from _told(at, key, value, unknown)
+    for at, key, value, owner in _assigned_values(names, node):
+        unknown = owner is not None and key in SETTINGS and _is_settings(classes, owner)
+        yield from _constructs_of_settings(at, key, value, unknown)
     for at, key, value in _options(names, node):
-        yield from _told(at, key, value, argument_of_lightning == "args")
+        yield from _constructs_of_settings(at, key, value, argument_of_lightning == "args")
     match node:
         case ast.Call(func=ast.Attribute(attr="set_optimizer")):
             optimizer = argument(node, 0, "name")
             if optimizer is not None and says_gpu("optim", optimizer):
                 yield Construct("trainer", "optim", optimizer)
         case ast.Call(func=function, args=[*_, owner, name, _]) if _sets(function):
-            if not isinstance(name, ast.Constant) and _holds(classes, owner):
+            if not isinstance(name, ast.Constant) and _is_settings(classes, owner):
                 yield Construct("trainer", "told elsewhere", node)
         case ast.ClassDef(body=body, keywords=keywords):
             for keyword in keywords:  # for the `__init_subclass__` of a base
-                yield from _told(keyword, keyword.arg or "", keyword.value)
+                yield from _constructs_of_settings(keyword, keyword.arg or "", keyword.value)
             for statement in body:  # a mixin
                 yield from _of_class(statement)
 
@@ -134,9 +134,9 @@ def told_to_accelerate(names: Names, node: ast.Constant) -> Iterator[Construct]:
     above = names.parents.get(node)
     if above is not None:
         whole = names.parents[above] if isinstance(above, ast.Subscript) else above
-        for at, key, value, _ in _said(names, whole):
+        for at, key, value, _ in _assigned_values(names, whole):
             if key == node.value:
-                yield from _told(at, key, value)
+                yield from _constructs_of_settings(at, key, value)
 
 
 def told_by_keyword(classes: LibraryClasses, call: ast.Call) -> Iterator[Construct]:
@@ -147,7 +147,7 @@ def told_by_keyword(classes: LibraryClasses, call: ast.Call) -> Iterator[Constru
     if classes.made_by(bound_by(classes.names, call) or call.func) is None:
         for keyword in given:
             if not _only_decides(classes, call.func, str(keyword.arg)):
-                yield from _told(keyword, str(keyword.arg), keyword.value)
+                yield from _constructs_of_settings(keyword, str(keyword.arg), keyword.value)
 
 
 def _only_decides(classes: LibraryClasses, function: ast.expr, name: str) -> bool:
@@ -174,7 +174,9 @@ def _is_asked(names: Names, use: ast.expr) -> bool:
     return isinstance(above, ast.If | ast.IfExp | ast.While) and above.test is node
 
 
-def _told(at: ast.AST, key: str, value: ast.expr, unknown: bool = False) -> Iterator[Construct]:
+def _constructs_of_settings(
+    at: ast.AST, key: str, value: ast.expr, unknown: bool = False
+) -> Iterator[Construct]:
     key = key.rpartition(".")[2]  # {"trainer.precision": 16}
     if key not in SETTINGS and key not in _LIGHTNING and key not in VARIABLES:
         return
@@ -182,7 +184,9 @@ def _told(at: ast.AST, key: str, value: ast.expr, unknown: bool = False) -> Iter
         yield Construct("lightning" if key in _LIGHTNING else "trainer", "told elsewhere", at)
 
 
-def _said(names: Names, node: ast.AST) -> Iterator[tuple[ast.AST, str, ast.expr, ast.expr | None]]:
+def _assigned_values(
+    names: Names, node: ast.AST
+) -> Iterator[tuple[ast.AST, str, ast.expr, ast.expr | None]]:
     """What a node assigns: the place, the name, the value, and the owner of the attribute."""
     match node:
         case ast.Dict(keys=keys, values=given):
@@ -223,7 +227,7 @@ def _stored(
                         yield from _stored(node, each, its)
 
 
-def _holds(classes: LibraryClasses, owner: ast.expr) -> bool:
+def _is_settings(classes: LibraryClasses, owner: ast.expr) -> bool:
     """Whether an object is an instance of a class that takes settings."""
     names = classes.names
     bound = [b.value for b in names.lookup(owner)] if isinstance(owner, ast.Name) else []

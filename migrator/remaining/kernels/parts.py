@@ -15,7 +15,7 @@ from migrator.analysis.syntax.nodes import parameters as parameters_of
 from .kernel import Kernel, KernelPart
 from .native_kernels import native_kernels
 from .python_kernels import python_kernels
-from .references import compared, is_test, named, references
+from .reference_implementations import compared, is_test, named, references
 from .search import Definition, Search, Use, place_of
 
 _FUNCTION = "torch.autograd.Function"

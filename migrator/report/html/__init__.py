@@ -21,13 +21,13 @@ from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.registry import registry
-from migrator.report.html import data
-from migrator.report.html.numbers import PageNumbers
+from migrator.report.html import page_data
+from migrator.report.html.verify_numbers import PageNumbers
 from migrator.report.markup import pieces
 from migrator.report.statistics import (
     NO_PROGRAM,
     by_code,
-    counted,
+    count_noun,
     inventory,
     of_project,
     runtimes,
@@ -105,14 +105,14 @@ def render(report: Report, *, written: bool, numbers: PageNumbers | None = None)
     environment.filters |= {
         "visible": visible,
         "prose": prose,
-        "counted": counted,
+        "counted": count_noun,
         "inventory": inventory,
-        "name": data.name,
+        "name": page_data.name,
     }
     style = _read("report.css")
     parts = "\n".join(_read(f"script/{name}.js") for name in _SCRIPT)
     script = Markup(f'"use strict";\n(() => {{\n{parts}}})();\n')
-    index, texts = data.index(report, written)
+    index, texts = page_data.index(report, written)
     return environment.get_template("page.html.j2").render(
         mark=MARK,
         version=__version__,
@@ -204,7 +204,7 @@ def _overview(report: Report, written: bool) -> dict[str, Any]:
         "written": written,
         "output": report.output,
         "files": len(report.files),
-        "statuses": Counter(data.status(file) for file in report.files),
+        "statuses": Counter(page_data.status(file) for file in report.files),
         "changed": len(report.changed),
         "failed": len(report.failures),
         "work": work,
@@ -264,7 +264,7 @@ def _reasons(files: Iterable[FileReport], left: Set[int]) -> list[_Reason]:
             if id(d) in left:
                 key = (d.code, d.message)
                 reason = found.setdefault(key, _Reason(d.code, d.message, d.effort))
-                reason.places.append((data.name(file.path), number, d))
+                reason.places.append((page_data.name(file.path), number, d))
     order = list(Effort)
     return sorted(
         found.values(),

@@ -34,8 +34,10 @@ def shifted_convolution(
     filters, _, rows, columns = weight.shape
     shape = offset.shape[2:]
     offset = offset.reshape(batch, deform_groups, rows, columns, 2, *shape)
-    down = _places(input, shape[0], rows, *(pair(each)[0] for each in (stride, padding, dilation)))
-    along = _places(
+    down = _sampling_positions(
+        input, shape[0], rows, *(pair(each)[0] for each in (stride, padding, dilation))
+    )
+    along = _sampling_positions(
         input, shape[1], columns, *(pair(each)[1] for each in (stride, padding, dilation))
     )
     y = (offset[..., 0, :, :] + down[:, None, :, None]).flatten(2, 3)
@@ -49,7 +51,9 @@ def shifted_convolution(
     return result if bias is None else result + bias.reshape(1, -1, 1, 1)
 
 
-def _places(like: Tensor, size: int, kernel: int, stride: int, before: int, apart: int) -> Tensor:
+def _sampling_positions(
+    like: Tensor, size: int, kernel: int, stride: int, before: int, apart: int
+) -> Tensor:
     """Where a convolution reads along one axis: (places of the kernel, places of the result)."""
     start = torch.arange(size, device=like.device, dtype=like.dtype) * stride - before
     inside = torch.arange(kernel, device=like.device, dtype=like.dtype) * apart

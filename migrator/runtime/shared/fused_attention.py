@@ -38,7 +38,7 @@ def flash_attn_func(
         causal = False
         if left is not None or (right is not None and right < queries - 1):
             ahead = _to_end(keys, k) - _to_end(queries, q)[:, None]
-            mask = _within(ahead, left, right)
+            mask = _may_attend(ahead, left, right)
     return _attend(q, k, v, mask, dropout_p, causal, softmax_scale)
 
 
@@ -81,7 +81,7 @@ def flash_attn_varlen_func(
     of_query, query_to_end = _sequences(q, cu_seqlens_q)
     of_key, key_to_end = _sequences(k, cu_seqlens_k)
     ahead = key_to_end - query_to_end[:, None]
-    mask = (of_query[:, None] == of_key) & _within(ahead, *_limits(causal, window_size))
+    mask = (of_query[:, None] == of_key) & _may_attend(ahead, *_limits(causal, window_size))
     packed = q[None], k[None], v[None]
     return _attend(*packed, mask, dropout_p, False, softmax_scale).squeeze(0)
 
@@ -164,7 +164,7 @@ def _limits(causal: bool, window: Window) -> tuple[int | None, int | None]:
     return left, 0 if causal else right
 
 
-def _within(ahead: Tensor, left: int | None, right: int | None) -> Tensor:
+def _may_attend(ahead: Tensor, left: int | None, right: int | None) -> Tensor:
     """Whether a query may attend to a key at this distance."""
     seen = torch.ones_like(ahead, dtype=torch.bool)
     if left is not None:

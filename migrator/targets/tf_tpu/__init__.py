@@ -1,7 +1,7 @@
 """TensorFlow with TPUStrategy: one way to run TensorFlow and Keras programs on a TPU."""
 
+from migrator.targets.markers import Markers
 from migrator.targets.target import Target
-from migrator.targets.traces import Traces
 
 from .environment import ENVIRONMENT
 from .host import HOST
@@ -15,5 +15,5 @@ TARGET = Target(
     words=WORDS,
     environment=ENVIRONMENT,
     host=HOST,
-    traces=Traces(),
+    markers=Markers(),
 )

@@ -4,7 +4,7 @@ from migrator.targets.target import Target, own_runtime
 
 from .environment import ENVIRONMENT
 from .host import HOST
-from .traces import TRACES
+from .markers import MARKERS
 from .words import WORDS
 
 TARGET = Target(
@@ -14,7 +14,7 @@ TARGET = Target(
     words=WORDS,
     environment=ENVIRONMENT,
     host=HOST,
-    traces=TRACES,
+    markers=MARKERS,
     runtime=own_runtime("torch_tpu"),
     portable=True,
     good_for="if the code must keep running on GPUs, or uses PyTorch's own parallelism",

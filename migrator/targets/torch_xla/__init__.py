@@ -4,7 +4,7 @@ from migrator.targets.target import Target, own_runtime
 
 from .environment import ENVIRONMENT
 from .host import HOST
-from .traces import TRACES
+from .markers import MARKERS
 from .words import WORDS
 
 TARGET = Target(
@@ -14,6 +14,6 @@ TARGET = Target(
     words=WORDS,
     environment=ENVIRONMENT,
     host=HOST,
-    traces=TRACES,
+    markers=MARKERS,
     runtime=own_runtime("torch_xla"),
 )

@@ -4,8 +4,8 @@ from migrator.targets.target import Target, own_runtime
 
 from .environment import ENVIRONMENT
 from .host import HOST
+from .markers import MARKERS
 from .pallas import SKELETON
-from .traces import TRACES
 from .words import WORDS
 
 TARGET = Target(
@@ -15,7 +15,7 @@ TARGET = Target(
     words=WORDS,
     environment=ENVIRONMENT,
     host=HOST,
-    traces=TRACES,
+    markers=MARKERS,
     runtime=own_runtime("torchax"),
     pallas=SKELETON,
 )

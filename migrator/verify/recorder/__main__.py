@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parent)
-import ranks  # noqa: E402
+import recorded_ranks  # noqa: E402
 from session import Session, Thread  # noqa: E402
 
 
@@ -41,11 +41,11 @@ def main() -> int:
     output, number = Path(spec["output"]), None
     if spec["launched"] and spec["replicas"] is None:
         number = int(os.environ["RANK"])
-        output = ranks.folder(output, number)
+        output = recorded_ranks.folder(output, number)
         arguments = [argument.replace("{rank}", str(number)) for argument in arguments]
     session = Session(spec, output, number)
     if number is not None:
-        ranks.take_output(output, number)
+        recorded_ranks.take_output(output, number)
     sys.argv = [str(script), *arguments]
     sys.path.insert(1, str(Path.cwd() if spec["module"] else script.parent))
     session.install()
@@ -73,6 +73,6 @@ def _on_threads(session: Session, script: Path, arguments: list[str]) -> Callabl
 if __name__ == "__main__":
     code = main()
     if "RANK" in os.environ:  # torchrun has started it
-        ranks.leave(code)
+        recorded_ranks.leave(code)
     sys.stdout.flush()
     sys.exit(code)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
-from watch import Watch
+from watch_training import Watch
 
 
 @dataclass
@@ -64,7 +64,7 @@ def _array_of(tensor: torch.Tensor | None) -> Any:
 def follow(watch: Watch) -> None:
     """Watch the programs that torchax's runtime runs, if it is imported. Models in evaluation are
     separate programs: their inputs and outputs are watched."""
-    programs = sys.modules.get("tpu_runtime.compilation.programs")
+    programs = sys.modules.get("tpu_runtime.compilation.compiled_program")
     tracing = sys.modules.get("tpu_runtime.compilation.tracing")
     parts = sys.modules.get("tpu_runtime.compilation.partial_compilation")
     watched = sys.modules.get("tpu_runtime.compilation.program_code")

@@ -242,7 +242,7 @@ def patch_factories() -> None:
 
 def patch_cuda(count: int) -> None:
     """The functions of torch.cuda and torch.accelerator, with so many devices."""
-    from gpu_objects import Device, Event, Stream
+    from gpu_objects import DeviceContext, Event, Stream
 
     properties = SimpleNamespace(
         name=NAME, major=8, minor=0, total_memory=MEMORY, multi_processor_count=1, warp_size=32
@@ -255,9 +255,9 @@ def patch_cuda(count: int) -> None:
         "current_device": lambda: current,
         "current_stream": lambda *args, **kwargs: Stream(),
         "default_stream": lambda *args, **kwargs: Stream(),
-        "device": Device,
+        "device": DeviceContext,
         "device_count": always(count),
-        "device_of": Device,
+        "device_of": DeviceContext,
         "get_arch_list": always([]),
         "get_device_capability": always((8, 0)),
         "get_device_name": always(NAME),

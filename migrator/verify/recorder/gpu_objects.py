@@ -69,12 +69,12 @@ class Event:
         """Wait for nothing."""
 
 
-class Device:
+class DeviceContext:
     """`torch.cuda.device` and `device_of`: a context that changes nothing."""
 
     def __init__(self, *args: object, **kwargs: object) -> None: ...
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> DeviceContext:
         return self
 
     def __exit__(self, *exception: object) -> None:

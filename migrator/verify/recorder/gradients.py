@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from recorded_tensors import for_json, is_there, kept, now
+from recording_store import name_of
 from sharded import gradients, plain
-from store import name_of
 from torch import nn
-from values import for_json, is_there, kept, now
 
 
 def norms(

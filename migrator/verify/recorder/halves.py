@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from values import is_transformed
+from recorded_tensors import is_transformed
 
 _MOST = 1000  # elements of a printed tensor, and numbers that are kept
 _HALVES = (torch.bfloat16, torch.float16)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from values import leaves
+from recorded_tensors import leaves
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Randomness:
         """A CPU generator for one call; `named` is the generator that the call names."""
         self.drawn += 1
         of_device = (self.dropped, self.traced, self.elsewhere)
-        self.before += not any(counted(count) for count in of_device)
+        self.before += not any(next_count(count) for count in of_device)
         if named is not None and named is not torch.default_generator:
             return named if named.device.type == "cpu" else self._on_cpu(named)
         key = f"{name} {shape}"
@@ -95,7 +95,7 @@ class Randomness:
         return True
 
 
-def counted(count: itertools.count[int]) -> int:
+def next_count(count: itertools.count[int]) -> int:
     """The number of earlier calls of `next`."""
     return int(repr(count)[6:-1])
 
@@ -129,7 +129,7 @@ def leave(seed: int, more: int, before: int) -> None:
 
     @functools.wraps(seeding)
     def manual_seed(seed: int) -> Any:
-        return seeding(int(seed) + (more if counted(calls) > before else 0))
+        return seeding(int(seed) + (more if next_count(calls) > before else 0))
 
     def counting(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

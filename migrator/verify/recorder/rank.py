@@ -13,16 +13,16 @@ from typing import Any
 
 def _program() -> dict[str, Any]:
     sys.path.insert(0, str(Path(__file__).resolve().parent))
-    import ranks
+    import recorded_ranks
     from session import Session
 
-    task = ranks.own_task()
+    task = recorded_ranks.own_task()
     spec = json.loads(Path(task["spec"]).read_text("utf-8"))
-    output = ranks.folder(Path(spec["output"]), task["number"])
+    output = recorded_ranks.folder(Path(spec["output"]), task["number"])
     session = Session(spec, output, task["number"])
-    ranks.take_output(output, task["number"])
+    recorded_ranks.take_output(output, task["number"])
     session.install()
-    ranks.record_main_task(session)
+    recorded_ranks.record_main_task(session)
     if name := task.get("init_main_from_name"):
         return runpy.run_module(name, run_name="__mp_main__", alter_sys=True)
     if path := task.get("init_main_from_path"):

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import compiled
-import files
 import halves
-import layers
-import process
+import layer_outputs
 import randomness
-import ranks
+import recorded_process
+import recorded_ranks
 import rounding
 import torch
-from operations import Trace
-from store import Store
-from watch import Watch
+import written_files
+from operation_traces import OperationTrace
+from recording_store import Store
+from watch_training import Watch
 
 
 class Session:
@@ -51,19 +51,19 @@ class Session:
         """Replace functions, to record them or to make all runs alike. Then remove the recorder's
         folder and modules: the program may have modules of the same names."""
         spec = self.spec
-        process.limit_memory(spec["memory"])
+        recorded_process.limit_memory(spec["memory"])
         stand_in: Any = None
         if spec["stand_in"] is not None and not torch.cuda.is_available():
             import cpu_stand_in
-            import sync_batch_norm
+            import cpu_sync_batch_norm
 
             cpu_stand_in.install(*spec["stand_in"], count=spec["devices"] or 1)
             stand_in = cpu_stand_in
-            self.stood_in = sync_batch_norm.used
+            self.stood_in = cpu_sync_batch_norm.used
         for name in [n for n, m in sys.modules.items() if _is_ours(m)]:
             del sys.modules[name]
         sys.path[:] = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
-        process.redirect(self.original, self.root)
+        recorded_process.redirect(self.original, self.root)
         # It logs what it compiles, which ranks that are threads do once for all.
         logging.getLogger("numba").setLevel(logging.WARNING)
         self.runtime = _runtime() if spec["runtime"] else None
@@ -73,8 +73,8 @@ class Session:
         random = randomness.Randomness(spec["seed"], spec["dropout"])
         watch = self._watch(self.output)
         threads = spec["replicas"] is not None
-        self.random = ranks.PerThread(random) if threads else random
-        self.watch: Any = ranks.PerThread(watch) if threads else watch
+        self.random = recorded_ranks.PerThread(random) if threads else random
+        self.watch: Any = recorded_ranks.PerThread(watch) if threads else watch
         if spec["own_draws"] is not None:
             randomness.leave(spec["seed"], *spec["own_draws"])
         else:
@@ -84,19 +84,21 @@ class Session:
             self.rounding.install()
         self.watch.install(spec["closely"], counting=spec["focus"] is None)
         if spec["layers"] and spec["closely"]:
-            layers.install(self.watch)
+            layer_outputs.install(self.watch)
         compiled.follow(self.watch)
-        self.focus = None if spec["focus"] is None else Trace(self.watch, spec["focus"])
+        self.focus = None if spec["focus"] is None else OperationTrace(self.watch, spec["focus"])
         if self.focus is not None:
             self.focus.install(sys.modules.get("tpu_runtime"))
         if spec["devices"] is not None:
-            ranks.tell(self._joined, self.watch.leave_group)
+            recorded_ranks.tell(self._joined, self.watch.leave_group)
         started = (
-            None if spec["devices"] is None or self.number is not None else ranks.Started(self)
+            None
+            if spec["devices"] is None or self.number is not None
+            else recorded_ranks.Started(self)
         )
-        self.children = process.Children(self.watch.leave, started)
-        self.outside = process.Outside([self.root, Path(spec["output"])])
-        self.watch.store.note({"machine": files.machine(False)})
+        self.children = recorded_process.Children(self.watch.leave, started)
+        self.outside = recorded_process.Outside([self.root, Path(spec["output"])])
+        self.watch.store.note({"machine": written_files.machine(False)})
 
     def _watch(self, output: Path) -> Watch:
         spec = self.spec
@@ -112,13 +114,13 @@ class Session:
         self.output, self.number, self.owner = output, number, os.getpid()
         output.mkdir(parents=True, exist_ok=True)
         self.watch.restart(self._watch(output).store)
-        self.watch.store.note({"machine": files.machine(False)})
+        self.watch.store.note({"machine": written_files.machine(False)})
 
     # ---- the program, and what is left of it -------------------------------------------------
 
     def record(self, program: Callable[[], object]) -> int:
         """Run the program and write the recording, however it ends. Returns the exit code."""
-        before = process.there(self.root) if self._sees_files else {}
+        before = recorded_process.there(self.root) if self._sees_files else {}
         began = time.time()
         ended, code = self._run(program)
         if os.getpid() != self.owner:  # a child of the program that got here by fork
@@ -133,7 +135,7 @@ class Session:
                     self.watch.finish()
                     if self._sees_files:
                         own = Path(self.spec["output"])
-                        written = files.written(self.root, before, self.watch.store, own)
+                        written = written_files.written(self.root, before, self.watch.store, own)
         except Exception as error:
             ended = ended or f"its end cannot be read: {type(error).__name__}: {error}"
         self.watch.finish_reading()
@@ -146,7 +148,7 @@ class Session:
         return self.number is None or (self.number == 0 and self.spec["launched"])
 
     def _run(self, program: Callable[[], object]) -> tuple[str, int]:
-        return process.outcome(program, self.root)
+        return recorded_process.outcome(program, self.root)
 
     def _write(self, ended: str, seconds: float, at: float, written: list[dict[str, Any]]) -> None:
         watch, random = self.watch, self.random
@@ -162,13 +164,13 @@ class Session:
             "randomness": {
                 "drawn": random.drawn,
                 "before": random.before,
-                "dropped": randomness.counted(random.dropped),
-                "traced": randomness.counted(random.traced),
-                "elsewhere": randomness.counted(random.elsewhere),
+                "dropped": randomness.next_count(random.dropped),
+                "traced": randomness.next_count(random.traced),
+                "elsewhere": randomness.next_count(random.elsewhere),
             },
             "steps": watch.step,
             "migrated": self.runtime is not None,
-            "machine": files.machine(called or watch.convolves),
+            "machine": written_files.machine(called or watch.convolves),
             "processes": self.children.started,
             "outside": self.outside.written,
             "devices": sorted(watch.devices),
@@ -176,7 +178,7 @@ class Session:
             "in_parts": compiled.in_parts(),
             "stood_in": sorted(self.stood_in),
             "halves": self.halves.values,
-            "not_copied": process.imported_from(self.original, self.root),
+            "not_copied": recorded_process.imported_from(self.original, self.root),
             "tensors_sha256": watch.store.finish(),
         }
         partial = self.output / "events.json.part"
@@ -188,14 +190,14 @@ class Thread(Session):
     """A rank that is a thread of a recorded process, with everything a process would have."""
 
     def __init__(self, of: Session, rank: int) -> None:
-        super().__init__(of.spec, ranks.folder(of.output, rank), rank)
+        super().__init__(of.spec, recorded_ranks.folder(of.output, rank), rank)
         self.rank, self.runtime, self.focus = rank, of.runtime, None
         self.rounding, self.halves = of.rounding, of.halves
         self.children, self.outside = of.children, of.outside
         self.watch = self._watch(self.output)
         self.watch.closely = of.watch.closely
         self.random = randomness.Randomness(self.spec["seed"], self.spec["dropout"])
-        self.watch.store.note({"machine": files.machine(False), "rank": rank})
+        self.watch.store.note({"machine": written_files.machine(False), "rank": rank})
         self.of = of
         self.failure: BaseException | None = None
 
@@ -204,7 +206,7 @@ class Thread(Session):
         self.of.watch.enter(self.watch)
         self.of.random.enter(self.random)
         randomness.seed_all(self.spec["seed"])  # like a process of its own
-        with ranks.printing(self.output, self.rank):
+        with recorded_ranks.printing(self.output, self.rank):
             code = super().record(program)
         if self.failure is not None:
             raise self.failure
@@ -213,11 +215,11 @@ class Thread(Session):
     def _run(self, program: Callable[[], object]) -> tuple[str, int]:
         try:
             program()
-        except process.Finished:
+        except recorded_process.Finished:
             pass
         except BaseException as error:
             self.failure = error
-            return process.why(error, self.root)
+            return recorded_process.why(error, self.root)
         return "", 0
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import sync_batch_norm
+import cpu_sync_batch_norm
 import torch
 import torch.distributed
 
@@ -32,7 +32,7 @@ def patch() -> None:
 
     torch.nn.parallel.DistributedDataParallel.__init__ = ddp
     if torch.distributed.is_available():
-        sync_batch_norm.patch()
+        cpu_sync_batch_norm.patch()
         init = torch.distributed.init_process_group
 
         @functools.wraps(init)

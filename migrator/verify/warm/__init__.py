@@ -1,6 +1,6 @@
 """An interpreter that has imported what takes seconds, and forks, for runs that each import that.
 
-What it stands for is not changed: see server.py.
+What it stands for is not changed: see fork_server.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def warm(
         program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n', "utf-8")
         program.chmod(0o755)
         server = subprocess.Popen(
-            [forked_from or python, here / "server.py", str(listener.fileno()), *modules],
+            [forked_from or python, here / "fork_server.py", str(listener.fileno()), *modules],
             cwd=folder, env=dict(environment), pass_fds=[listener.fileno()],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True,

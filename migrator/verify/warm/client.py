@@ -1,4 +1,4 @@
-"""Stands for an interpreter that server.py forks: the same arguments, files, signals and end.
+"""Stands for an interpreter that fork_server.py forks: the same arguments, files, signals and end.
 
     python -IS client.py ITSELF SOCKET PYTHON ARGUMENTS…
 

@@ -41,6 +41,23 @@ def test_values_and_gradients(name: str) -> None:
     assert torch.allclose(there.grad.cpu(), x.grad, equal_nan=True)
 
 
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, torch.inf])
+@pytest.mark.parametrize("rows", [3, 30])
+def test_distances_without_a_gradient(p: float, rows: int) -> None:
+    x, y = torch.randn(2, rows, 3), torch.randn(2, 4, 3)
+    found = torch.cdist(x.to("jax"), y.to("jax"), p)
+    assert torch.allclose(found.cpu(), torch.cdist(x, y, p), atol=1e-5)
+
+
+@pytest.mark.parametrize("extreme", [torch.cummax, torch.cummin])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_the_place_of_nan_is_that_of_the_last(extreme: Callable[..., Tensor], dim: int) -> None:
+    x = torch.tensor([[1.0, torch.nan, 3, -1], [2, 4, torch.nan, torch.nan], [5, -2, 1, 7]])
+    found, expected = extreme(x.to("jax"), dim), extreme(x, dim)
+    assert torch.equal(found[1].cpu(), expected[1].int())
+    assert torch.equal(found[0].isnan().cpu(), expected[0].isnan())
+
+
 @pytest.mark.parametrize("shape", [(0, 5, 5), (0, 5)])
 def test_factors_of_nothing(shape: tuple[int, ...]) -> None:
     factored = torch.zeros(shape), torch.zeros(*shape[:-2], min(shape[-2:]), dtype=torch.int32)

@@ -10,7 +10,7 @@ import tpu_runtime
 from tiers import thorough_but
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
-from tpu_runtime.compilation.guards import KEPT
+from tpu_runtime.compilation.state_guards import KEPT
 
 tpu_runtime.setup()
 

@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from tiers import thorough_but
 from torch.utils.data import DataLoader, TensorDataset
-from tpu_runtime.compilation.guards import KEPT
+from tpu_runtime.compilation.state_guards import KEPT
 from tpu_runtime.lazy import lazy_programs
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 

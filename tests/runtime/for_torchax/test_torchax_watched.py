@@ -61,10 +61,10 @@ def test_a_mode_of_the_programs_own_sees_operators_and_results_stay() -> None:
 def test_what_torch_computes_sizes_with_is_no_code_of_a_program() -> None:
     """torch imports sympy in the first call that needs it: thousands of values were looked at."""
     import sympy
-    from tpu_runtime.compilation.program_code import Watch
+    from tpu_runtime.compilation.program_code import CodeWatch
 
     assert sympy.Symbol("m", integer=True) + 1  # whatever it imports, pytest looks at
-    watch = Watch()
+    watch = CodeWatch()
     with watch.running():
         assert sympy.Symbol("n", integer=True) + 1
     assert not watch.codes and not watch.functions

@@ -1,17 +1,16 @@
 """What a portable script needs at run time: it runs on a TPU, on a GPU or on the CPU.
 
 Put beside migrated code by tpu-migrate, and independent of it. ``tpu_runtime.setup()``, once in the
-entry script after its imports, chooses the device (see ``choice``) and prepares it. The names are
-those of ``torch.cuda``: on a GPU or the CPU they are torch's own, on a TPU those of the package
-``tpu`` in here, which is imported on a TPU only.
+entry script after its imports, chooses the device (see ``device_choice``) and prepares it. The
+names are those of ``torch.cuda``: on a GPU or the CPU they are torch's own, on a TPU those of the
+package ``tpu`` in here, which is imported on a TPU only.
 """
 
 from typing import Any
 
-from . import choice
+from . import device_choice
 from .amp import GradScaler, autocast
-from .choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
-from .files import decode_image, load, load_file, read_image, save
+from .device_choice import UseTpu, accelerator_type, device, device_type, is_available, is_cuda
 from .functions import cast, compile, set_default_tensor_type, set_matmul_precision, train_step
 from .fused_attention import (
     LowerTriangularMask,
@@ -23,6 +22,7 @@ from .fused_attention import (
     flash_attn_varlen_qkvpacked_func,
     memory_efficient_attention,
 )
+from .tensor_files import decode_image, load, load_file, read_image, save
 from .text.token_buffer import TokenBuffer
 
 __all__ = [
@@ -80,23 +80,23 @@ class _Nothing:
 
 def setup(precision: str | bool = "highest") -> None:
     """Choose the device, once, and prepare it; ``precision`` is for float32 products on a TPU."""
-    if choice.chosen() == "tpu":
-        choice.tpu().setup(precision)
+    if device_choice.chosen_device() == "tpu":
+        device_choice.tpu().setup(precision)
 
 
 def sync() -> None:
     """The end of a step: a TPU that records operations runs them now; nothing elsewhere."""
-    if choice.chosen() == "tpu":
-        choice.tpu().device.end_step()
+    if device_choice.chosen_device() == "tpu":
+        device_choice.tpu().device.end_step()
 
 
 def __getattr__(name: str) -> Any:
     """The other names of ``torch.cuda``."""
     if name.startswith("__"):
         raise AttributeError(name)
-    where = choice.chosen()
-    if where == "tpu" and name in getattr(choice.tpu(), "__all__", ()):
-        return getattr(choice.tpu(), name)
+    where = device_choice.chosen_device()
+    if where == "tpu" and name in getattr(device_choice.tpu(), "__all__", ()):
+        return getattr(device_choice.tpu(), name)
     if where != "cuda" and (name in _NOTHING or name in _NAMESPACES):
         return _Nothing()
     if where == "tpu":

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from . import choice
+from . import device_choice
 
 
 def compile(model: Any = None, **kwargs: Any) -> Any:
     """`torch.compile`, as a call and as a decorator; on a TPU, XLA compiles by itself."""
-    if choice.chosen() != "tpu":
+    if device_choice.chosen_device() != "tpu":
         return torch.compile(model, **kwargs)
-    tpu = choice.tpu()  # whose models keep the names that torch.compile gives to parameters
+    tpu = device_choice.tpu()  # whose models keep the names that torch.compile gives to parameters
     return tpu.compile(model) if hasattr(tpu, "compile") else model or (lambda function: function)
 
 
@@ -25,7 +25,11 @@ def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.cache
     def chosen() -> Callable[..., Any]:
-        compiles = getattr(choice.tpu(), "train_step", None) if choice.chosen() == "tpu" else None
+        compiles = (
+            getattr(device_choice.tpu(), "train_step", None)
+            if device_choice.chosen_device() == "tpu"
+            else None
+        )
         return compiles(function) if compiles is not None else function
 
     @functools.wraps(function)
@@ -37,23 +41,23 @@ def train_step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def set_matmul_precision(precision: str) -> None:
     """`torch.set_float32_matmul_precision`."""
-    if choice.chosen() == "tpu":
-        choice.tpu().set_matmul_precision(precision)
+    if device_choice.chosen_device() == "tpu":
+        device_choice.tpu().set_matmul_precision(precision)
     else:
         torch.set_float32_matmul_precision(precision)
 
 
 def cast(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
     """`tensor.type(kind)`, where ``kind`` may be a type that this runtime stands in for."""
-    if choice.chosen() == "tpu":
-        return choice.tpu().cast(tensor, kind)  # type: ignore[no-any-return]
+    if device_choice.chosen_device() == "tpu":
+        return device_choice.tpu().cast(tensor, kind)  # type: ignore[no-any-return]
     return tensor.type(kind)
 
 
 def set_default_tensor_type(kind: Any) -> None:
     """`torch.set_default_tensor_type`; where there is only the CPU, types of the GPU are its."""
-    if choice.chosen() == "tpu":
-        choice.tpu().set_default_tensor_type(kind)
+    if device_choice.chosen_device() == "tpu":
+        device_choice.tpu().set_default_tensor_type(kind)
     else:
-        is_gpu = choice.chosen() == "cpu" and kind.__module__ == "torch.cuda"
+        is_gpu = device_choice.chosen_device() == "cpu" and kind.__module__ == "torch.cuda"
         torch.set_default_tensor_type(getattr(torch, kind.__name__) if is_gpu else kind)

@@ -147,7 +147,7 @@ class UnshardedDataParallel(Stock):
         self._begin()
         mixed, kind = self.mixed_precision, None
         if self._is_root:
-            args, kwargs = tree_map_only(Tensor, moved, (args, kwargs))
+            args, kwargs = tree_map_only(Tensor, move_tensor, (args, kwargs))
             kind = mixed.param_dtype if mixed.cast_root_forward_inputs else None
         elif self.params and mixed.cast_forward_inputs:
             kind = mixed.param_dtype
@@ -377,7 +377,7 @@ def _device(module: nn.Module) -> torch.device:
     return torch.device(DEVICE_TYPE) if first is None else first.device
 
 
-def moved(tensor: Tensor) -> Tensor:
+def move_tensor(tensor: Tensor) -> Tensor:
     return tensor if tensor.device.type == DEVICE_TYPE else tensor.to(DEVICE_TYPE)
 
 

@@ -10,13 +10,13 @@ from torch.utils._pytree import tree_map_only
 
 from ..device import DEVICE_TYPE
 from .ddp import Averaging
-from .fsdp import cast, insist_on_the_same, lower, moved, of_tpus, say_that_memory_is_whole
+from .fsdp import cast, insist_on_the_same, lower, move_tensor, of_tpus, say_that_memory_is_whole
 
 
 class ReplicatedModule(FSDPModule):
     """A module that `replicate` was called on; methods for gathering and freeing do nothing."""
 
-    _part: "Part"
+    _part: "ParameterGroup"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A slice of a container, such as `layers[1:]`, has the container's original class."""
@@ -55,7 +55,7 @@ class ReplicatedModule(FSDPModule):
         return super(FSDPModule, self)._apply(*args, **kwargs)  # type: ignore[misc]
 
 
-class Part:
+class ParameterGroup:
     """A module's own parameters: those that no inner part has."""
 
     def __init__(self, module: nn.Module, mixed: MixedPrecisionPolicy) -> None:
@@ -64,7 +64,7 @@ class Part:
         self.has_begun = False
         self._exchange: PartsAveraging | None = None  # of the outermost module
 
-    def parts(self) -> "list[Part]":
+    def parts(self) -> "list[ParameterGroup]":
         """This one, and those inside."""
         return [m._part for m in self._module.modules() if isinstance(m, ReplicatedModule)]
 
@@ -72,7 +72,7 @@ class Part:
         """The first use shows which module is the outermost; it exchanges for all."""
         if self.has_begun:
             return
-        parts, owners = self.parts(), dict[Tensor, Part]()
+        parts, owners = self.parts(), dict[Tensor, ParameterGroup]()
         if any(part.has_begun for part in parts):
             raise RuntimeError("a part of a model with fully_shard ran before the model")
         for part in parts:  # inner modules come after the modules they are in
@@ -86,7 +86,7 @@ class Part:
         trained = [p for p in self._module.parameters() if p.requires_grad]
         self._exchange = PartsAveraging(self._module, trained, [owners[p] for p in trained])
 
-    def _lower(self, owners: dict[Tensor, "Part"]) -> None:
+    def _lower(self, owners: dict[Tensor, "ParameterGroup"]) -> None:
         kind = of_tpus(self._mixed.param_dtype)
         if kind is not None:
             found = ((m, *named) for m in self._module.modules() for named in m._parameters.items())
@@ -95,7 +95,7 @@ class Part:
     def given(self, arguments: Any) -> Any:
         """Inputs of the outermost module are moved to the device and cast as the policy says."""
         if self._exchange is not None:
-            arguments = tree_map_only(Tensor, moved, arguments)
+            arguments = tree_map_only(Tensor, move_tensor, arguments)
         kind = of_tpus(self._mixed.param_dtype) if self._mixed.cast_forward_inputs else None
         return arguments if kind is None else _cast(arguments, kind)
 
@@ -114,7 +114,9 @@ class PartsAveraging(Averaging):
     As in torch, a parameter must have one on all ranks or on none.
     """
 
-    def __init__(self, module: nn.Module, trained: list[nn.Parameter], owners: list[Part]) -> None:
+    def __init__(
+        self, module: nn.Module, trained: list[nn.Parameter], owners: list[ParameterGroup]
+    ) -> None:
         group: Any = dist.group.WORLD
         super().__init__(module, trained, group, finds_unused=True)
         self._owners = owners
@@ -160,5 +162,5 @@ def replicate(
             each.to(DEVICE_TYPE)
         kind = type(each)
         each.__class__ = type(f"FSDP{kind.__name__}", (ReplicatedModule, kind), {})
-        each._part = Part(each, mixed or MixedPrecisionPolicy())
+        each._part = ParameterGroup(each, mixed or MixedPrecisionPolicy())
     return module

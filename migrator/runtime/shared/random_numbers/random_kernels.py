@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..dispatch.kernels import KEY, Kernel, replace, stock
+from ..dispatch.replaced_kernels import KEY, Kernel, replace, stock
 
 _HALVES = (torch.float16, torch.bfloat16)
 _stock_uniform: Kernel

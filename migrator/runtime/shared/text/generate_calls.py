@@ -11,7 +11,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Target:
+class GenerateTarget:
     """How a target runs the calls of a model.
 
     Within ``hurried`` they are compiled at once. Its arguments: whether that may happen before the
@@ -32,7 +32,7 @@ class Target:
     to_cpu: Callable[[torch.Tensor], torch.Tensor]
 
 
-class Call:
+class GenerateCall:
     """A running call of `generate`; ``on_cpu``: its token ids were moved to the CPU."""
 
     def __init__(self, hurry: Callable[..., None], on_cpu: bool, alone: bool) -> None:
@@ -87,10 +87,10 @@ class Calls(threading.local):
     """The calls running in this thread; they may be nested, as in a streamer."""
 
     def __init__(self) -> None:
-        self.running: list[Call] = []
+        self.running: list[GenerateCall] = []
 
     @property
-    def last(self) -> Call | None:
+    def last(self) -> GenerateCall | None:
         return self.running[-1] if self.running else None
 
 

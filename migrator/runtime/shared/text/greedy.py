@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as of_torch
 
-from .generate_calls import Target, calls
+from .generate_calls import GenerateTarget, calls
 from .model_inputs import can_step
 
 EVERY = 8  # tokens between two reads
@@ -73,7 +73,7 @@ def next_token(
     return token, still, inputs[places] + 1 if places else None
 
 
-def text(model: Any, given: dict[str, Any], target: Target) -> torch.Tensor:
+def text(model: Any, given: dict[str, Any], target: GenerateTarget) -> torch.Tensor:
     """Token ids (texts, tokens) of the prompts and their continuations: the result of `_sample`."""
     ids, settings = given["input_ids"], given["generation_config"]
     criteria, carried = given["stopping_criteria"], given["model_kwargs"]
@@ -99,7 +99,7 @@ def text(model: Any, given: dict[str, Any], target: Target) -> torch.Tensor:
 
 def _tokens(
     model: Any, first: Any, inputs: Any, how: dict[str, Any], end: torch.Tensor, most: int,
-    target: Target,
+    target: GenerateTarget,
 ) -> torch.Tensor:  # fmt: skip
     """All tokens (texts, tokens) up to ``most``, or until all texts have ended."""
     names = sorted(_MOVING & set(inputs), key=lambda name: "position" in name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .generate_calls import Call, Target, calls
+from .generate_calls import GenerateCall, GenerateTarget, calls
 from .static_caches import FILLED, bucket, empty, is_static
 
 _PADDED = {"attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep"}
@@ -18,7 +18,7 @@ _STEP = {
 }  # fmt: skip
 
 
-def filling(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def filling(stock: Callable[..., Any], target: GenerateTarget) -> Callable[..., Any]:
     """The call of the model for the prompt, padded to a length that other prompts share.
 
     If the cache takes its dtype from this call, the call isn't compiled.
@@ -87,13 +87,13 @@ def _can_pad(settings: Any, given: Any) -> bool:
     )
 
 
-def can_step(call: Call, given: Any) -> bool:
+def can_step(call: GenerateCall, given: Any) -> bool:
     """Whether all inputs of the model for a token are known, and keep their shapes."""
     said = {name for name, value in given.items() if value is not None}
     return call.on_cpu and call.makes_masks and given.get("cache") is call.cache and said <= _STEP
 
 
-def stepping(stock: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def stepping(stock: Callable[..., Any], target: GenerateTarget) -> Callable[..., Any]:
     """The inputs for one token: its id, its position, and a mask of constant size."""
 
     @functools.wraps(stock)

@@ -13,17 +13,18 @@ from .distributed.launching import launch, optimizer_step
 from .frameworks import training_libraries
 from .frameworks.device_loader import DeviceLoader
 from .operators import (
+    average_pool1d,
     distances,
-    dropout,
+    half_precision_draws,
     indexed_writes,
-    normalization,
-    pooling,
+    quotients,
+    running_statistics,
     separated_index_lists,
     transformer_fast_path,
     zero_dimensional,
 )
 from .tensors import parameter_identity
-from .tensors.tensor_types import (
+from .tensors.cuda_tensor_types import (
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -61,8 +62,8 @@ __all__ = [
 # torch's word for what others call the default: one bfloat16 pass.
 _WORDS = {"default": "medium"}
 _CONCERNS = (
-    normalization, pooling, distances, indexed_writes, separated_index_lists, zero_dimensional,
-    transformer_fast_path, training_libraries, dropout, cpu_fallback,
+    running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
+    zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, cpu_fallback,
 )  # fmt: skip
 _is_set_up = False
 

@@ -11,7 +11,7 @@ _versions.check()
 
 from . import device  # noqa: E402
 from .compilation import jit_trace, persistent_cache  # noqa: E402
-from .compilation.torch_compile import compile  # noqa: E402
+from .compilation.compiled_module import compile  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
     current_device,
@@ -50,8 +50,9 @@ from .fused_attention import (  # noqa: E402
     memory_efficient_attention,
 )
 from .operators import (  # noqa: E402
-    attention_products,
-    convolutions,
+    compiled_rnns,
+    convolution_precision,
+    divided_attention_heads,
     dropout,
     empty_and_scalar_tensors,
     fourier,
@@ -61,8 +62,7 @@ from .operators import (  # noqa: E402
     joined_lists,
     normalization,
     packed_sequences,
-    recurrent_loops,
-    resize,
+    resize_precision,
     single_operators,
     slices,
     transformer_masks,
@@ -85,16 +85,16 @@ from .profiling.profiler import profile  # noqa: E402
 from .random_numbers import generators, random_kernels, seeds  # noqa: E402
 from .random_numbers.seeds import initial_seed, manual_seed, manual_seed_all, seed, seed_all  # noqa: E402
 from .tensors import (  # noqa: E402
+    cuda_tensor_types,
     device_copies,
-    methods,
     overlapping_views,
     parameter_identity,
     sparse_tensors,
     strides,
-    tensor_types,
+    tensor_methods,
     value_reads,
 )
-from .tensors.tensor_types import (  # noqa: E402
+from .tensors.cuda_tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -114,8 +114,8 @@ from .training import (  # noqa: E402
     autocast_attention,
     autocast_lists,
     first_backward,
+    gpu_optimizers,
     gradient_clipping,
-    optimizers,
 )
 from .training.amp import autocast  # noqa: E402
 from .training.grad_scaler import GradScaler  # noqa: E402
@@ -183,8 +183,8 @@ __all__ = [
 
 # The order of installation.
 _CONCERNS = (
-    methods,
-    tensor_types,
+    tensor_methods,
+    cuda_tensor_types,
     sparse_tensors,
     slices,
     device_copies,
@@ -197,8 +197,8 @@ _CONCERNS = (
     fourier,
     function_transforms,
     half_sums,
-    resize,
-    convolutions,
+    resize_precision,
+    convolution_precision,
     generators,
     random_kernels,
     dropout,
@@ -207,16 +207,16 @@ _CONCERNS = (
     first_backward,
     normalization,
     packed_sequences,
-    recurrent_loops,
+    compiled_rnns,
     gradient_clipping,
     activation_checkpoints,
-    optimizers,
+    gpu_optimizers,
     sync_batch_norm,
     process_group,
     functional_collectives,
     launching,
     ddp,
-    attention_products,
+    divided_attention_heads,
     transformer_masks,
     autocast_attention,
     autocast_lists,

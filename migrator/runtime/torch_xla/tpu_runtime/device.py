@@ -93,7 +93,7 @@ class DeviceProperties:
     minor: int = 0
 
 
-def chosen() -> torch.device:
+def chosen_device() -> torch.device:
     """The device that migrated code uses."""
     return torch_xla.device()
 

@@ -13,7 +13,7 @@ _versions.check()
 
 from . import device  # noqa: E402
 from .compilation import jit_trace, partial_compilation, persistent_cache  # noqa: E402
-from .compilation.torch_compile import compile  # noqa: E402
+from .compilation.compiled_module import compile  # noqa: E402
 from .compilation.training_steps import train_step  # noqa: E402
 from .device import (  # noqa: E402
     DeviceProperties,
@@ -37,9 +37,9 @@ from .distributed import (  # noqa: E402
     data_parallel,
     ddp,
     functional_collectives,
+    launching,
     process_group,
     rank_checkpoints,
-    ranks,
     sync_batch_norm,
 )
 from .distributed.data_parallel import DataParallel, DistributedSampler, FullyShardedDataParallel  # noqa: E402
@@ -51,7 +51,7 @@ from .files.images import decode_image, read_image  # noqa: E402
 from .files.loading import load, load_file  # noqa: E402
 from .files.saving import save  # noqa: E402
 from .frameworks import training_libraries  # noqa: E402
-from .frameworks.device_loader import DeviceLoader  # noqa: E402
+from .frameworks.parallel_loader import DeviceLoader  # noqa: E402
 from .fused_attention import (  # noqa: E402
     LowerTriangularMask,
     flash_attn_func,
@@ -65,22 +65,22 @@ from .fused_attention import (  # noqa: E402
 from .lazy import lazy_operators  # noqa: E402
 from .operators import (  # noqa: E402
     adaptive_pooling,
+    antialiased_resize,
     arithmetic,
-    attention,
-    attention_products,
     backward_operators,
     batch_norm,
-    convolutions,
     decompositions,
     empty_and_scalar_tensors,
     flash_attention,
+    grouped_transposed_convolutions,
     indexing,
     linalg,
+    padded_attention,
     pooling,
     recurrent_loops,
-    resize,
     single_operators,
     transformer_masks,
+    unmerged_attention_products,
 )
 from .operators.matmul_precision import set_matmul_precision  # noqa: E402
 from .profiling import report, source_lines  # noqa: E402
@@ -107,8 +107,15 @@ from .random_numbers.seeds import (  # noqa: E402
     seed_all,
     set_rng_state,
 )
-from .tensors import methods, moving, parameter_identity, sparse_tensors, tensor_types, views  # noqa: E402
-from .tensors.tensor_types import (  # noqa: E402
+from .tensors import (  # noqa: E402
+    cuda_tensor_types,
+    moving,
+    sparse_tensors,
+    tensor_functions,
+    tensor_identity,
+    views,
+)
+from .tensors.cuda_tensor_types import (  # noqa: E402
     BFloat16Tensor,
     BoolTensor,
     ByteTensor,
@@ -201,19 +208,19 @@ _CONCERNS = (
     report,
     source_lines,
     persistent_cache,
-    ranks,
+    launching,
     views,
     indexing,
     decompositions,
     moving,
-    methods,
-    tensor_types,
+    tensor_functions,
+    cuda_tensor_types,
     sparse_tensors,
     inference_mode,
-    parameter_identity,
+    tensor_identity,
     generators,
     draws,
-    resize,
+    antialiased_resize,
     amp,
     seeds,
     lost_gradients,
@@ -222,13 +229,13 @@ _CONCERNS = (
     pooling,
     adaptive_pooling,
     batch_norm,
-    attention,
+    padded_attention,
     transformer_masks,
     flash_attention,
     training_libraries,
     lazy_operators,
     single_operators,
-    convolutions,
+    grouped_transposed_convolutions,
     empty_and_scalar_tensors,
     arithmetic,
     linalg,
@@ -242,7 +249,7 @@ _CONCERNS = (
     ddp,
     sync_batch_norm,
     rank_checkpoints,
-    attention_products,
+    unmerged_attention_products,
     jit_trace,
 )
 _HOOKS = modes.Hooks(

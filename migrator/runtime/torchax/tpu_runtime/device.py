@@ -17,7 +17,7 @@ DEVICE_TYPE = "jax"
 
 IN_USE = "bytes_in_use"  # the platform's key for allocated memory
 
-count = jax.device_count  # ranks count differently (ranks.py)
+count = jax.device_count  # ranks count differently (launching.py)
 
 CORES = "TPU_RUNTIME_NUM_CORES"  # how many devices to use: 1, or all
 
@@ -38,7 +38,7 @@ class DeviceProperties:
     minor: int = 0
 
 
-def chosen() -> torch.device:
+def chosen_device() -> torch.device:
     """The device that migrated code uses."""
     return torch.device(DEVICE_TYPE)
 
@@ -125,7 +125,7 @@ def _describe(device: DeviceLike) -> DeviceProperties:
     )
 
 
-describe = _describe  # ranks do it differently (ranks.py)
+describe = _describe  # ranks do it differently (launching.py)
 
 
 def before_waiting() -> None:

@@ -21,7 +21,7 @@ from migrator.rule_api import (
 from migrator.rule_api.python import of_torch
 
 from .gpu_ranks import together
-from .spelling import GROUP, STARTS, XM, XR, Converters, is_at_home, is_constant
+from .torch_xla_names import GROUP, STARTS, XM, XR, Converters, is_at_home, is_constant
 
 CONVERTED = Rule(
     code="XLA002",

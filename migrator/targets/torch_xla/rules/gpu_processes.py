@@ -19,7 +19,7 @@ from migrator.rule_api import (
 from migrator.rule_api.python import of_torch
 
 from .gpu_code import CONVERTERS
-from .spelling import GROUP, MP, PL, STARTS, is_constant
+from .torch_xla_names import GROUP, MP, PL, STARTS, is_constant
 
 
 @CONVERTERS.on(*STARTS)

@@ -16,7 +16,7 @@ from migrator.rule_api import (
 )
 from migrator.rule_api.python import of_torch
 
-from .spelling import MP, STARTS, XM, XR, Converters, is_constant
+from .torch_xla_names import MP, STARTS, XM, XR, Converters, is_constant
 
 _CONVERTERS = Converters()
 # Collective operations, or shared state, in ways that no rewrite preserves.

@@ -19,7 +19,7 @@ from migrator.rule_api import (
     dotted,
 )
 
-from .spelling import MP, XM, XR, is_at_home, is_constant
+from .torch_xla_names import MP, XM, XR, is_at_home, is_constant
 
 FAMILY = Family("XLA", "Programs for torch_xla", 140)
 

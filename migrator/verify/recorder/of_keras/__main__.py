@@ -15,13 +15,13 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 sys.path[:1] = [str(_HERE), str(_HERE.parent)]
-from session import Session  # noqa: E402
+from keras_session import KerasSession  # noqa: E402
 
 
 def main() -> int:
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     script = Path(sys.argv[2]).resolve()
-    session = Session(spec)
+    session = KerasSession(spec)
     sys.argv = [str(script), *sys.argv[3:]]
     session.install([str(_HERE), str(_HERE.parent)])
     sys.path.insert(0, str(Path.cwd() if spec["module"] else script.parent))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from at_work import AtWork
-from watch import Watch
+from watch_fits import FitWatch
 
 _RANDOM = {
     "normal": ("mean", "stddev"),
@@ -32,7 +32,7 @@ class _Trained:
 class Tapes:
     """Watches tapes and optimizers, but for those that Keras' own training uses."""
 
-    def __init__(self, watch: Watch, at_work: AtWork, seed: int) -> None:
+    def __init__(self, watch: FitWatch, at_work: AtWork, seed: int) -> None:
         self.watch, self.at_work, self.seed = watch, at_work, seed
         self.depth = 0  # of compiled functions
         self.unapplied = 0  # gradients of a step that nothing compiles

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_map_only
 from ..device import DEVICE_TYPE, say
 
 
-def moved(module: nn.Module, values: Any) -> Any:
+def move_batch(module: nn.Module, values: Any) -> Any:
     """Move batches on the CPU to the model's device, like torch's classes."""
     first = next(iter(module.parameters()), None)
     if first is None or first.device.type != DEVICE_TYPE:

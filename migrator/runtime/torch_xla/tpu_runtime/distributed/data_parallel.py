@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..device import DEVICE_TYPE
 from . import mesh
-from .batch_sharding import moved, note_batch
+from .batch_sharding import move_batch, note_batch
 
 
 class DataParallel(nn.DataParallel[nn.Module]):
@@ -26,7 +26,7 @@ class DataParallel(nn.DataParallel[nn.Module]):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's results for the whole batch."""
-        inputs, kwargs = moved(self.module, inputs), moved(self.module, kwargs)
+        inputs, kwargs = move_batch(self.module, inputs), move_batch(self.module, kwargs)
         count = len(self.device_ids)
         if mesh.divides(mesh.DATA):
             tree_map_only(Tensor, self._split, (inputs, kwargs))

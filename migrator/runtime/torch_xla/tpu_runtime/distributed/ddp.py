@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..device import DEVICE_TYPE, say
 from . import collectives, gradient_averaging
-from .batch_sharding import moved
+from .batch_sharding import move_batch
 from .ddp_base import Replicated
 
 
@@ -60,7 +60,7 @@ class DistributedDataParallel(Replicated):
         return self.process_group
 
     def _moved(self, values: Any) -> Any:
-        return moved(self.module, values)
+        return move_batch(self.module, values)
 
     def _from_rank_0(self, values: Iterable[Tensor]) -> None:
         tensors = [value for value in values if value.device.type == DEVICE_TYPE]

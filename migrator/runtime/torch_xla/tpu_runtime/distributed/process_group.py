@@ -77,7 +77,7 @@ class ProcessGroup(ByHosts):
 
     def allreduce(self, tensors: Tensors, options: Any) -> Any:
         self._reduced(tensors, options)
-        return _done(tensors)
+        return _completed_work(tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, options: Any) -> Any:
         return self.allreduce(tensors, options)
@@ -87,27 +87,27 @@ class ProcessGroup(ByHosts):
         self._reduced(results, options)
         if self.rank() == options.rootRank:
             _copy(tensors, results)
-        return _done(tensors)
+        return _completed_work(tensors)
 
     def broadcast(self, tensors: Tensors, options: Any) -> Any:
         collectives.broadcast(tensors, self.rank() == options.rootRank)
-        return _done(tensors)
+        return _completed_work(tensors)
 
     def allgather(self, results: list[Tensors], tensors: Tensors, options: Any = None) -> Any:
         for gathered, tensor in zip(results, tensors, strict=True):
             _copy(gathered, self._gathered(tensor))
-        return _done(results)
+        return _completed_work(results)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: Any = None) -> Any:
         _copy([result], [torch.stack(self._gathered(tensor)).reshape(result.shape)])
-        return _done([result])
+        return _completed_work([result])
 
     def gather(self, results: list[Tensors], tensors: Tensors, options: Any) -> Any:
         for i, tensor in enumerate(tensors):
             gathered = self._gathered(tensor)
             if self.rank() == options.rootRank:
                 _copy(results[i], gathered)
-        return _done(results)
+        return _completed_work(results)
 
     def scatter(self, results: Tensors, tensors: list[Tensors], options: Any) -> Any:
         for i, result in enumerate(results):
@@ -115,21 +115,21 @@ class ProcessGroup(ByHosts):
             parts = torch.stack(tensors[i] if is_root else [result] * self.size())
             collectives.broadcast([parts], is_root)
             _copy([result], [parts[self.rank()]])
-        return _done(results)
+        return _completed_work(results)
 
     def reduce_scatter(self, results: Tensors, tensors: list[Tensors], options: Any) -> Any:
         for result, parts in zip(results, tensors, strict=True):
             whole = torch.stack(parts)
             self._reduced([whole], options)
             _copy([result], [whole[self.rank()]])
-        return _done(results)
+        return _completed_work(results)
 
     def _reduce_scatter_base(self, result: torch.Tensor, tensor: torch.Tensor, options: Any) -> Any:
         return self.reduce_scatter([result], [list(tensor.chunk(self.size()))], options)
 
     def alltoall(self, results: Tensors, tensors: Tensors, options: Any = None) -> Any:
         _copy(results, [parts[self.rank()] for parts in self._gathered(torch.stack(tensors))])
-        return _done(results)
+        return _completed_work(results)
 
     def alltoall_base(
         self, result: torch.Tensor, tensor: torch.Tensor, to: Any, of: Any, options: Any = None
@@ -138,11 +138,11 @@ class ProcessGroup(ByHosts):
             raise NotImplementedError("parts of different sizes")
         chunks = [list(x.chunk(self.size()))[self.rank()] for x in self._gathered(tensor)]
         _copy([result], [torch.cat(chunks).reshape(result.shape)])
-        return _done([result])
+        return _completed_work([result])
 
     def barrier(self, opts: Any = None) -> Any:
         collectives.wait()
-        return _done([])
+        return _completed_work([])
 
     def monitored_barrier(self, *_: Any) -> Any:
         return self.barrier()
@@ -154,11 +154,11 @@ def _copy(to: Tensors, tensors: Tensors) -> None:
         place.copy_(tensor)
 
 
-def _done(result: Any) -> Any:
+def _completed_work(result: Any) -> Any:
     return xla_backend._ret_work(result)
 
 
-def _told(url: str, option: str, variable: str) -> int | None:
+def _configured_value(url: str, option: str, variable: str) -> int | None:
     """The value that the program gives, or else its launcher."""
     values = parse_qs(urlparse(url).query).get(option) or [os.environ.get(variable)]
     return None if values[0] in (None, "") else int(values[0])
@@ -180,12 +180,12 @@ def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Ite
         # An address in the program is for a machine with GPUs; torch_xla finds its own.
         os.environ.pop("MASTER_ADDR", None)
     store, ordinal, size = next(stock(url, timeout, **options))
-    world = _told(url, "world_size", "WORLD_SIZE")
+    world = _configured_value(url, "world_size", "WORLD_SIZE")
     if world not in (None, size):
         raise ValueError(
             f"the program is set up for {world} ranks, and there are {size}, one for each device"
         )
-    rank = _told(url, "rank", "RANK")
+    rank = _configured_value(url, "rank", "RANK")
     wake()
     if not ordinal:
         ranks = "1 rank" if size == 1 else f"{size} ranks, each with its own device"

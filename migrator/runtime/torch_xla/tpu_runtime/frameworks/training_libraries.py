@@ -12,7 +12,7 @@ import torch_xla
 
 from ..device import DEVICE_TYPE
 from ..distributed.ddp import DistributedDataParallel, join
-from ..text import generation
+from ..text import compiled_generate
 from . import lightning_accelerator, lightning_ranks
 from .import_hooks import when_imported
 
@@ -138,8 +138,8 @@ def install() -> None:
     lightning_accelerator.install(
         torch_xla.sync, functools.partial(lightning_ranks.of_ranks, False)
     )
-    generation.install(
-        generation.Target(
+    compiled_generate.install(
+        compiled_generate.GenerateTarget(
             hurried=lambda *_: contextlib.nullcontext(),
             as_it_is=contextlib.nullcontext,
             in_thread=contextlib.nullcontext,

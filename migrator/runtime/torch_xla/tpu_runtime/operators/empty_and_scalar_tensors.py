@@ -13,7 +13,7 @@ from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace_all, stock, substitute
+from ..dispatch.replaced_kernels import Kernel, replace_all, stock, substitute
 
 
 def _roll(name: str) -> Kernel:
@@ -85,15 +85,17 @@ def _cumulative(name: str) -> Kernel:
 
 
 def _logsumexp(name: str) -> Kernel:
-    """Integers, and no elements; stock raises."""
-    compute = _of_one_number(name)
+    """Integers, and no elements; stock raises. Of infinity, stock gives NaN."""
 
     def kernel(self: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
         if not (self.is_floating_point() or self.is_complex()):
             self = self.to(torch.get_default_dtype())
-        if self.numel():
-            return compute(self, dim, keepdim)  # type: ignore[no-any-return]
-        return self.exp().sum(dim, keepdim).log()
+        if not self.numel():
+            return self.exp().sum(dim, keepdim).log()
+        most = self.amax(dim, True)
+        most = torch.where(most.isinf(), 0, most)
+        total = (self - most).exp().sum(dim, keepdim).log()
+        return total + most.reshape(total.shape)
 
     return kernel
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..dispatch.kernels import Kernel, replace, stock
+from ..dispatch.replaced_kernels import Kernel, replace, stock
 
 _library = torch.library.Library("aten", "IMPL")  # its registrations live as long as it does
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from ..dispatch.kernels import Kernel, operator_of, replace, stock
+from ..dispatch.replaced_kernels import Kernel, operator_of, replace, stock
 
 _COMPOSED = "cross diag inverse kl_div logdet qr selu selu_ std std.dim svd"
 _UNBATCHED = "max_unpool2d max_unpool3d"  # stock takes no input without a batch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..dispatch.kernels import Kernel, replace, stock
+from ..dispatch.replaced_kernels import Kernel, replace, stock
 
 _SUMS = """
     sum sum.dim_IntList mean mean.dim std.correction var.correction var_mean.correction

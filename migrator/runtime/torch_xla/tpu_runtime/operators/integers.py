@@ -12,7 +12,7 @@ import torch_xla.core.xla_builder as xb
 from torch import Tensor
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace_all, stock, substitute
+from ..dispatch.replaced_kernels import Kernel, replace_all, stock, substitute
 
 _TYPES = {dtype: name for name, dtype in xb._XLA_PT_TYPE_MAP.items()}
 

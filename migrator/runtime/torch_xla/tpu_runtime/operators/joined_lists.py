@@ -13,7 +13,7 @@ import torch_xla
 from torch import Tensor
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace, stock
+from ..dispatch.replaced_kernels import Kernel, replace, stock
 
 FEWEST = 3  # two tensors are one or two inputs, which makes a difference
 

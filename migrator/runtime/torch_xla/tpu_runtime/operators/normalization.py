@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import substitute
+from ..dispatch.replaced_kernels import substitute
 
 _torch_batch_norm: Callable[..., Tensor] = F.batch_norm
 _torch_instance_norm: Callable[..., Tensor] = F.instance_norm

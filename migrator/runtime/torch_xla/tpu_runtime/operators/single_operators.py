@@ -13,9 +13,9 @@ from torch import Tensor
 from torch._decomp import decompositions
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, on_cpu, replace_all, stock, substitute
-from ..tensors.methods import NO_COMPLEX128
-from .activations import gelu, logit, softshrink, threshold
+from ..dispatch.replaced_kernels import Kernel, on_cpu, replace_all, stock, substitute
+from ..tensors.tensor_methods import NO_COMPLEX128
+from .activations import bounded, clamp, gelu, log_sigmoid, logit, softshrink, threshold
 from .scatter import index_put, masked_scatter, scatter
 
 Number = bool | int | float | complex
@@ -77,26 +77,6 @@ def _where(name: str) -> Kernel:
     return kernel
 
 
-def _clamp(name: str) -> Kernel:
-    """Integers clamped by fractions give floats; stock keeps integers."""
-    bound = stock(name)
-
-    def kernel(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        dtype = self.dtype
-        for limit in (*args, *kwargs.values()):
-            if limit is not None:
-                dtype = torch.promote_types(dtype, torch.result_type(self, limit))
-        return bound(self.to(dtype), *args, **kwargs)  # type: ignore[no-any-return]
-
-    return kernel
-
-
-def _bounded(name: str) -> Kernel:
-    """Stock raises if the shapes differ."""
-    function = torch.minimum if name.startswith("clamp_max") else torch.maximum
-    return lambda self, limit: function(self, limit)
-
-
 def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
     """Stock returns the input's shape for one image with one channel in the result."""
     *batch, channels, height, width = self.shape
@@ -148,15 +128,29 @@ def _place_of_extreme(name: str) -> Kernel:
             raise NotImplementedError(f"{name} of complex numbers")
         if not self.dim():
             return torch.zeros((), dtype=torch.int64, device=self.device)
-        found: Tensor = place(self, dim, keepdim)
-        if not self.is_floating_point():
-            return found
-        unknown = self.isnan()
-        first = stock_argmax(unknown.to(torch.int32), dim, keepdim)
-        any_unknown = unknown.any() if dim is None else unknown.any(dim, keepdim)
-        return torch.where(any_unknown, first, found)
+        return _or_of_nan(place(self, dim, keepdim), self, dim, keepdim)
 
     return kernel
+
+
+def _extreme(name: str) -> Kernel:
+    """With the position of the first NaN; stock has that of another element."""
+    compute = stock(name)
+
+    def kernel(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        values, places = compute(self, dim, keepdim)
+        return values, _or_of_nan(places, self, dim, keepdim)
+
+    return kernel
+
+
+def _or_of_nan(places: Tensor, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Positions; that of the first NaN where there is one."""
+    if not x.is_floating_point() or not x.dim():
+        return places
+    unknown = x.isnan()
+    first = stock_argmax(unknown.to(torch.int32), dim, keepdim)
+    return torch.where(unknown.any() if dim is None else unknown.any(dim, keepdim), first, places)
 
 
 def _isnan(self: Tensor) -> Tensor:
@@ -325,8 +319,8 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     """,
     _mean: "mean mean.dim",
     _where: "where.self",
-    _clamp: "clamp clamp.Tensor clamp_min clamp_max",
-    _bounded: "clamp_min.Tensor clamp_max.Tensor",
+    clamp: "clamp clamp.Tensor clamp_min clamp_max",
+    bounded: "clamp_min.Tensor clamp_max.Tensor",
     _inverse: "linalg_inv_ex",
     _vector_norm: "linalg_vector_norm",
     masked_scatter: "masked_scatter",
@@ -334,7 +328,9 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
     scatter: "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add",
     gelu: "gelu gelu_backward",
     logit: "logit",
+    log_sigmoid: "log_sigmoid_forward",
     _place_of_extreme: "argmax argmin",
+    _extreme: "max.dim min.dim",
     _abs: "abs",
     _quotient: "div.Tensor div.Scalar",
     _conjugated: "tanh_backward sigmoid_backward",
@@ -366,10 +362,7 @@ _KERNELS: dict[Callable[[str], Kernel], str] = {
 }
 # Stock leaves those of the second kind on the CPU, if the first tensor is a number.
 _ALSO_WITH_NUMBERS: dict[Callable[[str], Kernel], str] = {
-    stock: """
-        remainder.Tensor atan2 xlogy.Tensor lerp.Tensor lerp.Scalar
-        index_fill.int_Tensor
-    """,
+    stock: "remainder.Tensor atan2 xlogy.Tensor lerp.Tensor lerp.Scalar index_fill.int_Tensor",
     on_cpu: """
         fmax fmin copysign.Tensor hypot nextafter logaddexp logaddexp2 heaviside special_zeta
         special_xlog1py igamma igammac gcd lcm

@@ -5,10 +5,10 @@ torch_xla 2.9 raises "Value out of range", where torch takes the first element.
 
 from torch import Tensor
 
-from ..dispatch.kernels import replace, stock
+from ..dispatch.replaced_kernels import replace, stock
 
 
-def _place(place: int | None, size: int) -> int | None:
+def _slice_position(place: int | None, size: int) -> int | None:
     return max(place + size, 0) if place is not None and place < 0 else place
 
 
@@ -21,7 +21,7 @@ def install() -> None:
     ) -> Tensor:
         if (start is not None and start < 0) or (end is not None and end < 0):
             size = self.shape[dim]
-            start, end = _place(start, size), _place(end, size)
+            start, end = _slice_position(start, size), _slice_position(end, size)
         return read(self, dim, start, end, step)  # type: ignore[no-any-return]
 
     def slice_scatter(
@@ -33,7 +33,7 @@ def install() -> None:
         step: int = 1,
     ) -> Tensor:
         size = self.shape[dim]
-        return write(self, src, dim, _place(start, size), _place(end, size), step)  # type: ignore[no-any-return]
+        return write(self, src, dim, _slice_position(start, size), _slice_position(end, size), step)  # type: ignore[no-any-return]
 
     replace("slice_copy.Tensor", slice_copy)
     replace("slice_scatter", slice_scatter)

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import replace, stock
+from ..dispatch.replaced_kernels import replace, stock
 from .strides import is_view, storage_of
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import substitute
+from ..dispatch.replaced_kernels import substitute
 from . import strides
 from .memory_layouts import is_dense
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import substitute
+from ..dispatch.replaced_kernels import substitute
 
 # The memories that `x.data = y` replaced, by tensor: older views still have their strides.
 _older: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -214,13 +214,27 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 if not layout.is_contiguous():
                     raise RuntimeError("as_strided: the base of this view has other data now")
                 return stock(input, size, stride, offset - layout.storage_offset())
-            input, storage_offset = (
-                _in_memory(input if input._base is None else input._base),
-                offset,
-            )
+            memory = _in_memory(input if input._base is None else input._base)
+            found = stock(memory, size, stride, offset)
+            if found.requires_grad:
+                _without_gradient_outside(found, layout, (size, stride, offset))
+            return found
         return stock(input, size, stride, storage_offset)
 
     return as_strided
+
+
+def _without_gradient_outside(found: Tensor, layout: Tensor, place: tuple[Any, Any, int]) -> None:
+    """What `as_strided` found at a place outside of the view with this layout has no gradient."""
+    length = layout.untyped_storage().nbytes() // layout.element_size()
+    numbers = torch.arange(length, device="cpu")
+    inside = torch.zeros(length, dtype=torch.bool, device="cpu")
+    own = layout.shape, layout.stride(), layout.storage_offset()
+    inside[numbers.as_strided(*own).reshape(-1)] = True
+    chosen = inside.as_strided(*place)
+    if not chosen.all():
+        there = chosen.to(found.device)
+        found.register_hook(lambda gradient: torch.where(there, gradient, 0))
 
 
 def _as_strided_copy(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -236,22 +250,34 @@ def _as_strided_copy(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _as_strided_scatter(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Writes to the elements of a view that are at these positions of its base's memory."""
+    """Writes to the elements that are at these positions of the base's memory.
+
+    Torch does it to their numbers, on the CPU: what it refuses is refused here, too.
+    """
 
     @functools.wraps(stock)
     def as_strided_scatter(
         input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None
     ) -> Tensor:
-        layout = _layout(input)
-        if layout is None or not src.numel():
+        if input.device.type != DEVICE_TYPE:
             return stock(input, src, size, stride, storage_offset)
+        layout = _layout(input)
+        if layout is None:
+            layout = torch.empty(input.shape, dtype=input.dtype, device="meta")
         length = layout.untyped_storage().nbytes() // layout.element_size()
-        offset = layout.storage_offset() if storage_offset is None else storage_offset
-        sources = torch.full((length,), -1)  # of each place, the number of what is written there
-        sources.as_strided(size, stride, offset).copy_(torch.arange(src.numel()).view(src.shape))
-        here = sources.as_strided(layout.shape, layout.stride(), layout.storage_offset())
-        chosen = here.to(input.device)
-        return torch.where(chosen < 0, input, src.reshape(-1)[chosen.clamp(min=0)])
+        memory = torch.full((length,), -1, device="cpu")
+        here = memory.as_strided(layout.shape, layout.stride(), layout.storage_offset())
+        numbers = torch.arange(src.numel(), device="cpu").view(src.shape)
+        sources = stock(here, numbers, size, stride, storage_offset).to(input.device)
+        if not src.numel():
+            return input.clone()
+        if torch.is_grad_enabled() and (input.requires_grad or src.requires_grad):
+            # Torch's own, which is not that of what is computed here.
+            if input._base is not None:
+                raise RuntimeError("as_strided_scatter of a view has no gradient: clone() it first")
+            return stock(input, src, size, stride, storage_offset)
+        values = src.to(input.dtype).reshape(-1)[sources.clamp(min=0)]
+        return torch.where(sources < 0, input, values)
 
     return as_strided_scatter
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_xla import _XLAC  # type: ignore[attr-defined]
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, replace_all, stock
+from ..dispatch.replaced_kernels import Kernel, replace_all, stock
 
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _FOLDERS = (Path(torch.__file__).parent, Path(__file__).parents[1])  # torch, this package
@@ -42,7 +42,7 @@ def _place() -> Place | None:
     return frame and (frame.f_code, frame.f_lasti)
 
 
-def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
+def _read_value(tensor: Tensor, read: Callable[[], Any]) -> Any:
     """The result of ``read``; if it compiles again and again, all recorded operations run first.
 
     Then the next iteration starts with computed tensors, and can use the same program. With several
@@ -68,13 +68,13 @@ def _read(tensor: Tensor, read: Callable[[], Any]) -> Any:
 
 def _kernel(name: str) -> Kernel:
     read = stock(name)
-    return lambda self: _read(self, lambda: read(self))
+    return lambda self: _read_value(self, lambda: read(self))
 
 
 def _reading(method: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
     @functools.wraps(method)
     def of_tensor(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _read(self, lambda: method(self, *args, **kwargs))
+        return _read_value(self, lambda: method(self, *args, **kwargs))
 
     return of_tensor
 

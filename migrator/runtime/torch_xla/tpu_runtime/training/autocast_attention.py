@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import substitute
+from ..dispatch.replaced_kernels import substitute
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..device import DEVICE_TYPE
-from ..dispatch.kernels import Kernel, operator_of
+from ..dispatch.replaced_kernels import Kernel, operator_of
 
 # Those with a kernel in AutocastCUDA, but none in AutocastXLA.
 _FLOAT32 = """

@@ -5,15 +5,15 @@ from typing import Any
 from torchax.tensor import Environment
 
 from .compile_state import NotCompilable
-from .function_state import Call, Memory
+from .compiled_program import Program
+from .function_state import CallArguments, Memory
 from .models_and_optimizers import step_counts_on_device
-from .programs import Program
 from .tracing import Trace
 
 TRACES = 6
 
 
-def compile_program(memory: Memory, env: Environment, call: Call) -> Program:
+def compile_program(memory: Memory, env: Environment, call: CallArguments) -> Program:
     """Trace until all inputs are known, and compile."""
     for optimizer in memory.trainers.optimizers.values():
         step_counts_on_device(optimizer)

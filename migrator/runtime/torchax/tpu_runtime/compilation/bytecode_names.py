@@ -18,7 +18,7 @@ _GLOBAL = (
 
 
 @dataclass(frozen=True)
-class Names:
+class BytecodeNames:
     """Names in some code: of variables and attributes, and of methods that it only calls."""
 
     variables: frozenset[str] = frozenset()
@@ -32,11 +32,11 @@ class Names:
         return name in self.called and callable(value)
 
 
-NONE = Names()
+NONE = BytecodeNames()
 
 
 @cache
-def names_of(code: CodeType) -> Names:
+def names_of(code: CodeType) -> BytecodeNames:
     """The names in ``code``, without those in nested functions."""
     variables, attributes, called = set(), set(), set()
     for instruction in dis.get_instructions(code):
@@ -47,7 +47,7 @@ def names_of(code: CodeType) -> Names:
             called.add(name)
         elif instruction.opcode in dis.hasname:
             attributes.add(name)
-    return Names(frozenset(variables), frozenset(attributes), frozenset(called))
+    return BytecodeNames(frozenset(variables), frozenset(attributes), frozenset(called))
 
 
 def _is_call(argument: int | None) -> bool:
@@ -55,10 +55,10 @@ def _is_call(argument: int | None) -> bool:
     return sys.version_info >= (3, 12) and bool((argument or 0) & 1)
 
 
-def union(names: Iterable[Names]) -> Names:
+def union(names: Iterable[BytecodeNames]) -> BytecodeNames:
     """The union of them."""
     some = list(names)
-    return Names(
+    return BytecodeNames(
         frozenset().union(*(n.variables for n in some)),
         frozenset().union(*(n.attributes for n in some)),
         frozenset().union(*(n.called for n in some)),

@@ -78,7 +78,7 @@ class Number:
     __getattr__ = _refuse
 
 
-class Varying:
+class ChangingArguments:
     """Which arguments of a function are changing numbers."""
 
     def __init__(self) -> None:

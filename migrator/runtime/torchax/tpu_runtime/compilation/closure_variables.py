@@ -6,7 +6,7 @@ from typing import Any
 from ..tensors.structures import MISSING
 
 
-class Scope(dict[str, Any]):
+class ClosureVariables(dict[str, Any]):
     """A function's closure variables, and its defaults."""
 
     def __init__(self, function: FunctionType) -> None:
@@ -38,16 +38,16 @@ class Scope(dict[str, Any]):
             cell.cell_contents = value
 
 
-def held(holder: Any, name: Any, default: Any = None) -> Any:
+def get_item(holder: Any, name: Any, default: Any = None) -> Any:
     """A variable, an attribute or an item; a dict subclass may have a different `get`."""
     if isinstance(holder, dict):
         return dict.get(holder, name, default)
     return holder.get(name, default)
 
 
-def put(holder: Any, name: Any, value: Any) -> None:
+def set_item(holder: Any, name: Any, value: Any) -> None:
     """Set a variable, an attribute (of ``vars``) or an item."""
-    if isinstance(holder, Scope):
+    if isinstance(holder, ClosureVariables):
         holder.put(name, value)
     elif value is MISSING:
         holder.pop(name, None)

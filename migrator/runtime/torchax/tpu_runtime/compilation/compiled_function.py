@@ -21,10 +21,10 @@ from ..tensors import views
 from ..tensors.structures import Structure
 from . import guard_skipping
 from .build_program import compile_program
-from .changing_numbers import Varying
+from .changing_numbers import ChangingArguments
 from .compile_state import FirstTime, NotCompilable, inside, is_inside
-from .function_state import Call, Memory, unique
-from .programs import Program
+from .compiled_program import Program
+from .function_state import CallArguments, Memory, unique
 
 MANY = 8  # sets of values of one step, after which a value that changes every time is suspected
 MOST = 32  # programs kept for one step
@@ -53,7 +53,7 @@ class Compiled:
         self.sets = 0  # of shapes and Python values seen so far
         self.programs: OrderedDict[Program, None] = OrderedDict()  # the last used one is last
         self._by_key: dict[Any, list[Program]] = {}
-        self._varying = Varying()
+        self._varying = ChangingArguments()
         # Keys of calls that ran as they are, and which parts of their results are tensors.
         self._seen: OrderedDict[Any, list[bool]] = OrderedDict()
 
@@ -78,7 +78,7 @@ class Compiled:
             known = guard_skipping.last_of(self)
             if known is not None and (inputs := known.inputs_of(env, args, kwargs)) is not None:
                 return known.program.run(env, known.call, inputs)
-            call = Call(self.memory, env, *self._varying.stand_ins(env, args, kwargs))
+            call = CallArguments(self.memory, env, *self._varying.stand_ins(env, args, kwargs))
             for program in self._by_key.get(call.key, ()):
                 found = self._fit(program, call)
                 if not isinstance(found, str):
@@ -88,7 +88,7 @@ class Compiled:
         return self._without_program(env, call, args, kwargs, misfit)
 
     def _without_program(
-        self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str
+        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
     ) -> Any:
         sight = self._sight(call)
         is_new = sight not in self._seen
@@ -115,7 +115,7 @@ class Compiled:
         return self.memory.function(*args, **kwargs)
 
     def _tried(
-        self, env: Environment, call: Call, is_new: bool
+        self, env: Environment, call: CallArguments, is_new: bool
     ) -> Program | NotCompilable | FirstTime:
         """The program, or why there is none: returned, as an error of the function itself would be
         shown with one that is raised."""
@@ -126,7 +126,7 @@ class Compiled:
         except (FirstTime, NotCompilable) as why:
             return type(why)(*why.args)  # without the trace, which holds memory
 
-    def _fit(self, program: Program, call: Call) -> "list[Structure] | str":
+    def _fit(self, program: Program, call: CallArguments) -> "list[Structure] | str":
         """The program's inputs for this call, or the name of something that has changed."""
         known = None if call.numbers else guard_skipping.surroundings(program)
         if known is not None:
@@ -150,22 +150,24 @@ class Compiled:
         """How many programs only ran once."""
         return sum(program.calls < 2 for program in self.programs)
 
-    def _compile(self, env: Environment, call: Call) -> Program:
+    def _compile(self, env: Environment, call: CallArguments) -> Program:
         try:
             return compile_program(self.memory, env, call)
         except FirstTime:
             return self._compile_new(env, call)
 
-    def _compile_new(self, env: Environment, call: Call) -> Program:
+    def _compile_new(self, env: Environment, call: CallArguments) -> Program:
         """Compile a function that has not run yet, if possible; otherwise FirstTime."""
         raise FirstTime
 
-    def _sight(self, call: Call) -> Any:
+    def _sight(self, call: CallArguments) -> Any:
         newest = next(reversed(self.programs), None)
         with natively():
             return call.key, newest and newest.guards.signature()
 
-    def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
+    def _first(
+        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
+    ) -> Any:
         """Run operator by operator, and watch which models and optimizers take part."""
         on_device: set[bool] = set()
 
@@ -186,7 +188,7 @@ class Compiled:
             with natively():
                 if is_new:
                     memory.guards()  # now that more of its code is known
-                after = Call(memory, env, args, kwargs)
+                after = CallArguments(memory, env, args, kwargs)
             self._seen |= {sight: tensors, self._sight(after): tensors}
             while len(self._seen) > 8 * MOST:
                 self._seen.popitem(last=False)
@@ -206,7 +208,7 @@ class Compiled:
 
     # ---- messages -------------------------------------------------------------------------------
 
-    def _count(self, call: Call, misfit: str) -> None:
+    def _count(self, call: CallArguments, misfit: str) -> None:
         """Warn, once, if every call has a new form; called before the new form is noted."""
         self.sets = self.record.forms = self.sets + 1
         if self.patient or self.sets != MANY:
@@ -218,7 +220,7 @@ class Compiled:
             f"every call{named} compiles again each time; pass it as a tensor"
         )
 
-    def _differing_argument(self, call: Call) -> str:
+    def _differing_argument(self, call: CallArguments) -> str:
         """The name of an argument that differs from the last call with a new form."""
         keys = [sight[0] for sight in self._seen] or [program.key for program in self.programs]
         code = getattr(self.memory.function, "__code__", None)

@@ -8,7 +8,7 @@ import jax
 
 from ..lazy import lazy_graph, lazy_programs
 from ..lazy.lazy_arrays import computed, form
-from ..lazy.lazy_programs import Operation
+from ..lazy.lazy_programs import LazyOperation
 from . import lowering
 
 
@@ -18,7 +18,7 @@ class Executable:
     def __init__(self, traced: Any, name: str, donated: int) -> None:
         self._traced, self._name, self._donated = traced, name, donated
         self._compiled: Any = None
-        self._operation: Operation | None = None
+        self._operation: LazyOperation | None = None
 
     def __call__(self, is_lazy: bool, *given: Any) -> Any:
         if not is_lazy:
@@ -32,7 +32,9 @@ class Executable:
 
             # What was compiled for one placement of its inputs can't take another.
             alone = None if lazy_programs.has_placements else now
-            self._operation = Operation(self._traced.jaxpr, alone, self._donated, name=self._name)
+            self._operation = LazyOperation(
+                self._traced.jaxpr, alone, self._donated, name=self._name
+            )
         return jax.tree.unflatten(self._tree, lazy_graph.hold(self._operation, arrays))
 
     def _now(self, *given: Any) -> Any:
@@ -47,7 +49,7 @@ class Later:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._jitted = jax.jit(function, static_argnums=0)
-        self._operations: dict[tuple[int, ...], Operation] = {}  # by the required gradients
+        self._operations: dict[tuple[int, ...], LazyOperation] = {}  # by the required gradients
 
     def __call__(self, asked: tuple[int, ...], *given: Any) -> Any:
         arrays, given_as = jax.tree.flatten(given)
@@ -59,6 +61,6 @@ class Later:
                 return self._jitted(asked, *jax.tree.unflatten(given_as, arrays))
 
             traced = jax.make_jaxpr(partial(self._function, asked))(*jax.tree.map(form, given))
-            self._operations[asked] = Operation(traced, now)
+            self._operations[asked] = LazyOperation(traced, now)
         lazy_graph.backward()
         return lazy_graph.hold(self._operations[asked], arrays)

@@ -14,16 +14,16 @@ from ..dispatch.calls import is_device_tensor
 from ..distributed import mesh
 from .build_program import TRACES, complete
 from .compile_state import FirstTime, NotCompilable
-from .function_state import Call, Memory
+from .compiled_program import Program
+from .function_state import CallArguments, Memory
 from .initial_optimizer_state import FreshState
 from .models_and_optimizers import Trainers, step_counts_on_device
-from .programs import Program
 from .purity import Inspection
 from .referenced_objects import members_of
 from .tracing import GradientUsed, Trace
 
 
-def compile_new(memory: Memory, env: Environment, call: Call) -> Program:
+def compile_new(memory: Memory, env: Environment, call: CallArguments) -> Program:
     """Compile a function that has not run yet: FirstTime if it has to run once before."""
     fresh, named = FreshState(), memory.trainers.take(members_of(memory.function))
     try:
@@ -37,7 +37,7 @@ def compile_new(memory: Memory, env: Environment, call: Call) -> Program:
 
 
 def _compile_new(
-    memory: Memory, env: Environment, call: Call, fresh: FreshState, named: set[int]
+    memory: Memory, env: Environment, call: CallArguments, fresh: FreshState, named: set[int]
 ) -> Program:
     trainers, expecting = memory.trainers, _drops_gradients_first(memory.function)
     for _ in range(TRACES):

@@ -9,14 +9,14 @@ import jax
 import torch
 from torchax.tensor import Environment
 
-from ..tensors.storages import root
 from ..tensors.structures import Structure
-from .bytecode_names import NONE, Names
+from ..tensors.tensor_storages import root
+from .bytecode_names import NONE, BytecodeNames
 from .changing_numbers import Number
-from .closure_variables import Scope
-from .guards import Guards
+from .closure_variables import ClosureVariables
 from .models_and_optimizers import Trainers
-from .program_code import Watch
+from .program_code import CodeWatch
+from .state_guards import StateGuards
 
 Function = Callable[..., Any]
 
@@ -32,21 +32,21 @@ class Memory:
     refused: str = ""  # why it is no longer compiled
     used: set[int] = field(default_factory=set)  # results that got gradients
     trainers: Trainers = field(default_factory=Trainers)
-    watch: Watch = field(default_factory=Watch)
-    scopes: list[Scope] = field(default_factory=list)
+    watch: CodeWatch = field(default_factory=CodeWatch)
+    scopes: list[ClosureVariables] = field(default_factory=list)
     replaced: set[tuple[int, Any]] = field(default_factory=set)  # places whose tensors are replaced
-    names: Names = NONE  # that the code uses
+    names: BytecodeNames = NONE  # that the code uses
     owned: set[int] = field(default_factory=set)  # ids of the tensors that have an owner
 
-    def guards(self, arguments: Structure | None = None) -> Guards:
+    def guards(self, arguments: Structure | None = None) -> StateGuards:
         """The current guards."""
         known = {id(scope.function) for scope in self.scopes}
-        self.scopes += [Scope(f) for f in self.watch.functions if id(f) not in known]
+        self.scopes += [ClosureVariables(f) for f in self.watch.functions if id(f) not in known]
         self.watch.functions.clear()
         for scope in self.scopes:
             scope.refresh()
         self.owned = self.trainers.owned(self.replaced)
-        guards = Guards(
+        guards = StateGuards(
             self.scopes, self.watch, self.trainers.modules.values(),
             self.trainers.optimizers.values(), self.replaced, self.owned, arguments,
         )  # fmt: skip
@@ -62,10 +62,10 @@ class Memory:
             if self.scopes:
                 self.scopes[0].function = function
             else:
-                self.scopes.append(Scope(function))
+                self.scopes.append(ClosureVariables(function))
 
 
-class Call:
+class CallArguments:
     """The arguments of one call."""
 
     def __init__(

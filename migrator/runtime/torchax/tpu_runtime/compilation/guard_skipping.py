@@ -14,18 +14,17 @@ from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import natively
 from ..tensors.structures import Structure
-from .function_state import Call, mode_of, unique
+from .function_state import CallArguments, mode_of, unique
 
 if TYPE_CHECKING:
-    from .compiled_function import Compiled
-    from .programs import Program
+    from .compiled_program import Program
 
 # .fitting: programs that fitted, with the values at their places; .calls: the last of each
 _now = threading.local()
 
 
 @contextlib.contextmanager
-def steady(is_steady: bool) -> Iterator[None]:
+def skipping_guards(is_steady: bool) -> Iterator[None]:
     """In this context, only library code and compiled code run; or, if False, any code may."""
     before = getattr(_now, "fitting", None), getattr(_now, "calls", None)
     _now.fitting, _now.calls = ({}, {}) if is_steady else (None, None)
@@ -36,7 +35,7 @@ def steady(is_steady: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def passing_tensors_on() -> Iterator[None]:
     """In this context device tensors are only passed on: torchax handles no operator."""
     guard = torch._C._DisableTorchDispatch()
     try:
@@ -47,8 +46,8 @@ def apart() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def there() -> Iterator[None]:
-    """Within `apart`, a context in which torchax does handle operators."""
+def handling_operators() -> Iterator[None]:
+    """Within `passing_tensors_on`, a context in which torchax does handle operators."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
         excluded = excluded.remove(key)
@@ -76,7 +75,7 @@ _HOLDERS = dict, list, tuple
 class Known:
     """A call of a program that may be repeated with other tensors and no other change."""
 
-    def __init__(self, program: "Program", call: Call, around: list[Structure]) -> None:
+    def __init__(self, program: "Program", call: CallArguments, around: list[Structure]) -> None:
         self.program, self.call = program, call
         self._inputs = unique([*around, call.structure])
         inside = [x for _, _, given in call.structure.parts[1][2].parts for x in given.within()]
@@ -121,13 +120,15 @@ def _is_alike(value: Any, other: Any) -> bool:
     return array.shape == known.shape and array.dtype == known.dtype and not value.requires_grad
 
 
-def last_of(owner: "Compiled") -> Known | None:
+def last_of(owner: object) -> Known | None:
     """The last call, if only its arguments may have changed."""
     calls = getattr(_now, "calls", None)
     return calls.get(owner) if calls else None
 
 
-def note_call(owner: "Compiled", program: "Program", call: Call, around: list[Structure]) -> None:
+def note_call(
+    owner: object, program: "Program", call: CallArguments, around: list[Structure]
+) -> None:
     """Note a call, in case the next one only has other arguments."""
     calls = getattr(_now, "calls", None)
     if calls is not None and not call.given[0]:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torchax.tensor import Environment
 
 from ..dispatch.calls import holds_device_tensor, is_device_tensor, native, patch
-from ..tensors.parameter_identity import OnCpu, on_cpu
+from ..tensors.tensor_identity import OnCpu, on_cpu
 
 
 def _refuse(module: torch.nn.Module, args: object) -> None:

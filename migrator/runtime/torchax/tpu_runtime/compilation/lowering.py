@@ -20,7 +20,7 @@ VARIABLE = "TPU_RUNTIME_PROGRAMS"
 _numbers = itertools.count()
 
 
-def named(function: Any, name: str) -> Any:
+def with_program_name(function: Any, name: str) -> Any:
     """The function, under the name that its program will have."""
 
     def program(*args: Any) -> Any:

@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import is_device_tensor
+from ..lazy.lazy_arrays import stored
 from ..tensors.structures import Identity, is_value
 from .compile_state import FirstTime
 from .learning_rates import Settings, may_vary
@@ -153,11 +154,18 @@ def _unlinked(values: Iterable[Any]) -> dict[int, Any]:
 
 
 def step_counts_on_device(optimizer: Optimizer) -> None:
-    """Move step counts to the device: on the CPU they would be constants of the program."""
+    """Move step counts to the device: on the CPU they would be constants of the program.
+
+    Equal ones share an array, so that a recorded step counts, and corrects its bias, once.
+    """
+    arrays: dict[Any, Any] = {}
     for state in optimizer.state.values():
         for name, value in state.items():
             if isinstance(value, torch.Tensor) and not is_device_tensor(value):
-                state[name] = value.to(DEVICE_TYPE)
+                state[name] = moved = value.to(DEVICE_TYPE)
+                if not value.dim():
+                    array = arrays.setdefault((value.dtype, value.item()), stored(moved))
+                    moved.__dict__["_elem"] = array
 
 
 def settings(trainers: Trainers, varying: Settings) -> list[Any]:

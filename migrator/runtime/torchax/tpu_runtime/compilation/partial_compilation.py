@@ -30,19 +30,19 @@ from . import guard_skipping
 from .build_program import compile_program
 from .compile_state import FirstTime, NotCompilable, is_eager, is_inside
 from .compiled_function import MANY, Compiled, warn
+from .compiled_program import Program
 from .first_call import compile_new
-from .function_state import Call
-from .guards import KEPT
+from .function_state import CallArguments
 from .initial_optimizer_state import is_known
 from .program_code import is_library
-from .programs import Program
 from .purity import Inspection
+from .state_guards import KEPT
 
 _WRAPPERS = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
 _told: set[tuple[type, str]] = set()
 
 
-class Part(Compiled):
+class CompiledMethod(Compiled):
     """A method of a module or an optimizer; ``manner`` is how it runs."""
 
     inspects_all = True
@@ -64,7 +64,9 @@ class Part(Compiled):
             lazy_graph.evaluate(self._evaluated)
         return super().__call__(function, args, kwargs)
 
-    def _first(self, env: Environment, call: Call, args: Any, kwargs: Any, misfit: str) -> Any:
+    def _first(
+        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
+    ) -> Any:
         """Record which of its results have gradients then, to compile a backward pass for those."""
         result = super()._first(env, call, args, kwargs, misfit)
         if self.memory.differentiable:
@@ -83,7 +85,7 @@ class Part(Compiled):
         had_to_run = self.sets > self.compilations or self._varying.are_there
         return not had_to_run and self.unused < MANY and Inspection.is_possible()
 
-    def _compile_new(self, env: Environment, call: Call) -> Program:
+    def _compile_new(self, env: Environment, call: CallArguments) -> Program:
         """Compile a form that has not run, if nothing can be missed; otherwise FirstTime."""
         if not self.patient:  # `hurried`
             if self.sets:
@@ -94,7 +96,7 @@ class Part(Compiled):
             return compile_new(self.memory, env, call)
         raise FirstTime
 
-    def _compile_trusted(self, env: Environment, call: Call) -> Program:
+    def _compile_trusted(self, env: Environment, call: CallArguments) -> Program:
         self.memory.trainers.take([self.memory.function.__self__])  # type: ignore[attr-defined]
         try:
             return compile_program(self.memory, env, call)
@@ -133,16 +135,16 @@ def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
     ``trusting``: the code of transformers' models need not have run. ``alone``: only library
     code runs between two calls.
     """
-    before = Part.patient, Part.trusting
-    Part.patient, Part.trusting = False, trusting
+    before = CompiledMethod.patient, CompiledMethod.trusting
+    CompiledMethod.patient, CompiledMethod.trusting = False, trusting
     try:
-        with guard_skipping.steady(alone):
+        with guard_skipping.skipping_guards(alone):
             yield
     finally:
-        Part.patient, Part.trusting = before
+        CompiledMethod.patient, CompiledMethod.trusting = before
 
 
-class Parts(dict[str, Part]):
+class Parts(dict[str, CompiledMethod]):
     """The state kept in a module or an optimizer; a copy of it has none, and a file an empty set,
     which torch can also read with `weights_only`."""
 
@@ -157,12 +159,14 @@ class Parts(dict[str, Part]):
         return set, ()
 
 
-def _part(owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool) -> Part:
+def _compiled_method(
+    owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool
+) -> CompiledMethod:
     parts = owner.__dict__.get(KEPT)
     if not isinstance(parts, Parts) or parts.owner is not owner:  # copy.copy
         parts = owner.__dict__[KEPT] = Parts(owner)
     if manner not in parts:
-        parts[manner] = Part(owner, call, manner, differentiable=differentiable)
+        parts[manner] = CompiledMethod(owner, call, manner, differentiable=differentiable)
     return parts[manner]  # type: ignore[no-any-return]
 
 
@@ -193,10 +197,10 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch._C._is_torch_function_all_disabled():  # between the calls of `generate`
-            with guard_skipping.there():
+            with guard_skipping.handling_operators():
                 return __call__(self, *args, **kwargs)
         if is_inside():
-            with module_scopes.of(self):
+            with module_scopes.scope_of_module(self):
                 return stock(self, *args, **kwargs)
         if not _is_free() or not _is_worth_it(self):
             return stock(self, *args, **kwargs)
@@ -204,7 +208,7 @@ def _calling(stock: Callable[..., Any]) -> Callable[..., Any]:
             return stock(self, *args, **kwargs)
         differentiable = torch.is_grad_enabled()
         manner = " with gradients" if differentiable else " without gradients"
-        part = _part(self, stock, manner, differentiable=differentiable)
+        part = _compiled_method(self, stock, manner, differentiable=differentiable)
         return part(part.memory.function, args, kwargs)
 
     return __call__
@@ -214,10 +218,12 @@ def of_model(model: torch.nn.Module, function: Callable[..., Any]) -> Callable[.
     """``function``, whose first argument is a model that it calls, as one program with it."""
 
     def call(**kwargs: Any) -> Any:
-        with guard_skipping.there():
+        with guard_skipping.handling_operators():
             if not _is_free():
                 return function(model, **kwargs)
-            part = _part(model, function, f" and {function.__name__}()", differentiable=False)
+            part = _compiled_method(
+                model, function, f" and {function.__name__}()", differentiable=False
+            )
             return part(part.memory.function, (), kwargs)
 
     return call
@@ -251,7 +257,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
                 given = args if closure is None else (closure, *args)
                 return hooked(self, *given, **kwargs)
             result = None if closure is None else closure()
-            part = _part(self, hooked, ".step()", differentiable=False)
+            part = _compiled_method(self, hooked, ".step()", differentiable=False)
             part(part.memory.function, (), {})
             lazy_graph.run()
             return result

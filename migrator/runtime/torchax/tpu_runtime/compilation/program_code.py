@@ -94,7 +94,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-class Watch:
+class CodeWatch:
     """Records which code runs, and which functions have closure variables."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 """Whether code only computes, so that it may be traced before it has run once.
 
-For a step that has run, it is known whose code ran and what it may change in Python (guards.py):
-a trace undoes that. For a new step nothing is known. So each function of the program's own is
-inspected at its first call, and code that may have a lasting effect is not started: it stores into
-an object, a variable of an outer scope, or a list that it didn't create. Writes to tensors are
-allowed, because a trace undoes them.
+For a step that has run, it is known whose code ran and what it may change in Python
+(state_guards.py): a trace undoes that. For a new step nothing is known. So each function of the
+program's own is inspected at its first call, and code that may have a lasting effect is not
+started: it stores into an object, a variable of an outer scope, or a list that it didn't create.
+Writes to tensors are allowed, because a trace undoes them.
 """
 
 import dis

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..tensors.structures import is_plain
 from .bytecode_names import names_of
-from .closure_variables import Scope
+from .closure_variables import ClosureVariables
 from .program_code import is_library
 
 _DEPTH = 4  # of nested functions and objects
@@ -38,7 +38,7 @@ def members_of(function: Any) -> list[Any]:
 
 def _inside(value: Any) -> Iterator[Any]:
     if isinstance(value, FunctionType) and not is_library(value.__code__.co_filename):
-        yield from Scope(value).values()
+        yield from ClosureVariables(value).values()
         variables = value.__globals__
         yield from (variables[n] for n in names_of(value.__code__).variables if n in variables)
     elif isinstance(value, MethodType):

@@ -8,11 +8,11 @@ from torchax.tensor import Environment, Tensor
 from ..dispatch.calls import is_leaf, natively
 from ..distributed import mesh
 from .compile_state import NotCompilable
+from .compiled_program import Array
 from .differentiation import Backward
-from .function_state import Call, Memory, root, sharing, unique
-from .guards import Guards
-from .programs import Array
+from .function_state import CallArguments, Memory, root, sharing, unique
 from .result_templates import Template
+from .state_guards import StateGuards
 
 if TYPE_CHECKING:  # only a training step needs it
     from .purity import Inspection
@@ -25,7 +25,7 @@ class Inputs:
         self,
         memory: Memory,
         env: Environment,
-        call: Call,
+        call: CallArguments,
         before: "Inputs | None",
         inspection: "Inspection | None" = None,
         expecting: bool = False,
@@ -79,7 +79,7 @@ class Inputs:
         self._first_gradients: list[tuple[Tensor, Tensor | None]] = []
         self._undo: list[tuple[Any, Any, Any]] = []
 
-    def _look(self, guards: Guards) -> None:
+    def _look(self, guards: StateGuards) -> None:
         self.guards = guards
         structures = guards.structures()
         assert not isinstance(structures, str)

@@ -11,9 +11,9 @@ from ..distributed import mesh
 from ..tensors.structures import MISSING
 from ..tensors.view_elements import is_whole, overlap
 from .compile_state import NotCompilable
+from .compiled_program import Array, has_graph
 from .differentiation import Backward
 from .function_state import root
-from .programs import Array, has_graph
 from .result_templates import Template
 from .trace_inputs import Inputs
 from .undo_log import Snapshot

@@ -21,15 +21,15 @@ from ..lazy.lazy_arrays import form, stored
 from ..profiling import module_scopes
 from ..tensors import views
 from . import learning_rates
-from .closure_variables import put
+from .closure_variables import set_item
 from .compile_state import FirstTime, NotCompilable, Suspect
+from .compiled_program import Array, Program, given_arrays, has_graph
 from .differentiation import split
 from .executable import Executable, Later
 from .function_state import sharing
-from .lowering import named
+from .lowering import with_program_name
 from .models_and_optimizers import settings
 from .program_code import line_of, without_collector
-from .programs import Array, Program, given_arrays, has_graph
 from .result_templates import Template
 from .side_effects import random_state_kept, silent
 from .stateful_objects import keeps_state
@@ -52,7 +52,7 @@ class Trace(Outputs):
         backward = self.backward
         if backward is not None:
             forward, later, backward.reads = split(traced, self.forms, len(backward.reached))
-            backward.program = Later(named(later, f"{self.memory.name}_backward"))
+            backward.program = Later(with_program_name(later, f"{self.memory.name}_backward"))
             traced = self._jitted(forward).trace(*jax.tree.map(form, self._given()))
         donated = 0 if self.differentiable else self.n_written + len(self.changing)
         compiled = Executable(traced, self.memory.name, donated)
@@ -90,7 +90,7 @@ class Trace(Outputs):
         with natively():
             if mesh.in_use() is not None:
                 mesh.place_states(self.trainers.optimizers.values())
-                mesh.place(state)
+                mesh.place_on_mesh(state)
             written = list(map(stored, state[:n]))
             learning = [self._of(self.leaves[i]) for i in self.with_gradient]
             return given_arrays(
@@ -101,7 +101,7 @@ class Trace(Outputs):
     def _jitted(self, function: Any) -> Any:
         # A tensor that a module has written may be needed again, to differentiate its gradient.
         donated = () if self.differentiable else (0,)
-        return jax.jit(named(function, self.memory.name), donate_argnums=donated)
+        return jax.jit(with_program_name(function, self.memory.name), donate_argnums=donated)
 
     def run(self) -> Any:
         passed = (*self.call.given[0], *self.call.given[1].values())
@@ -177,7 +177,7 @@ class Trace(Outputs):
             with natively():
                 versions = [tensor._version for tensor in self.state[: self.n_written]]
             try:
-                owner = module_scopes.of(self.memory.watch.owner)
+                owner = module_scopes.scope_of_module(self.memory.watch.owner)
                 steps = learning_rates.as_tensors(self.inspection)
                 with self._watched(moved, wrappers), self._listening(), steps, owner:
                     result = self.memory.function(*args, **kwargs)
@@ -272,7 +272,7 @@ class Trace(Outputs):
 
         def exchange(holder: Any, name: Any, value: Any) -> None:
             self._undo.append((holder, name, holder[name]))
-            put(holder, name, value)
+            set_item(holder, name, value)
 
         for (holder, name, *_), structure in zip(self.guards.places, self.structures, strict=False):
             value = structure.with_tensors(others, exchange)
@@ -361,7 +361,7 @@ class Trace(Outputs):
                 group.update(old)
             self.env.param.prng = key
             for holder, name, value in reversed(self._undo):
-                put(holder, name, value)
+                set_item(holder, name, value)
             self._undo.clear()
             self._first_gradients.clear()
             self._wrappers = []

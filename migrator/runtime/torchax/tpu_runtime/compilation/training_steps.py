@@ -12,13 +12,13 @@ device works for microseconds. ``train_step`` runs the step as it is written (fo
         optimizer.step()
         return loss
 
-Nothing is baked in: programs.py describes inputs and outputs, guards.py what chooses the program.
-The first call is compiled if its code only computes (first_call.py); otherwise it runs operator by
-operator, as does a call in which an optimizer creates new state, and the second one compiles. If it
-can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU, something is
-printed), there is one warning, and it runs as it is written; its models and optimizers are then
-compiled separately (partial_compilation.py). If each call has another shape or number, it runs
-operator by operator until one occurs again.
+Nothing is baked in: compiled_program.py describes inputs and outputs, state_guards.py what chooses
+the program. The first call is compiled if its code only computes (first_call.py); otherwise it runs
+operator by operator, as does a call in which an optimizer creates new state, and the second one
+compiles. If it can't be compiled (a value is read, a tensor is kept, numbers are drawn on the CPU,
+something is printed), there is one warning, and it runs as it is written; its models and optimizers
+are then compiled separately (partial_compilation.py). If each call has another shape or number, it
+runs operator by operator until one occurs again.
 
 A method is a step of its object; the optimizer may be elsewhere, as with LBFGS.
 """
@@ -33,24 +33,24 @@ import torch
 from torch.optim import Optimizer
 from torchax.tensor import Environment
 
-from .closure_variables import Scope
+from .closure_variables import ClosureVariables
 from .compile_state import FirstTime, is_eager
 from .compiled_function import Compiled
+from .compiled_program import Program
 from .first_call import compile_new
-from .function_state import Call
-from .programs import Program
+from .function_state import CallArguments
 from .purity import Inspection
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Step(Compiled):
+class CompiledStep(Compiled):
     """A step of training, whose code alone may allow compiling its first call."""
 
     patient = False
 
-    def _compile_new(self, env: Environment, call: Call) -> Program:
+    def _compile_new(self, env: Environment, call: CallArguments) -> Program:
         """Compile a new form if a trace is certain to find everything; otherwise FirstTime."""
         numbers = {type(x) for x in (*call.given[0], *call.given[1].values())} & {int, float}
         had_to_run = self.sets > self.compilations
@@ -81,7 +81,7 @@ class TrainStep(Generic[P, R]):
         method = self._methods.get(id(owner))
         if method is None:
             method = self._methods[id(owner)] = TrainStep(MethodType(self.function, owner))
-            method._compiled = Step(method.function, self.__name__)  # type: ignore[attr-defined]
+            method._compiled = CompiledStep(method.function, self.__name__)  # type: ignore[attr-defined]
             if len(self._methods) > _OBJECTS:
                 self._methods.popitem(last=False)
         return method
@@ -111,12 +111,12 @@ def _find(function: Callable[..., Any]) -> Compiled:
     """What is known of the same code with the same models; `def train(...)` creates it anew."""
     name, code = getattr(function, "__name__", "step"), getattr(function, "__code__", None)
     if not isinstance(function, FunctionType) or code is None:
-        return Step(function, name)
-    around = [*Scope(function).values(), *map(function.__globals__.get, code.co_names)]
+        return CompiledStep(function, name)
+    around = [*ClosureVariables(function).values(), *map(function.__globals__.get, code.co_names)]
     owners = [value for value in around if isinstance(value, (torch.nn.Module, Optimizer))]
     known, compiled = _found.get(code, ([], None))
     if compiled is None or list(map(id, known)) != list(map(id, owners)):
-        compiled = Step(function, name)
+        compiled = CompiledStep(function, name)
         _found[code] = owners, compiled
     return compiled
 

@@ -12,7 +12,7 @@ import torch
 from torchax.tensor import Tensor
 
 from ..tensors.structures import MISSING, is_value
-from .closure_variables import Scope, held, put
+from .closure_variables import ClosureVariables, get_item, set_item
 
 CONTENTS = (list, set, collections.deque)
 
@@ -40,14 +40,14 @@ class Snapshot:
     def __init__(self, holders: Iterable[tuple[Any, list[Any] | None, str]]) -> None:
         self._before: list[tuple[Any, Any, str]] = []
         for holder, names, label in holders:
-            if isinstance(holder, Scope):
+            if isinstance(holder, ClosureVariables):
                 holder.refresh()
             if isinstance(holder, list):
                 self._before.append((holder, list(holder), label))
             elif names is None:
                 self._before.append((holder, dict(holder), label))
             else:
-                some = {name: held(holder, name, MISSING) for name in names}
+                some = {name: get_item(holder, name, MISSING) for name in names}
                 self._before.append((holder, some, label))
         self._all = {id(holder) for holder, names, _ in holders if names is None}
 
@@ -55,7 +55,7 @@ class Snapshot:
         """What has been replaced: holder, name, value before, value now, label."""
         found = []
         for holder, before, label in self._before:
-            if isinstance(holder, Scope):
+            if isinstance(holder, ClosureVariables):
                 holder.refresh()
             if isinstance(holder, list):
                 if len(holder) != len(before):
@@ -68,7 +68,7 @@ class Snapshot:
             else:
                 now, names = holder, list(before)
             for name in names:
-                old, new = before.get(name, MISSING), held(now, name, MISSING)
+                old, new = before.get(name, MISSING), get_item(now, name, MISSING)
                 if old is not new and not (is_value(old) and equal(new, old)):
                     found.append((holder, name, old, new, f"{label}{name}"))
         return found
@@ -79,10 +79,10 @@ class Snapshot:
                 holder[:] = before
                 continue
             for name in [n for n in holder if n not in before] if id(holder) in self._all else ():
-                put(holder, name, MISSING)
+                set_item(holder, name, MISSING)
             for name, value in before.items():
-                if held(holder, name, MISSING) is not value:
-                    put(holder, name, value)
+                if get_item(holder, name, MISSING) is not value:
+                    set_item(holder, name, value)
 
 
 def _has_tracers(trace: Any) -> bool:

@@ -77,7 +77,7 @@ def is_watched() -> bool:
     return is_other or mode_stack_state_for_pre_dispatch().count() > 0
 
 
-def of(env: Environment) -> Any:
+def modes_from_within(env: Environment) -> Any:
     """The device's modes, from within one of them; a mode that observes stays in front."""
     return contextlib.nullcontext() if is_watched() else env
 

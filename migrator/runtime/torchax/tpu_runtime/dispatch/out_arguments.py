@@ -9,7 +9,7 @@ import torch
 from torchax.tensor import Environment
 
 from ..device import DEVICE_TYPE
-from ..tensors.parameter_identity import become
+from ..tensors.tensor_identity import become
 from .calls import Function, holds_device_tensor, is_device_tensor, native
 
 

@@ -60,20 +60,25 @@ def of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Types:
     operator = _operator(function)
     if not operator.is_asked:
         return NOTHING
-    key = (function, torch.get_default_dtype(), _kind(args), _kind(tuple(kwargs.items())))
+    key = (
+        function,
+        torch.get_default_dtype(),
+        _dtype_kind(args),
+        _dtype_kind(tuple(kwargs.items())),
+    )
     types = _known.get(key)
     if types is None:
         types = _known[key] = _asked(function, operator, args, kwargs)
     return types
 
 
-def _kind(value: Any) -> Any:
+def _dtype_kind(value: Any) -> Any:
     """The part of an argument that dtypes depend on."""
     if isinstance(value, torch.Tensor):
         elem = value.__dict__.get("_elem") if type(value) is Tensor else None
         return (value.dtype, value.dim() == 0) if elem is None else (elem.dtype, elem.ndim == 0)
     if isinstance(value, (tuple, list)):
-        return tuple(map(_kind, value))
+        return tuple(map(_dtype_kind, value))
     return value if value is None or isinstance(value, (str, torch.dtype)) else type(value)
 
 

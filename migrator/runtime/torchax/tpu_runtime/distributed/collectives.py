@@ -80,7 +80,7 @@ class Exchange:
             if len(given) == 1:
                 results[bucket[0]] = parts.reshape(given[0].shape)
                 continue
-            for i, part in zip(bucket, _parted(parts, _shapes(given)), strict=True):
+            for i, part in zip(bucket, _split_flat(parts, _shapes(given)), strict=True):
                 results[i] = part
         return results
 
@@ -125,7 +125,7 @@ def _shapes(arrays: list[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _parted(row: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
+def _split_flat(row: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
     parts = jnp.split(row, ends)
     return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -145,16 +145,16 @@ def _reduced(row: Array, operation: str, size: int) -> Array:
 def _reduced_part(row: Array, operation: str, size: int, on_cpu: bool) -> Array:
     if operation in ("sum", "avg") and row.dtype != jnp.bool_:
         return _mean(_summed_part(row, on_cpu), operation, size).astype(row.dtype)
-    return _own(_reduced(row, operation, size))
+    return _local_shard(_reduced(row, operation, size))
 
 
 def _summed_part(row: Array, on_cpu: bool) -> Array:
     if on_cpu:
-        return _own(lax.psum(row, _AXIS))
+        return _local_shard(lax.psum(row, _AXIS))
     return lax.psum_scatter(row, _AXIS, scatter_dimension=0, tiled=True)
 
 
-def _own(total: Array) -> Array:
+def _local_shard(total: Array) -> Array:
     """This rank's part along the first dimension."""
     parts = total.reshape(lax.axis_size(_AXIS), -1, *total.shape[1:])
     return parts[lax.axis_index(_AXIS)]

@@ -83,7 +83,7 @@ class FullyShardedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
 def _forward(
     module: torch.nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any],
-    how: Callable[[Any], Any] = mesh.everywhere,
+    how: Callable[[Any], Any] = mesh.replicate_on_mesh,
 ) -> Any:  # fmt: skip
     """Put parameters onto the mesh, split the batch, and run; a program places its inputs itself.
 
@@ -97,9 +97,9 @@ def _forward(
         mesh.note_batch(tensor)
     if mesh.in_use() is not None and trace_state_clean():
         with torch._C.DisableTorchFunction():
-            mesh.place(module.parameters(), how)
-            mesh.place(module.buffers())
-            mesh.place(tensors, mesh.split)
+            mesh.place_on_mesh(module.parameters(), how)
+            mesh.place_on_mesh(module.buffers())
+            mesh.place_on_mesh(tensors, mesh.split)
     return module(*inputs, **kwargs)
 
 

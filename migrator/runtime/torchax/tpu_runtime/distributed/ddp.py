@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from torchax.tensor import Environment
 
 from ..compilation.compile_state import NotCompilable
-from ..compilation.programs import set_gradient
+from ..compilation.compiled_program import set_gradient
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import is_device_tensor
 from . import gradient_averaging, mesh

@@ -69,7 +69,7 @@ def _is_placed(array: Array) -> bool:
     return isinstance(array.sharding, NamedSharding) and array.sharding.mesh is _mesh
 
 
-def everywhere(array: Array) -> Array:
+def replicate_on_mesh(array: Array) -> Array:
     """A model's tensor: as it is if it is on the mesh, otherwise whole on every device."""
     if _mesh is None or _is_placed(array):
         return array
@@ -82,7 +82,7 @@ def split(array: Array) -> Array:
     if _mesh is None or (not is_lazy and _is_placed(array)):
         return array
     if not divides(DATA) or array.ndim == 0 or array.shape[0] % _mesh.size or not array.shape[0]:
-        return everywhere(array)
+        return replicate_on_mesh(array)
     parted = NamedSharding(_mesh, PartitionSpec(DATA))
     if is_lazy:
         place = functools.partial(jax.lax.with_sharding_constraint, shardings=parted)
@@ -105,15 +105,17 @@ def note_batch(tensor: torch.Tensor) -> None:
 def shard(array: Array) -> Array:
     """A part of a parameter for each device, along its longest divisible dimension."""
     if _mesh is None or not divides(DATA) or _is_placed(array):
-        return everywhere(array)
+        return replicate_on_mesh(array)
     dividing = [n for n in array.shape if n and n % _mesh.size == 0]
     if not dividing:
-        return everywhere(array)
+        return replicate_on_mesh(array)
     before: list[str | None] = [None] * array.shape.index(max(dividing))
     return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(*before, DATA)))
 
 
-def place(tensors: Iterable[Any], how: Callable[[Array], Array] = everywhere) -> None:
+def place_on_mesh(
+    tensors: Iterable[Any], how: Callable[[Array], Array] = replicate_on_mesh
+) -> None:
     """Put tensors of a model onto the mesh."""
     for tensor in filter(is_device_tensor, tensors):
         peek(tensor)  # a parameter that was an alias stops being one
@@ -130,7 +132,7 @@ def place_states(optimizers: Iterable[torch.optim.Optimizer]) -> None:
             if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
                 tensors = filter(is_device_tensor, inner.values())
                 alike = [tensor for tensor in tensors if tensor.shape == array.shape]
-                place(alike, functools.partial(jax.device_put, device=array.sharding))
+                place_on_mesh(alike, functools.partial(jax.device_put, device=array.sharding))
 
 
 def shardings(given: Any) -> list[Any]:
@@ -172,7 +174,7 @@ def placed(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
         place_as = NamedSharding(
             _mesh, PartitionSpec(*[None] * (dim or 0), MODEL if dim is not None else None)
         )
-        place([tensor], functools.partial(jax.device_put, device=place_as))
+        place_on_mesh([tensor], functools.partial(jax.device_put, device=place_as))
     return tensor
 
 

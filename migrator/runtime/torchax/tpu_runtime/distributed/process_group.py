@@ -23,9 +23,9 @@ from torchax.tensor import Environment, Tensor
 from ..compilation.compile_state import NotCompilable
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import is_device_tensor, patch
-from . import collectives, mesh, ranks, single_process_group
+from . import collectives, launching, mesh, single_process_group
 from .host_receive import Received
-from .process_group_base import NamedGroup, Tensors, done
+from .process_group_base import NamedGroup, Tensors, completed_work
 
 _OPERATIONS = {
     dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg", dist.ReduceOp.PRODUCT: "product",
@@ -67,7 +67,7 @@ class ProcessGroup(NamedGroup):
         if not _are_on_device(tensors):
             return self._reduced_on_cpu(tensors, opts, operation)
         _put(tensors, self.exchange.reduce(_arrays(tensors), operation))
-        return done(tensors)
+        return completed_work(tensors)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         return self.allreduce(tensors, opts)
@@ -79,7 +79,7 @@ class ProcessGroup(NamedGroup):
         for tensor in tensors:
             exact = not (tensor.is_floating_point() or tensor.is_complex())
             tensor.div_(self.size(), rounding_mode="trunc" if exact else None)
-        return done(tensors)
+        return completed_work(tensors)
 
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         operation = _operation(opts)
@@ -89,14 +89,14 @@ class ProcessGroup(NamedGroup):
         results = self.exchange.reduce(_arrays(tensors), operation)
         if self.rank() == opts.rootRank:
             _put(tensors, results)
-        return done(tensors)
+        return completed_work(tensors)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
         self.meet(f"broadcast from rank {opts.rootRank}", tensors)
         if not _are_on_device(tensors):
             return self._cpu.broadcast(tensors, opts)
         _put(tensors, self.exchange.broadcast(_arrays(tensors), opts.rootRank))
-        return done(tensors)
+        return completed_work(tensors)
 
     # ---- each has a part -----------------------------------------------------------------------
 
@@ -106,14 +106,14 @@ class ProcessGroup(NamedGroup):
             return self._cpu.allgather(results, tensors, *_given(opts))
         for places, rows in zip(results, self.exchange.gather(_arrays(tensors)), strict=True):
             _put(places, list(rows))
-        return done(results)
+        return completed_work(results)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
         self.meet("all_gather_into_tensor", [tensor])
         if not _are_on_device([tensor]):
             return self._cpu._allgather_base(result, tensor, *_given(opts))
         _put([result], self.exchange.gather(_arrays([tensor])))
-        return done([result])
+        return completed_work([result])
 
     def gather(self, results: list[Tensors], tensors: Tensors, opts: Any) -> Any:
         self.meet(f"gather to rank {opts.rootRank}", tensors)
@@ -123,7 +123,7 @@ class ProcessGroup(NamedGroup):
         if self.rank() == opts.rootRank:
             for places, row in zip(results, rows, strict=True):
                 _put(places, list(row))
-        return done(results)
+        return completed_work(results)
 
     def scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
         self.meet(f"scatter from rank {opts.rootRank}", results)
@@ -133,7 +133,7 @@ class ProcessGroup(NamedGroup):
             parts = tensors[i] if self.rank() == opts.rootRank else [result] * self.size()
             rows = jax.numpy.stack(_arrays(parts))
             _put([result], self.exchange.scatter([rows], opts.rootRank))
-        return done(results)
+        return completed_work(results)
 
     def reduce_scatter(self, results: Tensors, tensors: list[Tensors], opts: Any) -> Any:
         operation = _operation(opts)
@@ -142,7 +142,7 @@ class ProcessGroup(NamedGroup):
             return self._cpu.reduce_scatter(results, tensors, opts)
         rows = [jax.numpy.stack(_arrays(parts)) for parts in tensors]
         _put(results, self.exchange.reduce_scatter(rows, operation))
-        return done(results)
+        return completed_work(results)
 
     def _reduce_scatter_base(self, result: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Any:
         operation = _operation(opts)
@@ -151,7 +151,7 @@ class ProcessGroup(NamedGroup):
             return self._cpu._reduce_scatter_base(result, tensor, opts)
         rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), *result.shape))
         _put([result], self.exchange.reduce_scatter([rows], operation))
-        return done([result])
+        return completed_work([result])
 
     def alltoall(self, results: Tensors, tensors: Tensors, opts: Any = None) -> Any:
         self.meet("all_to_all")
@@ -160,7 +160,7 @@ class ProcessGroup(NamedGroup):
         if len({tuple(tensor.shape) for tensor in (*results, *tensors)}) > 1:
             return self._of_different_sizes(results, tensors)
         _put(results, list(self.exchange.transpose([jax.numpy.stack(_arrays(tensors))])[0]))
-        return done(results)
+        return completed_work(results)
 
     def alltoall_base(
         self, result: torch.Tensor, tensor: torch.Tensor, to: Any, of: Any, opts: Any = None
@@ -176,7 +176,7 @@ class ProcessGroup(NamedGroup):
             return self._of_different_sizes(list(places), list(parts))
         rows = jax.numpy.reshape(_arrays([tensor])[0], (self.size(), -1))
         _put([result], self.exchange.transpose([rows]))
-        return done([result])
+        return completed_work([result])
 
     def _of_different_sizes(self, results: Tensors, tensors: Tensors) -> Any:
         """Through gloo: a program has the same shapes on all ranks."""
@@ -189,7 +189,7 @@ class ProcessGroup(NamedGroup):
         ).wait()  # fmt: skip
         for result, part in zip(results, joined.split([p.numel() for p in places]), strict=True):
             _copy(result, part.reshape(result.shape))
-        return done(results)
+        return completed_work(results)
 
     # ---- two of them, and nothing --------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Meeting:
         while not self._store.check([key]):  # a wait that times out prints warnings
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
-            if ranks.has_ended(self._processes[rank]) and not self._store.check([key]):
+            if launching.has_ended(self._processes[rank]) and not self._store.check([key]):
                 how = "has ended"
             elif time.monotonic() > end:
                 how = f"did not arrive within {self._timeout}"
@@ -308,7 +308,7 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if single_process_group.is_used():
         return single_process_group.WorldOfOne(rank, size)
     if not dist.is_initialized():  # otherwise it is a group of some ranks
-        ranks.join(store, rank, size)
+        launching.join(store, rank, size)
     group = ProcessGroup(store, rank, size, timeout)
     if rank == 0 and not dist.is_initialized():
         with_devices = "1 rank" if size == 1 else f"{size} ranks, each with its own device"

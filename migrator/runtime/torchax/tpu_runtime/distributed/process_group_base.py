@@ -30,7 +30,7 @@ class NamedGroup(dist.ProcessGroup):
         return self._name
 
 
-def done(result: Any) -> Any:
+def completed_work(result: Any) -> Any:
     """The object that torch waits for, for a completed exchange."""
     future: Any = torch.futures.Future()
     future.set_result(result)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torchax.tensor import Environment
 
 from ..device import DEVICE_TYPE
-from .process_group_base import NamedGroup, Tensors, check_ranks, done
+from .process_group_base import NamedGroup, Tensors, check_ranks, completed_work
 
 # The program may set the variable itself later.
 _STARTED = int(os.environ.get("WORLD_SIZE") or 1)
@@ -30,18 +30,18 @@ class WorldOfOne(NamedGroup):
     """The process group of torch's back end ``jax``."""
 
     def allreduce(self, tensors: Tensors, opts: object = None) -> Any:
-        return done(tensors)
+        return completed_work(tensors)
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
         _check_root(opts)
-        return done(tensors)
+        return completed_work(tensors)
 
     broadcast = reduce
 
     def barrier(self, opts: object = None) -> Any:
-        return done([])
+        return completed_work([])
 
     def allgather(self, results: list[Tensors], tensors: Tensors, opts: object = None) -> Any:
         for gathered, tensor in zip(results, tensors, strict=True):
@@ -51,7 +51,7 @@ class WorldOfOne(NamedGroup):
                     "so the list holds one tensor"
                 )
             gathered[0].copy_(tensor)
-        return done(results)
+        return completed_work(results)
 
     def gather(self, results: list[Tensors], tensors: Tensors, opts: Any = None) -> Any:
         _check_root(opts)
@@ -61,14 +61,14 @@ class WorldOfOne(NamedGroup):
         _check_root(opts)
         for result, (tensor,) in zip(results, tensors, strict=True):
             result.copy_(tensor)
-        return done(results)
+        return completed_work(results)
 
     def reduce_scatter(self, results: Tensors, tensors: Any, opts: object = None) -> Any:
         return self.scatter(results, tensors)
 
     def _allgather_base(self, result: torch.Tensor, tensor: torch.Tensor, _: object = None) -> Any:
         result.copy_(tensor.reshape(result.shape))
-        return done([result])
+        return completed_work([result])
 
     _reduce_scatter_base = _allgather_base
 

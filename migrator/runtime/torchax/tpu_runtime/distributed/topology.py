@@ -1,7 +1,7 @@
 """The devices of this host, and which of its TPU chips a process uses.
 
 Nothing here starts JAX's back end: the process that starts ranks must not take their chips, and a
-rank has to join the others (ranks.py) before it uses its own.
+rank has to join the others (launching.py) before it uses its own.
 """
 
 import functools
@@ -55,20 +55,24 @@ def take_chip(local_rank: int, local_count: int) -> None:
 
     The values are those of torch_xla 2.9 (`torch_xla._internal.tpu.configure_topology`).
     """
-    accelerator = _told("ACCELERATOR_TYPE")
+    accelerator = _topology_value("ACCELERATOR_TYPE")
     match = re.match(r"(?:v|tpu)(\d+)", accelerator)
     if match is None:
         raise RuntimeError(f"the TPU's metadata names an unknown accelerator: {accelerator}")
     version = int(match[1])
-    hosts = _HOSTS[accelerator] if version < 4 else _told("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS")
+    hosts = (
+        _HOSTS[accelerator]
+        if version < 4
+        else _topology_value("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS")
+    )
     there = "2,2,1"
     if version >= 4:
-        there = _told("TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS")
+        there = _topology_value("TPU_CHIPS_PER_PROCESS_BOUNDS", "TPU_CHIPS_PER_HOST_BOUNDS")
     bounds = [int(a) * int(b) for a, b in zip(hosts.split(","), there.split(","), strict=True)]
     if version == 7:
         bounds.append(2)
     ports = range(_PORT, _PORT + local_count)
-    worker = int(_told("CLOUD_TPU_TASK_ID", "TPU_WORKER_ID", metadata="WORKER_ID"))
+    worker = int(_topology_value("CLOUD_TPU_TASK_ID", "TPU_WORKER_ID", metadata="WORKER_ID"))
     values = {
         "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1",
         "TPU_PROCESS_BOUNDS": ",".join(map(str, bounds)),
@@ -81,7 +85,7 @@ def take_chip(local_rank: int, local_count: int) -> None:
         os.environ.setdefault(name, value)
 
 
-def _told(*variables: str, metadata: str = "") -> str:
+def _topology_value(*variables: str, metadata: str = "") -> str:
     """The environment's values if they replace the metadata, otherwise the metadata's."""
     if os.environ.get("TPU_SKIP_MDS_QUERY"):
         found = [os.environ[name] for name in _spelled(variables) if name in os.environ]

@@ -13,12 +13,12 @@ from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 
 from ..compilation.compile_state import inside, is_eager
-from ..compilation.guard_skipping import apart, there
+from ..compilation.guard_skipping import handling_operators, passing_tensors_on
 from ..compilation.partial_compilation import hurried, is_outermost, of_model
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import natively
 from ..distributed.ddp import DistributedDataParallel
-from ..text import generation
+from ..text import compiled_generate
 from ..training.amp import autocast
 from . import lightning_accelerator, lightning_ranks
 from .import_hooks import when_imported
@@ -72,7 +72,7 @@ def _follow(arguments: Any) -> None:
     chosen.func = device
 
 
-def _generation(env: Environment) -> generation.Target:
+def _generation(env: Environment) -> compiled_generate.GenerateTarget:
     """How tokens go to the device and logits come back, without the checks of `.to`."""
 
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
@@ -93,10 +93,18 @@ def _generation(env: Environment) -> generation.Target:
             yield
 
     def apart_if_alone() -> contextlib.AbstractContextManager[None]:
-        return apart() if is_outermost() else contextlib.nullcontext()
+        return passing_tensors_on() if is_outermost() else contextlib.nullcontext()
 
-    return generation.Target(
-        hurried, inside, in_thread, apart_if_alone, there, lambda: None, of_model, to_device, to_cpu
+    return compiled_generate.GenerateTarget(
+        hurried,
+        inside,
+        in_thread,
+        apart_if_alone,
+        handling_operators,
+        lambda: None,
+        of_model,
+        to_device,
+        to_cpu,
     )
 
 
@@ -109,4 +117,4 @@ def install(env: Environment) -> None:
     lightning_accelerator.install(
         lambda: None, functools.partial(lightning_ranks.of_ranks, compiles)
     )
-    generation.install(_generation(env))
+    compiled_generate.install(_generation(env))

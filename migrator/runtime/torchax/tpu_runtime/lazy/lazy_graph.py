@@ -28,7 +28,7 @@ from ..compilation.compile_state import is_eager
 from ..compilation.program_code import Place, caller
 from ..profiling.costly_lines import timed
 from .lazy_arrays import Array, LazyArray, computed, form, settled
-from .lazy_programs import Node, Operation, compute
+from .lazy_programs import LazyOperation, Node, compute
 
 LONGEST = 500  # operations, after which a loop without reads is divided where it began
 LARGEST = 30_000  # equations of a program
@@ -59,7 +59,9 @@ _is_back = False  # whether there is a backward pass among them
 _called: set[int] = set()  # ids of models among them that were called without gradients
 
 
-def hold(operation: Operation, arrays: Sequence[Array], place: Place | None = None) -> list[Array]:
+def hold(
+    operation: LazyOperation, arrays: Sequence[Array], place: Place | None = None
+) -> list[Array]:
     """The results of an operation that is computed later; ``place``: where it was called."""
     global _total, _first
     place = place or caller()
@@ -85,7 +87,7 @@ def hold(operation: Operation, arrays: Sequence[Array], place: Place | None = No
         return results
 
 
-_functions: dict[Any, Operation] = {}
+_functions: dict[Any, LazyOperation] = {}
 
 
 def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
@@ -101,7 +103,7 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
     if operation is None:
         if len(_functions) > KNOWN:
             _functions.clear()
-        operation = Operation(jax.make_jaxpr(function)(*map(form, arrays)), is_operator=True)
+        operation = LazyOperation(jax.make_jaxpr(function)(*map(form, arrays)), is_operator=True)
         _functions[key, forms] = operation
     return hold(operation, arrays)[0]
 

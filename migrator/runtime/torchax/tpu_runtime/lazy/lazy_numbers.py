@@ -9,7 +9,7 @@ from torchax.tensor import Tensor
 aten = torch.ops.aten
 
 
-class Varying(float):
+class VaryingFloat(float):
     """A number that is an input of a program: a float for torch, an array for JAX."""
 
     array: Any
@@ -22,7 +22,7 @@ class VaryingInt(int):
 
 
 def varying(number: Any, array: Any) -> Any:
-    made = Varying(number) if type(number) is float else VaryingInt(number)
+    made = VaryingFloat(number) if type(number) is float else VaryingInt(number)
     made.array = array
     return made
 
@@ -31,14 +31,14 @@ def as_arrays(value: Any) -> Any:
     """An argument with arrays in place of the numbers that vary."""
     if isinstance(value, (tuple, list)):
         return type(value)(map(as_arrays, value))
-    return value.array if isinstance(value, (Varying, VaryingInt)) else value
+    return value.array if isinstance(value, (VaryingFloat, VaryingInt)) else value
 
 
 def as_tensors(value: Any) -> Any:
     """The same with tensors, for operators that torch makes of others."""
     if isinstance(value, (tuple, list)):
         return type(value)(map(as_tensors, value))
-    varies = isinstance(value, (Varying, VaryingInt))
+    varies = isinstance(value, (VaryingFloat, VaryingInt))
     return Tensor(value.array, torchax.default_env()) if varies else value
 
 

@@ -22,11 +22,11 @@ from ..compilation.program_code import Place, caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
 from ..tensors import views
-from ..tensors.storages import root
+from ..tensors.tensor_storages import root
 from . import lazy_graph
 from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
-from .lazy_programs import Operation
+from .lazy_programs import LazyOperation
 from .operator_arguments import Arguments, Refused
 
 _MOST = 4096  # forms of operators that are known
@@ -64,7 +64,7 @@ class _Traced:
         outputs = [True] * (len(traced.out_avals) - 1) + [self._draws]
         inputs = [self._draws, *[True] * len(arrays)]
         jaxpr, _ = dce_jaxpr(traced.jaxpr, outputs, inputs)
-        self._operation = Operation(ClosedJaxpr(jaxpr, traced.consts), is_operator=True)
+        self._operation = LazyOperation(ClosedJaxpr(jaxpr, traced.consts), is_operator=True)
         self.avals = self._operation.avals
 
     def _trace(self, key: Any, *arrays: Any) -> list[Any]:

@@ -1,10 +1,11 @@
 """Recorded operations, and how they are computed: as one program, or one after another."""
 
 import functools
+import itertools
 import sys
 import warnings
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from jax._src.core import eval_jaxpr, jaxpr_as_fun, jaxprs_in_params
 from jax.extend.core import ClosedJaxpr, Literal
 
 from ..compilation.lowering import compiled as _compiled
-from ..compilation.lowering import named
+from ..compilation.lowering import with_program_name
 from ..compilation.program_code import Place, line_at
 from ..profiling import report
 from ..profiling.source_lines import at
@@ -27,7 +28,7 @@ UNUSED = 10
 has_placements = False  # whether arrays may be on several devices (mesh.py)
 
 
-class Operation:
+class LazyOperation:
     """A function of arrays, as traced. ``now`` runs it alone; its first inputs may be donated.
 
     ``is_operator``: its lines in profiles are those of its calls, not of its trace. ``name``: of a
@@ -57,6 +58,28 @@ class Operation:
         evaluate = functools.partial(eval_jaxpr, jaxpr, consts, propagate_source_info=False)
         return at(*place)(evaluate, *arrays)  # type: ignore[no-any-return]
 
+    def equal_results(self, sources: tuple[Any, ...]) -> dict[int, int]:
+        """Numbers of scalar results, and of the first that has the same value with such inputs.
+
+        The step counts of an optimizer's parameters share one array, and so they still do.
+        """
+        if len(set(sources)) == len(sources):
+            return {}
+        jaxpr, numbers = self._traced.jaxpr, itertools.count()
+        values: defaultdict[Any, int] = defaultdict(lambda: next(numbers))
+        known = {v: values[source] for v, source in zip(jaxpr.invars, sources, strict=True)}
+
+        def value(v: Any) -> Any:
+            return repr(v) if type(v) is Literal else known.get(v, v)
+
+        for equation in jaxpr.eqns:
+            is_scalar = not any(v.aval.shape for v in (*equation.invars, *equation.outvars))
+            if is_scalar and not equation.effects and not [*jaxprs_in_params(equation.params)]:
+                key = str(equation.primitive), repr(equation.params), *map(value, equation.invars)
+                known |= {v: values[key, place] for place, v in enumerate(equation.outvars)}
+        given = [value(v) for v in jaxpr.outvars]
+        return {number: given.index(v) for number, v in enumerate(given)}
+
 
 def _size(jaxpr: Any) -> int:
     """The number of equations, which is about what compiling takes."""
@@ -68,7 +91,7 @@ class Node:
 
     __slots__ = ("__weakref__", "error", "inputs", "is_done", "operation", "place", "results")
 
-    def __init__(self, operation: Operation, inputs: list[Any], place: Place | None) -> None:
+    def __init__(self, operation: LazyOperation, inputs: list[Any], place: Place | None) -> None:
         self.operation = operation
         self.inputs = inputs  # arrays, or nodes with result numbers
         self.place = place
@@ -86,7 +109,7 @@ class Node:
 
 
 # For each operation, where its inputs come from, and which of its results are needed.
-Plan = tuple[tuple[Operation, tuple[Any, ...], tuple[int, ...]], ...]
+Plan = tuple[tuple[LazyOperation, tuple[Any, ...], tuple[int, ...]], ...]
 
 
 def compute(nodes: list[Node]) -> None:
@@ -191,7 +214,9 @@ def _inputs(
                 raise other.error
             array, is_own = found[id(other), number], False
         else:
+            # Of an input that occurs twice, like a shared step count, only one can be donated.
             array, is_own = source, id(source) in own and last[id(source)] is node
+            own -= {id(source)} if is_own else set()
         if position < node.operation.donated and not is_own:
             array = jnp.copy(array)
         arrays.append(array)
@@ -235,7 +260,20 @@ class _Program:
     """Operations that run as one program."""
 
     def __init__(self, plan: Plan, donated: tuple[int, ...], lines: Lines) -> None:
-        self.plan, self.donated, self._lines = plan, frozenset(donated), lines
+        self.plan, self._lines = plan, lines
+        # JAX gives a result the memory of the first donated input of its form. So an optimizer's,
+        # which come last, are in front: they take that of what they replace, others need a copy.
+        last = [*enumerate(plan)][::-1]
+        inputs = [s for _, (operation, sources, _) in last for s in sources[: operation.donated]]
+        every = {s for _, sources, _ in plan for s in sources if type(s) is int}
+        self._donated = [place for place in dict.fromkeys(inputs) if place in donated]
+        self._rest = sorted(every.difference(donated))
+        first: dict[tuple[int, int], tuple[int, int]] = {}  # of equal results
+        for number, (operation, sources, wanted) in enumerate(plan):
+            equal = operation.equal_results(sources)
+            first |= {(number, result): (number, equal.get(result, result)) for result in wanted}
+        self._results = [*dict.fromkeys(first[n, i] for n, (*_, wanted) in last for i in wanted)]
+        self._order = [self._results.index(result) for result in first.values()]
         self.calls = 0
         self._compiled: Any = None
         self._is_divided = False
@@ -248,7 +286,8 @@ class _Program:
         if self._is_divided:
             return None
         record.calls += 1
-        return self._compiled(*self._sorted(given))  # type: ignore[no-any-return]
+        results = self._compiled(*self._sorted(given))
+        return [results[place] for place in self._order]
 
     def _compile(self, given: list[Any]) -> None:
         try:
@@ -256,26 +295,23 @@ class _Program:
                 # The memory of an update that nothing needs is not reused.
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
                 name = _name(self.plan)
-                program = jax.jit(named(self._step, name), donate_argnums=0)
+                program = jax.jit(with_program_name(self._step, name), donate_argnums=0)
                 self._compiled = _compiled(program.trace(*self._sorted(given)), name)
             record.programs += 1
         except Exception:  # for example if it is too large for the device
             self._is_divided = True
 
     def _sorted(self, given: list[Any]) -> tuple[list[Any], list[Any]]:
-        own = [array for place, array in enumerate(given) if place in self.donated]
-        rest = [array for place, array in enumerate(given) if place not in self.donated]
-        return own, rest
+        """The donated inputs, and the others."""
+        return [given[place] for place in self._donated], [given[place] for place in self._rest]
 
     def _step(self, own: list[Array], rest: list[Array]) -> list[Array]:
-        owned, others = iter(own), iter(rest)
-        places = range(len(own) + len(rest))
-        given = [next(owned if place in self.donated else others) for place in places]
+        given = dict(zip([*self._donated, *self._rest], [*own, *rest], strict=True))
         found: list[Any] = []
         for (operation, sources, _), line in zip(self.plan, self._lines, strict=True):
             arrays = [given[s] if type(s) is int else found[s[0]][s[1]] for s in sources]
             found.append(operation.run_at(line, arrays))
-        return [found[n][i] for n, (*_, wanted) in enumerate(self.plan) for i in wanted]
+        return [found[number][result] for number, result in self._results]
 
 
 def _name(plan: Plan) -> str:

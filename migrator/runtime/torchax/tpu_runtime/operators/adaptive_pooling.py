@@ -10,7 +10,7 @@ import torch
 from torchax.tensor import Environment
 
 from ..dispatch.calls import register
-from ..dispatch.kernels import Array, kernel
+from ..dispatch.jax_kernels import Array, kernel
 from .pooling import scatter
 
 

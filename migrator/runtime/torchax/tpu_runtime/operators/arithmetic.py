@@ -16,7 +16,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment
 
 from ..dispatch.calls import register
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 
 
 def _is_exact(*values: Any) -> bool:

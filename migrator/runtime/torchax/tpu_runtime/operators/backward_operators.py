@@ -15,8 +15,8 @@ from torchax import interop
 from torchax.tensor import Environment
 
 from ..dispatch.calls import Function, register
-from ..dispatch.kernels import Array, kernel, masked, pull_back
-from .convolutions import convolution
+from ..dispatch.jax_kernels import Array, kernel, masked, pull_back
+from .grouped_transposed_convolutions import convolution
 
 
 def _register_missing(env: Environment, operator: Any, function: Function) -> None:

@@ -12,7 +12,7 @@ import torch
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import is_device_tensor, register
-from ..dispatch.kernels import Array, kernel, masked, pull_back
+from ..dispatch.jax_kernels import Array, kernel, masked, pull_back
 
 
 def _per_channel(values: Array, like: Array) -> Array:

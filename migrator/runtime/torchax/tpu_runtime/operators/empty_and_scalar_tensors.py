@@ -15,7 +15,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment
 
 from ..dispatch.calls import Function, register
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 
 _WIDE = (torch.int64, torch.float64, torch.complex128)
 _PARTS = (torch.int32, torch.uint32, torch.int16, torch.uint16, torch.int8, torch.uint8, torch.bool)
@@ -93,11 +93,26 @@ def _unfold_backward(gradient: Array, shape: Sequence[int], dim: int, size: int,
     return jnp.moveaxis(jnp.moveaxis(result, dim, 0).at[places].add(added), 0, dim)
 
 
-def _counted(stock: Function) -> Function:
+def _nonnegative_dimension(stock: Function) -> Function:
     """A dimension counted from the end."""
 
     def along(x: Array, dim: int, **rest: Any) -> Any:
         return stock(x, dim % x.ndim if x.ndim else dim, **rest)
+
+    return along
+
+
+def _extreme_so_far(stock: Function) -> Function:
+    """A dimension counted from the end. The place of NaN is that of the last; stock goes on."""
+    compute = _nonnegative_dimension(stock)
+
+    def along(x: Array, dim: int) -> tuple[Array, Array]:
+        values, places = compute(x, dim)
+        if not jnp.issubdtype(x.dtype, jnp.floating) or not x.size or not x.ndim:
+            return values, places
+        numbers = jax.lax.broadcasted_iota(places.dtype, x.shape, dim % x.ndim)
+        last = jax.lax.cummax(jnp.where(jnp.isnan(x), numbers, 0), dim % x.ndim)
+        return values, jnp.where(jnp.isnan(values), last, places)
 
     return along
 
@@ -227,9 +242,9 @@ def install(env: Environment) -> None:
         (aten.var.correction, _var),
         (aten.var_mean.correction, _var),
         (aten.lu_unpack, _lu_unpack),
-        (aten.cummax, _counted),
-        (aten.cummin, _counted),
-        (aten.logcumsumexp, _counted),
+        (aten.cummax, _extreme_so_far),
+        (aten.cummin, _extreme_so_far),
+        (aten.logcumsumexp, _nonnegative_dimension),
         (aten.median, _median),
         (aten.native_group_norm, _group_norm),
     ):

@@ -25,12 +25,12 @@ from ..dispatch.calls import (
     needs_gradient,
     replaces,
 )
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 from ..distributed import mesh
 from ..lazy import lazy_graph
 from ..tensors.views import peek
 from ..training import amp
-from .attention import FUNCTIONS
+from .padded_attention import FUNCTIONS
 from .scaled_dot_product import factor_of, scaled_dot_product
 
 VARIABLE = "TPU_RUNTIME_FLASH"
@@ -216,7 +216,7 @@ def _kernel(query: Any, key: Any, causal: bool, interpret: bool) -> Any:
 def _attention(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     if not holds_device_tensor((args, kwargs)):
         return NotImplemented
-    with modes.of(env):
+    with modes.modes_from_within(env):
         return attention(env, *args, **kwargs)
 
 

@@ -18,15 +18,16 @@ from ..dispatch.calls import (
     Function,
     holds_device_tensor,
     is_device_tensor,
+    move,
     native,
     needs_gradient,
     patch,
     register,
     replaces,
 )
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 from ..lazy import lazy_graph
-from ..tensors.views import array_of, count_write, link_part, peek
+from ..tensors.views import array_of, count_write, layout_of, link_part, peek
 
 
 def _key(env: Environment, key: Any) -> Any:
@@ -61,10 +62,10 @@ def _tensors(env: Environment, key: Any) -> Any:
     return key
 
 
-def _plain(key: Any) -> Any:
+def _plain_index(key: Any) -> Any:
     """Slices by 0-dim tensors (`x[: n]`) with numbers instead, other sequences as lists."""
     if isinstance(key, tuple):
-        return tuple(_plain(item) for item in key)
+        return tuple(_plain_index(item) for item in key)
     if isinstance(key, range):
         return list(key)
     if isinstance(key, slice):
@@ -92,6 +93,41 @@ def _as_strided_copy(env: Environment, function: Function, args: Any, kwargs: An
     return torch.as_strided(*args, **kwargs).clone()
 
 
+@replaces(torch.as_strided_scatter, torch.Tensor.as_strided_scatter)
+def _as_strided_scatter(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
+    """Writes to the elements that are at these positions of the base's memory.
+
+    torchax 0.0.13 counts positions in a view's elements, and writes to those that aren't there.
+    """
+    if not is_device_tensor(args[0] if args else kwargs.get("input")):
+        return NotImplemented
+    with env._dispatch_mode:
+        return _scattered(function, *args, **kwargs)
+
+
+def _scattered(
+    stock: Function, input: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None
+) -> torch.Tensor:
+    """Torch does it to the elements' numbers, on the CPU: what it refuses is refused here, too."""
+    layout = layout_of(input)
+    base = of_base(input, size, stride)[0]
+    memory = native(torch.full, ((base.numel(),), -1), {"device": "cpu"})
+    where = layout.shape, layout.stride(), layout.storage_offset()
+    here = native(torch.as_strided, (memory, *where), {})
+    numbers = native(torch.arange, (src.numel(),), {"device": "cpu"})
+    written = native(torch.Tensor.view, (numbers, src.shape), {})
+    sources = native(torch.as_strided_scatter, (here, written, size, stride, storage_offset), {})
+    if not src.numel():
+        return input.clone()  # type: ignore[no-any-return]
+    if needs_gradient((input, src)):  # torch's own, which is not that of what is computed here
+        if base is not input:
+            raise RuntimeError("as_strided_scatter of a view has no gradient: clone() it first")
+        return stock(input, src, size, stride, storage_offset or 0)  # type: ignore[no-any-return]
+    places = move(input._env, sources)
+    values = src.to(input.dtype).reshape(-1)[places.clamp(min=0)]
+    return torch.where(places < 0, input, values)
+
+
 def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) -> Tensor:
     """A tensor with the requested strides; autograd relies on them for gradients of parts.
 
@@ -108,7 +144,7 @@ def _new_empty_strided(tensor: Tensor, size: Any, strides: Any, **options: Any) 
 @replaces(torch.Tensor.__getitem__)
 def _getitem(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     tensor, key = args
-    key = _plain(key)
+    key = _plain_index(key)
     if not isinstance(tensor, Tensor):
         if is_device_tensor(tensor):
             return NotImplemented
@@ -135,7 +171,7 @@ def _on_cpu(key: Any) -> Any:
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
     """`self[key] = value`; ``value`` may be a number, a tensor on either device, or an array."""
     env = self._env
-    key = _plain(key)
+    key = _plain_index(key)
     if isinstance(value, torch.Tensor):
         if not is_device_tensor(value):
             value = Tensor(env.t2j_copy(value), env)

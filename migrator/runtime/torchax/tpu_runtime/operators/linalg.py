@@ -14,7 +14,7 @@ import torch
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import register
-from ..dispatch.kernels import Array, kernel
+from ..dispatch.jax_kernels import Array, kernel
 
 
 @kernel

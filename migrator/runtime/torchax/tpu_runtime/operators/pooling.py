@@ -14,10 +14,10 @@ from torchax.ops import jaten
 from torchax.tensor import Environment
 
 from ..dispatch.calls import register
-from ..dispatch.kernels import Array, kernel, pull_back
+from ..dispatch.jax_kernels import Array, kernel, pull_back
 
 
-def _each(value: Any, dims: int) -> list[int]:
+def _per_dimension(value: Any, dims: int) -> list[int]:
     """One number for each dimension, from a number, a list of one, or a full list."""
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     return values * dims if len(values) == 1 else values
@@ -35,8 +35,9 @@ def _max_pool(dims: int) -> Any:
             leading = tuple(slice(n) for n in x.shape[: x.ndim - dims])
             return tuple(result[leading] for result in results)
         return jaten.max_pool(
-            x, _each(size, dims), _each(stride, dims) if stride else None, _each(padding, dims),
-            _each(dilation, dims), ceil_mode, with_index=True,
+            x, _per_dimension(size, dims), _per_dimension(stride, dims) if stride else None,
+            _per_dimension(padding, dims), _per_dimension(dilation, dims), ceil_mode,
+            with_index=True,
         )  # fmt: skip
 
     return pool
@@ -50,13 +51,18 @@ def _max_pool_backward(dims: int) -> Any:
     ) -> Array:  # fmt: skip
         if not x.size:
             return jnp.zeros_like(x)
-        if any(step != 1 for step in _each(dilation, dims)):
+        if any(step != 1 for step in _per_dimension(dilation, dims)):
             return scatter(gradient, x, indices, dims)
 
         def pool(x: Array) -> Array:
-            steps = _each(stride, dims) if stride else None
+            steps = _per_dimension(stride, dims) if stride else None
             return jaten.max_pool(
-                x, _each(size, dims), steps, _each(padding, dims), [1] * dims, ceil_mode
+                x,
+                _per_dimension(size, dims),
+                steps,
+                _per_dimension(padding, dims),
+                [1] * dims,
+                ceil_mode,
             )
 
         # XLA gives the whole gradient to the first of several equal maxima, as torch does.
@@ -99,8 +105,8 @@ def _avg_pool(dims: int) -> Any:
         x: Array, size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
         count_include_pad: bool = True, divisor_override: float | None = None,
     ) -> Array:  # fmt: skip
-        sizes, pads = _each(size, dims), _each(padding, dims)
-        steps = _each(stride, dims) if stride else sizes
+        sizes, pads = _per_dimension(size, dims), _per_dimension(padding, dims)
+        steps = _per_dimension(stride, dims) if stride else sizes
         inner = x.shape[x.ndim - dims :]
         counts = [
             _counts(n, k, s, p, ceil_mode, count_include_pad)

@@ -15,7 +15,7 @@ from torchax.ops import jtorch, mappings
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import Function, holds_device_tensor, is_device_tensor, register, replaces
-from ..dispatch.kernels import Array, kernel
+from ..dispatch.jax_kernels import Array, kernel
 
 
 def _full_like(
@@ -48,10 +48,10 @@ def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None
 
 
 @kernel
-def _put(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+def _take_backward(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     """The gradient of `take`: an index that occurs twice got one of two values. Also adds bools."""
     if accumulate and x.dtype == jnp.bool_:
-        return _put(x.astype("int32"), index, source, True) != 0
+        return _take_backward(x.astype("int32"), index, source, True) != 0
     places, values = index.reshape(-1), source.reshape(-1).astype(x.dtype)
     flat = x.reshape(-1)
     flat = flat.at[places].add(values) if accumulate else flat.at[places].set(values)
@@ -263,7 +263,7 @@ def install(env: Environment) -> None:
         (aten._efficientzerotensor, _zeros),
         (aten.constant_pad_nd, _constant_pad),
         (aten.pad, _pad),
-        (aten.put, _put),
+        (aten.put, _take_backward),
         (aten.slice_scatter, _slice_scatter),
         (aten.nanmedian.dim, _nanmedian),
         (aten.diagonal_scatter, _diagonal_scatter),
@@ -278,6 +278,8 @@ def install(env: Environment) -> None:
         register(env, operator, function, of_arrays=True)
     for operator in (aten.cumsum, aten.cumprod):
         register(env, operator, _cumulative(env._ops[operator].func), of_arrays=True)
+    for shortcut in (torch.cdist, aten.cdist):  # with p=inf all ones: torch's own takes norms
+        env._ops.pop(shortcut)
     index_copy = _index_copy(env._ops[aten.index_copy].func)
     register(env, aten.index_copy, index_copy, of_arrays=True)
     register(env, aten.embedding_renorm_, _shortened(env), of_arrays=False)

@@ -17,7 +17,7 @@ _state = threading.local()  # .names of modules by id, and .within: the running 
 
 
 @contextlib.contextmanager
-def of(module: object) -> Iterator[None]:
+def scope_of_module(module: object) -> Iterator[None]:
     """While a program is traced: operations in this context belong to ``module``, if it is one."""
     if trace_state_clean() or not isinstance(module, torch.nn.Module):
         yield

@@ -36,9 +36,9 @@ class Record:
     forms: int = 0  # sets of shapes and Python values of calls that ran operator by operator
 
     def __str__(self) -> str:
-        parts = [_counted(self.calls, "call")]
+        parts = [_count_noun(self.calls, "call")]
         if self.programs:
-            parts.append(_counted(self.programs, "program"))
+            parts.append(_count_noun(self.programs, "program"))
         if self.again:
             parts.append(f"{self.again} for the same arguments as another")
         if self.why_eager:
@@ -56,7 +56,7 @@ def record(name: str) -> Record:
     return _records.setdefault(name, Record(name))
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -104,7 +104,7 @@ def describe(figures: dict[str, Any]) -> list[str]:
     found = [total, *(str(Record(**kept)) for kept in figures["functions"] if kept["calls"])]
     found += ["the lines that took longest, with what was compiled there:"] * bool(figures["lines"])
     for line in figures["lines"]:
-        counts = f"{_counted(line['programs'], 'program')}, {_counted(line['runs'], 'run')}"
+        counts = f"{_count_noun(line['programs'], 'program')}, {_count_noun(line['runs'], 'run')}"
         found.append(f"  {line['seconds']} s ({counts}) at {line['line']}")
         found += [f"    {line['cure']}"] if line["cure"] else []
     return found

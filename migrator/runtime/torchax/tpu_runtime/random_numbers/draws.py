@@ -18,7 +18,7 @@ from torchax.ops import mappings
 from torchax.tensor import Environment
 
 from ..dispatch.calls import Function, is_device_tensor, register, replaces
-from ..dispatch.kernels import Array, kernel
+from ..dispatch.jax_kernels import Array, kernel
 
 Shape = Sequence[int]
 

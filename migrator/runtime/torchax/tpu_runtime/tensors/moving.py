@@ -1,4 +1,4 @@
-"""Tensor methods that torchax lacks or gets wrong: moving, printing. More: methods.py."""
+"""Tensor methods that torchax lacks or gets wrong: moving, printing. More: tensor_functions.py."""
 
 import functools
 import warnings
@@ -25,7 +25,7 @@ from ..dispatch.calls import (
 )
 from ..dispatch.lost_gradients import to_other_device
 from .dense_warning import warn_of
-from .parameter_identity import on_device
+from .tensor_identity import on_device
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torchax.tensor import Tensor
 
-from ..compilation.bytecode_names import NONE, Names
+from ..compilation.bytecode_names import NONE, BytecodeNames
 from ..compilation.changing_numbers import Number
 from ..dispatch.calls import is_device_tensor, is_leaf
 from .views import peek
@@ -46,11 +46,11 @@ class Identity:
         return id(self.value)
 
 
-class _Nothing:
+class _Missing:
     """For comparison: its instances are as large as objects with nothing but attributes."""
 
 
-MISSING: Any = _Nothing()
+MISSING: Any = _Missing()
 
 
 def is_plain(value: Any) -> bool:
@@ -59,7 +59,7 @@ def is_plain(value: Any) -> bool:
     if kind in _PLAIN:
         return True
     return (
-        kind.__basicsize__ == _Nothing.__basicsize__
+        kind.__basicsize__ == _Missing.__basicsize__
         and kind.__module__.partition(".")[0] not in _LIBRARIES
         and isinstance(getattr(value, "__dict__", None), dict)
         and not isinstance(value, (type, torch.nn.Module, torch.optim.Optimizer))
@@ -97,7 +97,7 @@ class Structure:
     def __init__(
         self,
         value: Any,
-        names: Names = NONE,
+        names: BytecodeNames = NONE,
         by_identity: Container[int] = (),
         depth: int = _DEPTH,
     ) -> None:
@@ -108,7 +108,9 @@ class Structure:
         self.held: list[Any] = []  # objects that count by identity
         self.key = self._look(value, names, by_identity, depth)
 
-    def _look(self, value: Any, names: Names, by_identity: Container[int], depth: int) -> Any:
+    def _look(
+        self, value: Any, names: BytecodeNames, by_identity: Container[int], depth: int
+    ) -> Any:
         if type(value) is Number:
             return Number
         if isinstance(value, SIMPLE):
@@ -152,7 +154,7 @@ class Structure:
         return Identity(value)
 
     def _take(
-        self, holder: Any, items: Any, names: Names, by_identity: Container[int],
+        self, holder: Any, items: Any, names: BytecodeNames, by_identity: Container[int],
         depth: int,
     ) -> tuple[Any, ...]:  # fmt: skip
         for name, item in items:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..dispatch.kernels import Array
+from ..dispatch.jax_kernels import Array
 from .view_functions import IDENTITY, positions
 from .views import watchers
 

@@ -87,7 +87,7 @@ def _at(base: torch.Tensor, dim: int, item: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * (dim % base.dim()), item)
 
 
-def part(base: torch.Tensor, dim: int, index: Any) -> ViewFunction:
+def select_view(base: torch.Tensor, dim: int, index: Any) -> ViewFunction:
     """``base.select(dim, index)``; the index may be an array."""
     axis, size = dim % base.dim(), base.shape[dim]
     if not isinstance(index, int):
@@ -150,7 +150,7 @@ def _transpose(base: torch.Tensor, *dims: int) -> ViewFunction:
 
 
 _KNOWN: dict[Any, Callable[..., ViewFunction]] = {
-    aten.select.int: part,
+    aten.select.int: select_view,
     aten.slice.Tensor: _slice,
     aten.permute.default: _permute,
     aten.transpose.int: _transpose,

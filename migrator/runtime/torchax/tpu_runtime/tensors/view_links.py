@@ -16,7 +16,7 @@ from .view_functions import ViewFunction
 Array = Any  # a jax.Array, or a tracer of one
 
 
-class Place:
+class ViewFamily:
     """Shared by a tensor and its views: the views keep it, so it is gone if there are none."""
 
     former: Tensor | None = None  # the views' base, if the tensor got other memory
@@ -31,12 +31,12 @@ class Link:
     seen: Array  # the parent's array from which the alias's current one was computed
     counted: bool = True  # whether autograd is told of a write, so that it can detect late writes
     origin: Any = None  # weak reference to the tensor it aliases, if that isn't its parent
-    place: Place = field(init=False)
+    place: ViewFamily = field(init=False)
 
     def __post_init__(self) -> None:
-        place = _place(self.held)
+        place = _view_family(self.held)
         if place is None:
-            place = Place()
+            place = ViewFamily()
             self.held.__dict__["_place"] = weakref.ref(place)
         self.place = place
 
@@ -47,7 +47,7 @@ class Link:
         return self.held
 
 
-def _place(tensor: Tensor) -> Place | None:
+def _view_family(tensor: Tensor) -> ViewFamily | None:
     """What a tensor shares with its views; None if it has none."""
     reference = tensor.__dict__.get("_place")
     return reference() if reference is not None else None
@@ -56,7 +56,7 @@ def _place(tensor: Tensor) -> Place | None:
 def leave(tensor: Tensor) -> Tensor | None:
     """Give a tensor's views, if any, another base with the tensor's present values."""
     state, array = tensor.__dict__, tensor.__dict__["_elem"]
-    place = _place(tensor)
+    place = _view_family(tensor)
     if place is None or isinstance(array, jax.core.Tracer):
         return None
     former = Tensor(array, tensor._env)

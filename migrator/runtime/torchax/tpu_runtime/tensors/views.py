@@ -26,8 +26,8 @@ from ..lazy import lazy_graph
 from ..lazy.lazy_arrays import LazyArray, computed, settled, stored
 from . import view_functions
 from .memory_layouts import is_dense
-from .parameter_identity import become
-from .storages import place, storage
+from .tensor_identity import become
+from .tensor_storages import place, storage
 from .view_functions import IDENTITY, ViewFunction
 from .view_links import Array, Link, leave
 
@@ -234,7 +234,7 @@ def _on_meta(func: Any, args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
 def link_part(tensor: Tensor, index: Tensor) -> Tensor:
     """`tensor[index]` for a device tensor that holds an int: torch would read its value."""
     layout = layout_of(tensor)
-    view = view_functions.part(layout, 0, peek(index))
+    view = view_functions.select_view(layout, 0, peek(index))
     return alias(tensor, view.of(peek(tensor)), native(layout.select, (0, 0), {}), view)
 
 
