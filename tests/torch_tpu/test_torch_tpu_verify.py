@@ -155,7 +155,8 @@ def main(rank, seed):
         optimizer.zero_grad()
         model(x).square().mean().backward()
         xm.optimizer_step(optimizer)
-    xm.master_print([round(x, 5) for x in model.weight.flatten().tolist()])
+    weights = [round(x, 5) for x in model.weight.flatten().tolist()]
+    xm.master_print(weights)
 
 
 if __name__ == "__main__":
