@@ -94,7 +94,7 @@ def accelerator_type() -> str:
 def device() -> torch.device:
     """The device; on a machine with several GPUs, the current one."""
     if chosen_device() == "tpu":
-        return tpu().device.chosen()  # type: ignore[no-any-return]
+        return tpu().device.chosen_device()  # type: ignore[no-any-return]
     return torch.device(chosen_device())
 
 
