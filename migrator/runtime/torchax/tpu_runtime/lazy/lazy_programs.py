@@ -70,7 +70,7 @@ class LazyOperation:
         known = {v: values[source] for v, source in zip(jaxpr.invars, sources, strict=True)}
 
         def value(v: Any) -> Any:
-            return repr(v) if type(v) is Literal else known.get(v, v)
+            return (repr(v), v.aval.dtype) if type(v) is Literal else known.get(v, v)
 
         for equation in jaxpr.eqns:
             is_scalar = not any(v.aval.shape for v in (*equation.invars, *equation.outvars))
@@ -273,7 +273,8 @@ class _Program:
             equal = operation.equal_results(sources)
             first |= {(number, result): (number, equal.get(result, result)) for result in wanted}
         self._results = [*dict.fromkeys(first[n, i] for n, (*_, wanted) in last for i in wanted)]
-        self._order = [self._results.index(result) for result in first.values()]
+        places = {result: place for place, result in enumerate(self._results)}
+        self._order = [places[result] for result in first.values()]
         self.calls = 0
         self._compiled: Any = None
         self._is_divided = False
