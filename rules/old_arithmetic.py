@@ -20,9 +20,10 @@ ARITHMETIC = Rule(
     summary="arithmetic of integers or masks that newer versions refuse, or do otherwise",
     why="""A comparison gives booleans since PyTorch 1.2, which can't be subtracted: `1 - mask` is
 `~mask`. `~` of bytes inverts all their bits since then. `/` of integers rounded before PyTorch 1.5,
-and gives fractions now, which are no index. What the source shows to be the same is rewritten.
-A `/` that is no index is reported in a file with names that only such old versions have; elsewhere
-it may be meant as it is.""",
+and gives fractions now, which are no index. In Python 3 `/` of sizes gives fractions, too, which
+`view` and `reshape` refuse. What the source shows to be the same is rewritten. A `/` that is none
+of these is reported in a file with names that only such old versions have; elsewhere it may be
+meant as it is.""",
     references=("https://github.com/pytorch/pytorch/releases/tag/v1.2.0",
                 "https://github.com/pytorch/pytorch/releases/tag/v1.5.0"),
     examples=(
@@ -52,6 +53,29 @@ it may be meant as it is.""",
             scores, best = x.to("{device}").view(-1).topk(5)
             rows = names[best // x.size(1)]
             """,
+        ),
+        Example(
+            """
+            import torch
+            halves = x.cuda().view(2, size / 2)
+            """,
+            after="""
+            import torch
+            halves = x.to("{device}").view(2, size // 2)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            class Net(torch.nn.Module):
+                def __init__(self, size, skip):
+                    super().__init__()
+                    self.skip = skip
+                    self.parts = size / self.skip
+                def forward(self, x):
+                    return x.view(self.parts, self.skip)
+            """,
+            says={6: "a size must be a whole number"},
         ),
         Example(
             """
@@ -108,13 +132,19 @@ def inverted_bytes(ctx: Context, found: Construct) -> Decision:
     return kept or Report("inverts every bit of bytes since PyTorch 1.2: a mask needs .bool()")
 
 
-@ARITHMETIC.on("changed", "divided index")
-def divided_index(ctx: Context, found: Construct) -> Decision:
+@ARITHMETIC.on("changed", "divided index", "divided size")
+def divided_whole(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.BinOp)
     if (kept := reason_to_keep(ctx, found.node, "torch.Tensor")) is not None:
         return kept
     parts = {"of": found.node.left, "by": found.node.right}
     return Rewrite([Replace(found.node, "{of} // {by}", parts)])
+
+
+@ARITHMETIC.on("changed", "named size")
+def named_size(ctx: Context, found: Construct) -> Decision:
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    return kept or Report("a size must be a whole number, and / gives fractions: use //")
 
 
 @ARITHMETIC.on("changed", "division")

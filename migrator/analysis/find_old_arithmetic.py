@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.upgrade_tables import removed_builtins, removed_names
@@ -26,6 +26,8 @@ def may_be_in(source: bytes) -> bool:
 _LIKELY = re.compile(
     rb"\b1\s*-\s*(?:\w*mask|\([^()\n]*(?:[<>]|==|!=))|\b1\s*-[^\n]*\.(?:eq|ge|gt|le|lt|ne)\("
     rb"|~[^\n]*\.byte\(\)|\[[^\]\n]*[\w)]\s*/\s*\w"
+    rb"|\.(?:view|reshape)\([^\n]*[\w)]\s*/\s*\w|^\s*(?:self\.)?\w+\s*=[^\n#]*[\w)]\s*/\s*self\.",
+    re.MULTILINE,
 )
 
 
@@ -49,6 +51,8 @@ def find(names: Names, node: ast.BinOp | ast.UnaryOp) -> Iterator[Construct]:
             if of in _INTEGERS and _is_index(names, node):
                 is_shown = of is Dtype.INDICES and _is_positive(right, by)
                 yield Construct("changed", "divided index" if is_shown else "division", node)
+            elif (size := next(_sizes(names, node), None)) is not None:
+                yield Construct("changed", "divided size" if size is node else "named size", node)
             elif of in _INTEGERS and by in (*_INTEGERS, Dtype.NUMBER) and _is_old(names):
                 yield Construct("changed", "rounded division", node)
 
@@ -72,6 +76,21 @@ def _is_index(names: Names, node: ast.expr) -> bool:
             only = len(scope.bindings.get(name, ())) == 1
             return only and any(_is_index(names, use) for use in names.uses(name, scope))
     return False
+
+
+def _sizes(names: Names, node: ast.expr) -> Iterator[ast.expr]:
+    """Uses of a value as a size, `x.view(n, size / 2)`: fractions, even 2.0, raise an error."""
+    uses: Iterable[ast.expr] = ()
+    match names.parents.get(node):
+        case ast.Assign(targets=[ast.Name(id=name) as target]):
+            scope = names.scope_of(target)
+            uses = names.uses(name, scope) if len(scope.bindings.get(name, ())) == 1 else ()
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)]):
+            uses = names.by_attribute.get(attr, ())
+    for use in (node, *uses):
+        match names.parents.get(use):
+            case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=given) if use in given:
+                yield use
 
 
 def _is_old(names: Names) -> bool:
