@@ -11,8 +11,8 @@ VARIABLE = Rule(
     name="cuda-visible-devices",
     summary="CUDA_VISIBLE_DEVICES chooses GPUs; it has no effect on a TPU",
     why="""A statement that sets it stays and has no effect. A TPU machine has no value to read. If
-it hides all GPUs (`""`, `"-1"`), the program ran on the CPU, and now runs on the TPU: if you don't
-want that, name the CPU as the device.""",
+it hides all GPUs (`""`, `"-1"`), a program with code for GPUs ran on the CPU, and now runs on the
+TPU: if you don't want that, name the CPU as the device.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(
@@ -32,8 +32,22 @@ want that, name the CPU as the device.""",
             import os
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
             import torch
+            x = x.cuda()
+            """,
+            after="""
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            import torch
+            x = x.to("{device}")
             """,
             says={2: "hides all GPUs, and no TPU"},
+        ),
+        Example(
+            """
+            import os
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # and nothing asks for a device
+            import torch
+            """,
         ),
         Example(
             """
@@ -66,6 +80,9 @@ def variable(ctx: Context, found: Construct) -> Decision:
             return Keep("chooses GPUs; no effect on a TPU")
         case _:
             return Report("is not set on a TPU machine")
-    if isinstance(value, ast.Constant) and value.value in ("", "-1"):
+    hides = isinstance(value, ast.Constant) and value.value in ("", "-1")
+    if hides and ctx.file.is_without_device:
+        return Keep("hides all GPUs from a program that uses none")
+    if hides:
         return Report(HIDES)
     return Keep("chooses GPUs; no effect on a TPU")
