@@ -50,7 +50,7 @@ def test_a_compiled_model_is_what_torch_makes_of_it() -> None:
 def test_a_compiled_model_on_the_device() -> None:
     net = Net().eval()
     ours = tpu.compile(net).to(DEVICE)
-    assert isinstance(ours, tpu.compilation.torch_compile.CompiledModule)
+    assert isinstance(ours, tpu.compilation.compiled_module.CompiledModule)
     assert torch.allclose(ours(on_device()).cpu(), Net.forward(net.cpu(), on_device().cpu()))
     twin = copy.deepcopy(ours)
     twin.load_state_dict({name: 0 * w for name, w in ours.state_dict().items()})
