@@ -37,7 +37,7 @@ def test_counters_of_all_loops_the_outermost_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(REPOSITORY / "migrator" / "verify" / "recorder"))
-    loops = importlib.import_module("loops").Loops(lambda file: file == str(program))
+    loops = importlib.import_module("loop_positions").Loops(lambda file: file == str(program))
     program = tmp_path / "train.py"
     program.write_text(PROGRAM, encoding="utf-8")
     found: list[tuple[str, str]] = []
