@@ -46,6 +46,9 @@ LAYERS: dict[str, tuple[Make, tuple[int, ...]]] = {
     "instance": (lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (4, 3, 6)),
     "pool": (lambda: nn.AvgPool1d(2), (4, 3, 6)),
     "pool-padded": (lambda: nn.AvgPool1d(3, 2, 1, count_include_pad=False), (3, 6)),
+    "weight_norm": (lambda: nn.utils.weight_norm(nn.Linear(6, 5)), (4, 6)),
+    "weight_norm of all": (lambda: nn.utils.weight_norm(nn.Linear(6, 5), dim=None), (4, 6)),
+    "parametrized": (lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)), (2, 3, 6)),
 }
 
 

@@ -21,6 +21,7 @@ from .operators import (
     running_statistics,
     separated_index_lists,
     transformer_fast_path,
+    weight_norm,
     zero_dimensional,
 )
 from .tensors import parameter_identity
@@ -63,7 +64,8 @@ __all__ = [
 _WORDS = {"default": "medium"}
 _CONCERNS = (
     running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
-    zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, cpu_fallback,
+    zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, weight_norm,
+    cpu_fallback,
 )  # fmt: skip
 _is_set_up = False
 

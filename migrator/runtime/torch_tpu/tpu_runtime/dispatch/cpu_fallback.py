@@ -23,7 +23,7 @@ _OF_OTHERS = (
 _PARTS = (
     "_cholesky_", "_fused_dropout", "_histogramdd_", "_linalg_", "_segment_reduce", "_upsample_",
     "_cdist_", "_pdist_", "_embedding_bag", "_standard_gamma", "_sample_dirichlet",
-    "_dirichlet_grad",
+    "_dirichlet_grad", "_fake_quantize_", "_aminmax",
 )  # fmt: skip
 _library: Any = None
 _told: set[str] = set()
