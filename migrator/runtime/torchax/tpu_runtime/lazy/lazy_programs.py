@@ -266,7 +266,7 @@ class _Program:
         last = [*enumerate(plan)][::-1]
         inputs = [s for _, (operation, sources, _) in last for s in sources[: operation.donated]]
         every = {s for _, sources, _ in plan for s in sources if type(s) is int}
-        self._donated = [place for place in dict.fromkeys(inputs) if place in donated]
+        self.donated = [place for place in dict.fromkeys(inputs) if place in donated]
         self._rest = sorted(every.difference(donated))
         first: dict[tuple[int, int], tuple[int, int]] = {}  # of equal results
         for number, (operation, sources, wanted) in enumerate(plan):
@@ -304,10 +304,10 @@ class _Program:
 
     def _sorted(self, given: list[Any]) -> tuple[list[Any], list[Any]]:
         """The donated inputs, and the others."""
-        return [given[place] for place in self._donated], [given[place] for place in self._rest]
+        return [given[place] for place in self.donated], [given[place] for place in self._rest]
 
     def _step(self, own: list[Array], rest: list[Array]) -> list[Array]:
-        given = dict(zip([*self._donated, *self._rest], [*own, *rest], strict=True))
+        given = dict(zip([*self.donated, *self._rest], [*own, *rest], strict=True))
         found: list[Any] = []
         for (operation, sources, _), line in zip(self.plan, self._lines, strict=True):
             arrays = [given[s] if type(s) is int else found[s[0]][s[1]] for s in sources]
