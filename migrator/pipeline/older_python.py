@@ -17,6 +17,7 @@ from migrator.options import Options
 from migrator.pipeline.result import Result
 
 OLD, NEW = "async", "non_blocking"
+_CALLS = ("cuda", "copy_", "to", "type")  # whose argument it was
 _OLD = re.compile(rb"\basync[ \t]*=(?!=)")
 _WHY = "async is a keyword since Python 3.7; PyTorch calls the argument non_blocking"
 
@@ -58,14 +59,25 @@ def _is_python(text: str) -> bool:
 
 
 def _arguments(text: str) -> Iterator[tuple[int, int]]:
-    """Where a call is given `async=`: lines from 1 on, columns from 0 on."""
-    last = before = None
+    """Where a call of PyTorch's is given `async=`: lines from 1 on, columns from 0 on.
+
+    Raises ValueError where another call is: its argument has another new name.
+    """
+    before, last = "", None
+    called: list[str] = []  # of each open bracket: the name in front
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.string == "=" and last is not None and last.string == OLD:
-            if before is not None and before.string in ("(", ","):
+        if token.type in (tokenize.NL, tokenize.COMMENT):
+            continue
+        if token.string in ("(", "[", "{"):
+            called.append(last.string if last is not None and token.string == "(" else "")
+        elif token.string in (")", "]", "}") and called:
+            called.pop()
+        elif token.string == "=" and last is not None and last.string == OLD:
+            if before in ("(", ","):
+                if not called or called[-1] not in _CALLS:
+                    raise ValueError(f"{OLD}= of another function")
                 yield last.start
-        if token.type not in (tokenize.NL, tokenize.COMMENT):
-            before, last = last, token
+        before, last = last.string if last is not None else "", token
 
 
 def _said(place: tuple[int, int]) -> Diagnostic:

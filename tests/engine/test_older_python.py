@@ -39,7 +39,13 @@ def test_each_is_an_upgrade_at_its_place() -> None:
     assert all(d.outcome is Outcome.REWRITTEN for d in constructs(result))
 
 
-@pytest.mark.parametrize("line", ["print x.cuda(async=True)", "async = x.cuda()", "x.cuda(async=1"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print x.cuda(async=True)", "async = x.cuda()", "x.cuda(async=1",
+        "x.cuda(async=True); pool.map(f, x, async=True)",  # whose argument has another new name
+    ],
+)  # fmt: skip
 def test_what_is_still_no_python_is_refused(line: str) -> None:
     source = f"{HEAD}{line}\n"
     result = run(source)
