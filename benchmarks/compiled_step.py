@@ -110,7 +110,7 @@ def by_hand(case: Case, batches: list[Batch]) -> Step:
         updates, memory = optimizer.update(gradients, memory, params)
         return (optax.apply_updates(params, updates), buffers, memory), loss
 
-    step = jax.jit(update, donate_argnums=0, compiler_options=lowering._options())
+    step = jax.jit(update, donate_argnums=0, compiler_options=lowering.compiler_options())
     params = {name: parameter.detach().jax() for name, parameter in model.named_parameters()}
     buffers = {name: buffer.jax() for name, buffer in model.named_buffers()}
     # Copies: the model keeps the originals, which must not be donated.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.upgrade_tables import removed_builtins, removed_names
@@ -71,23 +71,25 @@ def _is_index(names: Names, node: ast.expr) -> bool:
             return index is node
         case ast.Call(func=ast.Attribute(attr=method)):
             return method in _BY_INDEX and node in parent.args
+    return any(_is_index(names, use) for use in _uses_by_name(names, node))
+
+
+def _uses_by_name(names: Names, node: ast.expr) -> Iterator[ast.expr]:
+    """Uses of a variable that is given this value, and no other."""
+    match names.parents.get(node):
         case ast.Assign(targets=[ast.Name(id=name) as target]):
             scope = names.scope_of(target)
-            only = len(scope.bindings.get(name, ())) == 1
-            return only and any(_is_index(names, use) for use in names.uses(name, scope))
-    return False
+            if len(scope.bindings.get(name, ())) == 1:
+                yield from names.uses(name, scope)
 
 
 def _sizes(names: Names, node: ast.expr) -> Iterator[ast.expr]:
     """Uses of a value as a size, `x.view(n, size / 2)`: fractions, even 2.0, raise an error."""
-    uses: Iterable[ast.expr] = ()
+    uses = [node, *_uses_by_name(names, node)]
     match names.parents.get(node):
-        case ast.Assign(targets=[ast.Name(id=name) as target]):
-            scope = names.scope_of(target)
-            uses = names.uses(name, scope) if len(scope.bindings.get(name, ())) == 1 else ()
         case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)]):
-            uses = names.by_attribute.get(attr, ())
-    for use in (node, *uses):
+            uses += names.by_attribute.get(attr, ())
+    for use in uses:
         match names.parents.get(use):
             case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=given) if use in given:
                 yield use

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from migrator.analysis import name_heuristics
 from migrator.analysis.devices.choices import device_call
+from migrator.analysis.ranks.vocabulary import COPIES, COPIES_FOR_A_CALL, WRAPPER
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument, dotted
 from migrator.analysis.values.flow import Flow
@@ -145,10 +146,7 @@ def is_device_index(names: Names, flow: Flow, node: ast.expr) -> bool:
 
 
 # Functions that take a list of devices, and those that take one by its number.
-_COPIES = frozenset({
-    "torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel",
-    "torch.nn.parallel.DistributedDataParallel",
-})  # fmt: skip
+_LISTS = (*COPIES, COPIES_FOR_A_CALL, WRAPPER)
 _NUMBERS = ("torch.cuda.set_device", "torch.cuda.device")
 
 
@@ -173,7 +171,7 @@ def _names_gpus(names: Names, use: ast.expr) -> bool:
         call = names.parents.get(above)
         return isinstance(call, ast.Call) and names.qualified(call.func) in _NUMBERS
     call = names.parents.get(above) if isinstance(above, ast.keyword) else above
-    if not isinstance(call, ast.Call) or names.qualified(call.func) not in _COPIES:
+    if not isinstance(call, ast.Call) or (name := names.qualified(call.func)) not in _LISTS:
         return False
-    third = names.qualified(call.func) == "torch.nn.parallel.data_parallel"
-    return argument(call, 2 if third else 1, "device_ids") is use
+    place = 2 if name == COPIES_FOR_A_CALL else 1
+    return argument(call, place, "device_ids") is use

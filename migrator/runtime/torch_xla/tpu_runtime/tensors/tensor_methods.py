@@ -10,33 +10,11 @@ from torch.nn.parameter import UninitializedTensorMixin
 
 from ..device import DEVICE_TYPE
 from ..dispatch.replaced_kernels import substitute
+from ..dispatch.without_gradients import inference_mode
 from .dense_warning import warn_of
 
 # torch_xla 2.9 drops the imaginary parts of a complex tensor that is moved.
 NO_COMPLEX128 = "complex128 is not available on this device: use complex64"
-
-
-class inference_mode(torch.no_grad):
-    """`torch.inference_mode` as `no_grad`.
-
-    torch_xla 2.9: linear, matmul, `.t()` and `.view` raise "Cannot set version_counter for
-    inference tensor".
-    """
-
-    def __new__(cls, mode: Any = True) -> Any:
-        return object.__new__(cls) if not callable(mode) else cls()(mode)
-
-    def __init__(self, mode: bool = True) -> None:
-        super().__init__()
-        self.mode = mode
-
-    def __enter__(self) -> None:
-        self.prev = torch.is_grad_enabled()
-        if self.mode:
-            torch.set_grad_enabled(False)
-
-    def clone(self) -> "inference_mode":
-        return type(self)(self.mode)
 
 
 def _counting(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

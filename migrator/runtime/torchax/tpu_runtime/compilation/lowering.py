@@ -37,7 +37,7 @@ def compiled(traced: Any, name: str) -> Any:
         _write(traced, Path(folder) / f"{number:04}_jit_{plain}_compile.mlir")
     if os.environ.get(COMPUTE) == "off":
         return functools.partial(_zeros, traced.out_info)
-    return traced.lower().compile(compiler_options=_options())
+    return traced.lower().compile(compiler_options=compiler_options())
 
 
 def _zeros(results: Any, *given: Any) -> Any:
@@ -61,7 +61,7 @@ _ON_CPU = {
 
 
 @functools.cache
-def _options() -> dict[str, str] | None:
+def compiler_options() -> dict[str, str] | None:
     """Options for the compiler; None where it doesn't have them."""
     if jax.default_backend() != "cpu":
         return None

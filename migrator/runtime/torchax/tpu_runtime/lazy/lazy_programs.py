@@ -216,7 +216,8 @@ def _inputs(
         else:
             # Of an input that occurs twice, like a shared step count, only one can be donated.
             array, is_own = source, id(source) in own and last[id(source)] is node
-            own -= {id(source)} if is_own else set()
+            if is_own:
+                own.discard(id(source))
         if position < node.operation.donated and not is_own:
             array = jnp.copy(array)
         arrays.append(array)

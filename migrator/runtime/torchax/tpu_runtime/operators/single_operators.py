@@ -48,10 +48,11 @@ def _pad(x: Array, pad: Sequence[int], mode: str = "constant", value: Any = None
 
 
 @kernel
-def _take_backward(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
-    """The gradient of `take`: an index that occurs twice got one of two values. Also adds bools."""
+def _put_elements(x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    """`put`, also of bools, and the gradient of `take`: an index that occurs twice got one of two
+    values."""
     if accumulate and x.dtype == jnp.bool_:
-        return _take_backward(x.astype("int32"), index, source, True) != 0
+        return _put_elements(x.astype("int32"), index, source, True) != 0
     places, values = index.reshape(-1), source.reshape(-1).astype(x.dtype)
     flat = x.reshape(-1)
     flat = flat.at[places].add(values) if accumulate else flat.at[places].set(values)
@@ -263,7 +264,7 @@ def install(env: Environment) -> None:
         (aten._efficientzerotensor, _zeros),
         (aten.constant_pad_nd, _constant_pad),
         (aten.pad, _pad),
-        (aten.put, _take_backward),
+        (aten.put, _put_elements),
         (aten.slice_scatter, _slice_scatter),
         (aten.nanmedian.dim, _nanmedian),
         (aten.diagonal_scatter, _diagonal_scatter),
