@@ -22,6 +22,7 @@ _WITHOUT_OPTION = {
     "replace": ("a table", "Names of your own that become others (rules-of-your-own.md)."),
 }
 _WIDEST = 60  # of a call in a table
+_VALUES = {"bool": "`true`, `false`", "int": "a number from 1", "str | None": "a path"}
 _AS_WORTH = "as many as it is worth"
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^(?=\S)", re.MULTILINE)
@@ -62,7 +63,7 @@ def _value(option: click.Option, kind: str) -> str:
     choices = ", ".join(f"`{_toml(c)}`" for c in getattr(option.type, "choices", ()))
     if kind.startswith("tuple"):
         return f"{choices}, or a list" if choices else "a list of strings"
-    return choices or {"bool": "`true`, `false`", "int": "a number from 1"}[kind]
+    return choices or _VALUES[kind]
 
 
 def _default(name: str, default: Any) -> str:

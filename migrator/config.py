@@ -8,6 +8,7 @@ import os
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class Config:
     portable: bool = False
     shard: str = "replicated"
     num_cores: str = "all"
+    python: str | None = None  # the environment that programs will run in; None: the target's pins
     replace: tuple[tuple[str, str], ...] = ()
     todo_comments: bool = False
     jobs: int = 0  # 0: as many as it is worth
@@ -69,13 +71,21 @@ class Config:
         """The folder that it is for; the current one without a file."""
         return self.folder or Path.cwd()
 
-    @property
+    @cached_property
     def options(self) -> Options:
+        """The part that decides about the output. Raises UsageError if `python` is none."""
         own = {f.name for f in fields(self)}
         same = {f.name: getattr(self, f.name) for f in fields(Options) if f.name in own}
         top = resolved(self.home).as_posix()
         in_files = tuple((f"{top}/{pattern}", codes) for pattern, codes in self.per_file_ignores)
-        return Options(suppress_in=in_files, **same)
+        return Options(suppress_in=in_files, versions=self._versions(), **same)
+
+    def _versions(self) -> tuple[tuple[str, str], ...]:
+        if self.python is None:
+            return ()
+        from migrator.analysis.installed_versions import read_versions  # slow to import
+
+        return (*sorted(read_versions(self.home / self.python).items()),)
 
 
 def settings() -> list[Field[Any]]:

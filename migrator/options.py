@@ -28,6 +28,8 @@ class Options:
     num_cores: str = "all"  # or "1": how many devices a data-parallel program uses
     replace: tuple[tuple[str, str], ...] = ()  # names of the project, and what becomes of them
     todo_comments: bool = False  # `# TPU-TODO[CODE]: reason` above what is left to change by hand
+    # The versions of the environment, by distribution, with Python's; those of the target without.
+    versions: tuple[tuple[str, str], ...] = ()
     # Whether a construct, by its place and the code of its rule, is rewritten now; None: all are.
     only: Callable[[Range, str], bool] | None = None
     entry: bool | None = None  # force the set-up statements on or off; None: look at the file

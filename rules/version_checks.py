@@ -1,8 +1,10 @@
 """Checks of versions that the target's versions fail."""
 
 import ast
+import re
 
 from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
+from migrator.rule_api.devices import tpu_answer
 from migrator.rule_api.upgrade_templates import is_of_gpu_code
 
 CHECKS = Rule(
@@ -76,12 +78,23 @@ def version_check(ctx: Context, found: Construct) -> Decision:
         return Keep("nothing here uses a device")
     if ctx.names.is_caught(found.node, _error(ctx, found.node)):
         return Keep("its error is caught")
+    if installed := _passing(ctx, found):
+        return Keep(f"{installed} passes it")
     versions = found.key or f"the versions of {ctx.target.name}"
     older = "; older ones may not start with this PyTorch" if found.key else ""
     return Report(
         f"this check fails with {versions}{older}: try the program without it, and compare its "
         "numbers"
     )
+
+
+def _passing(ctx: Context, found: Construct) -> str:
+    """The modules of the environment that pass a check, which those of the target fail."""
+    asked, versions = re.findall(r"(\w+) [\d.]+", found.key), dict(ctx.options.versions)
+    known = {module: versions[module] for module in asked if module in versions}
+    assert isinstance(found.node, ast.Assert | ast.If)
+    passes = tpu_answer(ctx.names, found.node.test, known) is isinstance(found.node, ast.Assert)
+    return " and ".join(map(" ".join, known.items())) if passes else ""
 
 
 def _error(ctx: Context, check: ast.AST) -> str:

@@ -69,6 +69,11 @@ def _forms(
     return printed[0] if printed else "console", files
 
 
+def _absolute(ctx: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    """Settings are relative to their own folder."""
+    return None if path is None else str(Path(path).absolute())
+
+
 def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int]:
     """`2/5`: the second of five parts."""
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value or "1/1")
@@ -157,6 +162,13 @@ def _part(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
     "--num-cores",
     type=click.Choice(["1", "all"]),
     help="Devices that a multi-device program uses: all (default), or 1.",
+)
+@click.option(
+    "--python",
+    type=click.Path(exists=True),
+    callback=_absolute,
+    help="The environment that the program will run in, its folder or interpreter: only what its "
+    "versions lack is upgraded (default: the versions that the target pins).",
 )
 @click.option(
     "--todo-comments",

@@ -13,6 +13,7 @@ GROUPS = {
     ),
     "What is rewritten": (
         "select", "ignore", "unsafe", "precision", "runtime", "portable", "shard", "num_cores",
+        "python",
     ),
     "Comments in the code": ("todo_comments", "strip_todo", "add_ignores"),
     "Which files": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from migrator.analysis.installed_versions import is_needed
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.construct import Construct
 from migrator.context import Context, write_for
@@ -25,6 +26,9 @@ def analyse(
     known = vocabulary(framework.name, options.replace)
     facts = module_facts(module.parsed, framework, known, project)
     constructs = list(facts.constructs)
+    if versions := dict(options.versions):
+        lists = target.environment.names
+        constructs = [each for each in constructs if is_needed(each, versions, lists)]
     context = Context(
         facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
     )

@@ -56,4 +56,5 @@ class RunOptions:
     @property
     def config(self) -> Config:
         shard = self.shard or "replicated"
-        return Config(portable=self.portable, unsafe=self.unsafe, shard=shard)
+        python = None if self.python is None else str(self.python)
+        return Config(portable=self.portable, unsafe=self.unsafe, shard=shard, python=python)

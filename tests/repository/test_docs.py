@@ -101,7 +101,8 @@ def test_every_setting_is_taken_as_the_page_says(tmp_path: Path) -> None:
         return load_file(file)
 
     found = rows("settings.md", "key")
-    samples = {"a list of strings": "[]", "a number from 1": "1", "a table": '{"a.b"="c.d"}'}
+    samples = {"a list of strings": "[]", "a number from 1": "1", "a path": '"."',
+               "a table": '{"a.b"="c.d"}'}  # fmt: skip
     with pytest.raises(UsageError) as error:
         loaded("zzz = 1")
     known = str(error.value).partition("known: ")[2].strip(")").replace("_", "-").split(", ")
