@@ -12,6 +12,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.diagnostics import START, Diagnostic, Severity
 from migrator.edits import join_edits
+from migrator.pipeline.advice import KIND as ADVISED
 from migrator.pipeline.advice import advise
 from migrator.pipeline.complete import complete
 from migrator.pipeline.decide import decide
@@ -70,13 +71,21 @@ def _idle(
     if not suppressions.marks and not suppressions.misspelt:
         return
     if context.options.enabled(IDLE) and not suppressions.covers(START, IDLE):
-        imports = (s for s in statements(context.names.tree) if isinstance(s, _IMPORTS))
-        nodes = (*(construct.node for construct in constructs), *imports)
-        suppressions.look_at(
-            context.source.range(node) for node in nodes if hasattr(node, "lineno")
-        )
+        for construct in constructs:
+            if hasattr(construct.node, "lineno"):
+                codes = (rule.code for rule, _ in registry().handlers(construct))
+                suppressions.look_at(context.source.range(construct.node), codes)
+        suppressions.imports.update(
+            line
+            for s in statements(context.names.tree) if isinstance(s, _IMPORTS)
+            for line in range(s.lineno, (s.end_lineno or s.lineno) + 1)
+        )  # fmt: skip
         known = (*registry().rules, *OTHERS)
-        for where, message in suppressions.without_effect(known):
+        of_constructs = {
+            code for code, rule in rules.rules.items()
+            if rule.handlers and all(kind != ADVISED for kind, *_ in rule.handlers)
+        }  # fmt: skip
+        for where, message in suppressions.without_effect(known, of_constructs):
             yield Diagnostic(where, IDLE, Severity.ADVICE, message)
 
 

@@ -11,7 +11,7 @@ import difflib
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 
 from migrator.codes import current
 from migrator.diagnostics import Range
@@ -31,7 +31,8 @@ class Suppressions:
         self.file: tuple[str, ...] | None = None
         self.regions: list[tuple[int, int]] = []
         self.marks: list[tuple[Range, str, tuple[str, ...]]] = []  # place, word and codes
-        self.asked: set[int] = set()  # lines with something to switch off
+        self.imports: set[int] = set()  # lines of imports, which other targets may look at
+        self.asked: dict[int, set[str]] = {}  # codes that looked at something, by line
         self.misspelt: list[tuple[Range, str]] = []
         if "tpu-migrate:" in text:
             self._read(text)
@@ -71,26 +72,42 @@ class Suppressions:
             return True
         if any(start <= where.line <= end for start, end in self.regions):
             return True
-        lines = [n for n in range(where.line, where.end_line + 1) if n in self.lines]
-        self.asked.update(lines)
-        return any(_matches(self.lines[n], code) for n in lines)
+        self.look_at(where, (code,))
+        lines = range(where.line, where.end_line + 1)
+        return any(_matches(self.lines[n], code) for n in lines if n in self.lines)
 
-    def look_at(self, places: Iterable[Range]) -> None:
-        """Note that there is something to switch off at ``places``, whatever was decided."""
-        for where in places if self.lines else ():
-            self.asked.update(range(where.line, where.end_line + 1))
+    def look_at(self, where: Range, codes: Iterable[str]) -> None:
+        """Note that rules look at something in a place, whatever they decide."""
+        for line in range(where.line, where.end_line + 1) if self.lines else ():
+            if line in self.lines:
+                self.asked.setdefault(line, set()).update(codes)
 
-    def without_effect(self, known: Iterable[str]) -> Iterator[tuple[Range, str]]:
-        """Comments that have no effect, and why. ``known``: all codes."""
-        words, known = f"{', '.join(_WORDS[:-1])} or {_WORDS[-1]}", tuple(known)
+    def without_effect(
+        self, known: Collection[str], of_constructs: Set[str]
+    ) -> Iterator[tuple[Range, str]]:
+        """Comments that have no effect, and why.
+
+        Args:
+            known: all codes.
+            of_constructs: those of rules that look at constructs alone.
+        """
+        words = f"{', '.join(_WORDS[:-1])} or {_WORDS[-1]}"
         for where, word in self.misspelt:
             yield where, f"`{word}` is not one of {words}: this comment does nothing"
         for where, word, codes in self.marks:
             unknown = [code for code in codes if not any(k.startswith(code) for k in known)]
             if unknown:
                 yield where, f"there is no rule {' or '.join(unknown)}: nothing is ignored"
-            elif word == "ignore" and where.line not in self.asked:
+            elif word == "ignore" and where.line not in {*self.asked, *self.imports}:
                 yield where, "there is nothing to ignore on this line: remove the comment"
+            elif word == "ignore" and where.line not in self.imports:
+                looked = self.asked[where.line] | {*known} - of_constructs
+                unused = [c for c in codes if not any(code.startswith(c) for code in looked)]
+                if not unused:
+                    continue
+                it = "it" if len(unused) == 1 else "them"
+                said = f"{' and '.join(unused)} on this line: take {it} out of the comment"
+                yield where, f"there is nothing for {said}"
 
 
 def comment_for(text: str, first: int, last: int, code: str) -> tuple[int, int, str] | None:

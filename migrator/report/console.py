@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -36,9 +35,6 @@ from migrator.report.statistics import (
 from migrator.report.staying import Staying, staying
 from migrator.report.terminal import fits, line, print_code, printable, say
 from migrator.runs.run_report import WHEEL, Report
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def render(
@@ -244,59 +240,45 @@ _SHOWN = 10  # files
 
 def _statistics(report: Report, console: Console) -> None:
     console.print()
-    console.print(_by_rule(report))
+    console.print(Text("By rule", "bold"))
+    rules = registry().rules
+    for code, counts in by_code(report).items():
+        rule = rules.get(code)
+        numbers = ", ".join(f"{counts[o]:,} {o}" for o in Outcome if counts[o])
+        say(console, line((code, "cyan"), f" {numbers}: {rule.summary if rule else ''}"))
     found = by_effort(report)
     if not found:
         return
     console.print()
-    console.print(_by_file(found[:_SHOWN]))
+    console.print(Text("To do by hand, by file", "bold"))
+    for path, work in found[:_SHOWN]:
+        _say_work_left(console, path, work)
     if len(found) > _SHOWN:
         console.print(Text(f"and {count_noun(len(found) - _SHOWN, 'more file')}", "dim"))
     said = f"takes: the time of the hardest one; over {MANY} that take minutes each count as hours"
     say(console, Text(said, "dim"))
 
 
-def _by_file(found: Iterable[tuple[Path, Work]]) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Reported, by file", title_justify="left", box=None, pad_edge=False)
-    table.add_column("takes")
-    table.add_column("automatic", justify="right")
-    table.add_column("reported", justify="right")
-    table.add_column("file", overflow="fold")
-    table.add_column("codes", style="cyan")
-    for path, work in found:
-        codes = work.codes.most_common()
-        more = f", and {len(codes) - 4} more" if len(codes) > 4 else ""
-        assert work.effort is not None
-        table.add_row(
-            Text(str(work.effort), _COLOURS[work.effort]), f"{work.automatic:.0f}%",
-            str(work.reported), Text(printable(path)), _times(codes[:4]) + more,
-        )  # fmt: skip
-    return table
+def _say_work_left(console: Console, path: Path, work: Work) -> None:
+    assert work.effort is not None
+    codes = work.codes.most_common()
+    more = f", and {len(codes) - 4} more" if len(codes) > 4 else ""
+    say(
+        console,
+        line(
+            f"{printable(path)} takes ", (_TIMES[work.effort], _COLOURS[work.effort]),
+            f": {work.reported:,} of {count_noun(work.outcomes.total(), 'construct')}, ",
+            (_times(codes[:4]) + more, "cyan"),
+        ),
+    )  # fmt: skip
 
 
+_TIMES = {Effort.REWRITE: "a rewrite", Effort.HOURS: "hours", Effort.MINUTES: "minutes"}
 _COLOURS = {Effort.REWRITE: "red", Effort.HOURS: "yellow", Effort.MINUTES: "green"}
 
 
 def _times(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{code} ×{n}" if n > 1 else code for code, n in counts)
-
-
-def _by_rule(report: Report) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Constructs by rule", title_justify="left", box=None, pad_edge=False)
-    table.add_column("code", style="cyan")
-    for outcome in Outcome:
-        table.add_column(str(outcome), justify="right")
-    table.add_column("rule")
-    rules = registry().rules
-    for code, counts in by_code(report).items():
-        rule = rules.get(code)
-        numbers = [str(counts[o]) if counts[o] else "·" for o in Outcome]
-        table.add_row(code, *numbers, rule.summary if rule else "")
-    return table
 
 
 def _summary(report: Report, console: Console, written: bool) -> None:

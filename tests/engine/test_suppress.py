@@ -34,6 +34,14 @@ def said(line: str, **options: object) -> list[str]:
             "there is nothing to ignore on this line: remove the comment",
         ),
         (
+            "y = x.cuda()  # tpu-migrate: ignore[PRE001]",
+            "there is nothing for PRE001 on this line: take it out of the comment",
+        ),
+        (
+            "y = x.cuda()  # tpu-migrate: ignore[CUD004, MOV, LIB001]",
+            "there is nothing for CUD004 and LIB001 on this line: take them out of the comment",
+        ),
+        (
             "# tpu-migrate: ignore-file[XYZ]",
             "there is no rule XYZ: nothing is ignored",
         ),
@@ -48,8 +56,12 @@ def test_a_comment_that_switches_nothing_off_is_said(line: str, message: str) ->
     [
         "y = x.cuda()  # tpu-migrate: ignore",
         "y = x.cuda()  # tpu-migrate: ignore[MOV]",
-        "y = x.cuda()  # tpu-migrate: ignore[PRE001]",  # another target may need it
+        "y = x.cuda()  # tpu-migrate: ignore[MOV001, ADV004]",  # advice may be given later
+        "y = x.cuda()  # tpu-migrate: ignore[KER001, MOV001]",  # of another framework
+        "y = torch.ones(2, device='cuda')  # tpu-migrate: ignore[DEV]",
         "import apex  # tpu-migrate: ignore",
+        "import apex  # tpu-migrate: ignore[LIB001]",
+        "import tensorflow  # tpu-migrate: ignore[KER001]",  # another target may need it
         "y = x + 1  # made by tpu-migrate: it is on the device",
         "y = x + 1  # tpu-migrate: it is on the device",
         "s = '# tpu-migrate: ignored'",

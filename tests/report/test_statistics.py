@@ -86,16 +86,16 @@ def test_a_kernel_in_triton_is_a_rewrite_and_a_library_with_a_counterpart_is_not
     assert [found[name]["effort"] for name in ("a.py", "b.py")] == ["rewrite", "hours"]
 
 
-def test_the_table_has_the_worst_files_first_and_a_limit(tmp_path: Path) -> None:
+def test_the_worst_files_come_first_and_there_is_a_limit(tmp_path: Path) -> None:
     files = {f"m{n:02}.py": STRING for n in range(12)}
     write_tree(tmp_path, {**files, "a.py": MOVE, "y.py": STREAM, "z.py": EXTENSION + MOVE})
     text = cli(".", *TO, "--statistics", cwd=tmp_path).stdout
-    table = text.decode().partition("Reported, by file")[2].splitlines()
-    rows = [" ".join(line.split()) for line in table[2:]]
+    assert "\nMOV001 2 rewritten: x.cuda() becomes x.to(device)\n" in text.decode()
+    rows = text.decode().partition("To do by hand, by file\n")[2].splitlines()
     assert rows[:3] == [
-        "rewrite 50% 1 z.py LIB002",
-        "hours 0% 1 y.py CUD003",
-        "minutes 0% 1 m00.py DEV002",
+        "z.py takes a rewrite: 1 of 2 constructs, LIB002",
+        "y.py takes hours: 1 of 1 construct, CUD003",
+        "m00.py takes minutes: 1 of 1 construct, DEV002",
     ]
     assert rows[10] == "and 4 more files"
     said = "by hand: 1 has to be written anew, 1 takes hours, 12 take minutes each"
