@@ -59,6 +59,15 @@ def read_versions(python: Path) -> dict[str, str]:
     return {"python": number} | {name: v for folder in folders for name, v in _listed(folder)}
 
 
+def is_environment(python: Path) -> bool:
+    """Whether its versions can be read: not those of a program that starts an interpreter."""
+    try:
+        read_versions(python)
+    except UsageError:
+        return False
+    return True
+
+
 def _python_of(root: Path, python: Path) -> str | None:
     """`3.11`, by what the environment says of itself, its interpreter or its folders."""
     settings = root / "pyvenv.cfg"

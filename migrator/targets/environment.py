@@ -38,6 +38,7 @@ class Environment:
     frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with
     import_limits: Mapping[str, str] = field(default_factory=dict)  # imports fail beyond them
     damage: Damage | None = None
+    cpu_torch: bool = False  # PyTorch's build for the CPU does as well as the one with CUDA
     # Lists of the names that its packages have, in analysis/installed.
     names: tuple[str, ...] = (
         "torch-2.9.0", "torchvision-0.24.0", "numpy-2.4.6", "scipy-1.17.1", "PIL-13.0.0",

@@ -4,13 +4,17 @@ By uv, or by venv and pip where there is none.
 """
 
 import hashlib
+import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Sequence
+from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from shutil import rmtree, which
 
-from migrator.analysis.python_requirements import pinned
+from migrator.analysis.python_requirements import CPU_WHEELS, pinned
 from migrator.files.user_folders import cache_folder
 from migrator.targets import Target, targets
 
@@ -18,6 +22,9 @@ from .in_target_python import child_environment, command_line
 from .verify_errors import VerifyError
 
 _FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
+_WITHOUT_CUDA = "about 3 GB, with PyTorch's build for the CPU"
+_INDEXES = ("PIP_INDEX_URL", "PIP_NO_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL",
+            "UV_OFFLINE")  # fmt: skip
 _READY = ".tpu-migrate-ready"  # written last, so an interrupted installation is never used
 
 
@@ -64,11 +71,34 @@ def uv_command() -> list[str] | None:
     return [sys.executable, "-m", "uv"] if find_spec("uv") else None
 
 
-def commands(target: Target, uv: list[str] | None) -> list[list[str]]:
+def takes_cpu_torch(target: Target) -> bool:
+    """Whether PyTorch comes from its own index, as the build for the CPU: 5 GB less.
+
+    That is where the target runs with it, nobody has chosen another index, and it answers.
+    """
+    if not target.environment.cpu_torch or sys.platform != "linux":
+        return False
+    return not any(map(os.environ.get, _INDEXES)) and _answers(f"{CPU_WHEELS}/torch/")
+
+
+@cache
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=3):
+            return True
+    except (OSError, HTTPException):
+        return False
+
+
+def commands(target: Target, uv: list[str] | None, *, cpu_torch: bool = False) -> list[list[str]]:
     """The commands that create the environment, in order. Index settings are inherited.
 
-    ``uv``: how to call it; None: venv and pip of this Python do it. Raises VerifyError where those
-    can't.
+    Args:
+        uv: how to call it; None: venv and pip of this Python do it.
+        cpu_torch: take PyTorch's build for the CPU.
+
+    Raises:
+        VerifyError: neither can.
     """
     folder = environment_folder(target)
     pins = [requirement.text for requirement in pinned(target)]
@@ -79,19 +109,26 @@ def commands(target: Target, uv: list[str] | None) -> list[list[str]]:
             raise VerifyError(f"{needed}, which uv brings: pip install uv")
         return [
             [sys.executable, "-m", "venv", str(folder)],
-            [str(python_of(folder)), "-m", "pip", "install", *pins],
+            [str(python_of(folder)), "-m", "pip", "install", *_index(uv, cpu_torch), *pins],
         ]
     python = sys.executable if own else python_version(target)
     return [
         [*uv, "venv", "--quiet", "--python", python, str(folder)],
-        [*uv, "pip", "install", "--python", str(python_of(folder)), *pins],
+        [*uv, "pip", "install", "--python", str(python_of(folder)), *_index(uv, cpu_torch), *pins],
     ]
+
+
+def _index(uv: list[str] | None, cpu_torch: bool) -> list[str]:
+    if not cpu_torch:
+        return []
+    return ["--extra-index-url", CPU_WHEELS] if uv is None else ["--torch-backend", "cpu"]
 
 
 def announcement(target: Target) -> str:
     """One line: what would be installed, where, and its size."""
     others = [other for other in targets().values() if other != target and cached_python(other)]
-    size = _FURTHER if others and uv_command() else _FIRST
+    size = _WITHOUT_CUDA if takes_cpu_torch(target) else _FIRST
+    size = _FURTHER if others and uv_command() else size
     pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
     exact = ", ".join(pin for pin in pins if "==" in pin)
     return f"{exact} with Python {python_version(target)} into {environment_folder(target)}, {size}"
@@ -131,7 +168,7 @@ def install(target: Target) -> Path:
     Progress goes to standard error. Raises VerifyError if a command fails; an incomplete
     environment is removed, and the next attempt finds what was downloaded in uv's or pip's cache.
     """
-    todo = commands(target, uv_command())
+    todo = commands(target, uv_command(), cpu_torch=takes_cpu_torch(target))
     folder = environment_folder(target)
     if folder.exists():  # left by an interrupted installation
         rmtree(folder)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migrator.analysis.installed_versions import is_environment
 from migrator.config import Config
 
 from . import tpu
@@ -56,5 +57,5 @@ class RunOptions:
     @property
     def config(self) -> Config:
         shard = self.shard or "replicated"
-        python = None if self.python is None else str(self.python)
+        python = str(self.python) if self.python and is_environment(self.python) else None
         return Config(portable=self.portable, unsafe=self.unsafe, shard=shard, python=python)

@@ -4,6 +4,9 @@ import json
 import os
 import shlex
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +37,7 @@ JAX_TARGET, XLA_TARGET = find_target("torchax"), find_target("torch_xla")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(environments, "CPU_WHEELS", "http://127.0.0.1:1")  # nobody answers
     monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -157,6 +161,47 @@ class TestInstall:
         assert cached_python(JAX_TARGET) is None
         fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
         assert install(JAX_TARGET) == half
+
+
+@pytest.fixture
+def cpu_wheels(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An index with a page for torch, in place of PyTorch's own."""
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/torch/" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(environments, "CPU_WHEELS", address)
+        yield address
+        server.shutdown()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch brings no CUDA")
+def test_torch_comes_without_cuda_where_its_index_answers(
+    cpu_wheels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in environments._INDEXES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert environments.takes_cpu_torch(JAX_TARGET) and not environments.takes_cpu_torch(XLA_TARGET)
+    assert "about 3 GB" in announcement(JAX_TARGET) and "about 8 GB" in announcement(XLA_TARGET)
+    by_pip = commands(JAX_TARGET, None, cpu_torch=True)[1]
+    assert by_pip[4:6] == ["--extra-index-url", cpu_wheels]
+    fake_uv(tmp_path, monkeypatch, MAKES_PYTHON)
+    install(JAX_TARGET)
+    assert "--torch-backend cpu" in (tmp_path / "calls").read_text()
+    monkeypatch.setenv("UV_INDEX_URL", "https://index.example")  # it has to have everything
+    assert not environments.takes_cpu_torch(JAX_TARGET)
+    monkeypatch.delenv("UV_INDEX_URL")
+    monkeypatch.setattr(environments, "CPU_WHEELS", f"{cpu_wheels}/gone")
+    assert not environments.takes_cpu_torch(JAX_TARGET)
 
 
 def test_without_uv_there_are_venv_and_pip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,5 +19,6 @@ ENVIRONMENT = Environment(
     # runtime/torchax/tpu_runtime/_versions.py says the same
     runs_with={"torch": ">=2.9,<2.13", "torchax": "==0.0.13"},
     import_limits={"torch": "<2.13"},
+    cpu_torch=True,  # it calls PyTorch from Python alone
     damage=Damage(by="torch_xla"),  # it contains an old torchax/ that overwrites the real one
 )
