@@ -24,7 +24,6 @@ from migrator.files import witness
 from migrator.files.user_folders import resolved
 from migrator.report import FORMATS, View, check_file
 from migrator.report.terminal import color_option, console, printable
-from migrator.targets import names as target_names
 from migrator.targets.target_argument import TargetName
 
 if TYPE_CHECKING:
@@ -268,11 +267,9 @@ def _run(asked: MigrationArguments, values: Mapping[str, Any]) -> int:
     if asked.strip_todo and values["todo_comments"]:
         raise UsageError("choose one of --todo-comments and --strip-todo")
     if config.target is None and not asked.strip_todo:
-        names = ", ".join(target_names())
-        raise UsageError(
-            f"no target given: --target {AUTO} chooses one by the code, or name it ({names}), also "
-            "as target in [tool.tpu-migrate]"
-        )
+        from migrator.cli.missing_target import missing_target
+
+        raise missing_target(asked.paths, AUTO)
     asked.check()
     if AUTO in config.targets:
         config = _with_chosen_target(asked, config)

@@ -109,6 +109,18 @@ ERRORS = {
 EVERYTHING = "[tool.tpu-migrate]\ntarget = 'torch_xla'\nexclude = ['*']\n"
 
 
+@pytest.mark.parametrize(
+    ("source", "first"), [(GPU, "torch_tpu, torch_xla, torchax"), ("import keras\n", "keras_jax")]
+)
+def test_without_a_target_those_of_the_codes_framework_come_first(
+    tmp_path: Path, source: str, first: str
+) -> None:
+    write_tree(tmp_path, {"p/a.py": source, "p/b.py": source, "p/README": "import keras"})
+    run = cli("p", cwd=tmp_path)
+    assert run.returncode == 2
+    assert f"--target auto chooses one by the code, or name it ({first}, " in one_line(run.stderr)
+
+
 def test_a_configuration_that_excludes_everything_is_said(tmp_path: Path) -> None:
     write_tree(tmp_path, {"pyproject.toml": EVERYTHING, "a.py": GPU})
     run = cli(".", "--check", cwd=tmp_path)
