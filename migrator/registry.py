@@ -50,7 +50,8 @@ class Registry:
     @cache  # noqa: B019  there are as many as loaded packages
     def of(self, framework: str) -> Registry:
         """The rules for code of one framework."""
-        return Registry([r for r in self._in_order if r.framework in ("", framework)])
+        rules = self._in_order
+        return Registry([r for r in rules if r.of_python or r.framework in ("", framework)])
 
     def vocabulary(self, framework: Framework) -> Vocabulary:
         """The names of a framework that are constructs because a rule handles them."""

@@ -95,6 +95,7 @@ class Rule:
     for_overlap: bool = False  # what it reports overlaps work, which XLA does by itself
     foreign: bool = False  # turns code for another target into GPU code
     framework: str = "torch"  # of the code that it handles; "" for any
+    of_python: bool = False  # handles Python's libraries, which code of any framework uses
     imports: Sequence[str] = ()  # more names whose import goes with their last use
     moves_to_device: bool = False  # its edits move a program to the device
     is_requirement: bool = False  # handles what is installed, not code

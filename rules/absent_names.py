@@ -9,6 +9,7 @@ from migrator.rule_api.upgrades import missing
 
 ABSENT = Rule(
     code="UPG006",
+    of_python=True,
     name="absent-name",
     summary="a name that the versions of the target do not have",
     why="""The names that a program takes from torch, torchvision, NumPy, SciPy, Pillow and pandas

@@ -23,6 +23,7 @@ from .files import LOAD
 
 MEANINGS = Rule(
     code="UPG005",
+    of_python=True,
     name="changed-meaning",
     summary="code that newer versions refuse because it means something else now",
     why="""`loss.data[0]` was the number of a loss, which has no dimension since PyTorch 0.4. A mask

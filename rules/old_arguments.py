@@ -19,6 +19,7 @@ from migrator.rule_api.upgrades import removed_arguments
 
 ARGUMENTS = Rule(
     code="UPG003",
+    of_python=True,
     name="old-argument",
     summary="an argument that a function no longer takes, or has no default any more",
     why="""An argument with another name gets that. One that did nothing for the result goes:

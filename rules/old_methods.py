@@ -18,6 +18,7 @@ from migrator.rule_api.upgrades import removed_frame_methods, removed_methods
 
 METHODS = Rule(
     code="UPG004",
+    of_python=True,
     name="old-method",
     summary="a method that objects no longer have",
     why="""`d.iteritems()` is Python 2's, `a.tostring()` NumPy 1's, `next` was a method. The kind of

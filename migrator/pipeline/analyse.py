@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from migrator.analysis import find_upgrades
 from migrator.analysis.installed_versions import is_needed
 from migrator.analysis.project.facts import ProjectFacts
 from migrator.construct import Construct
@@ -43,23 +44,25 @@ def analyse(
 
 def may_hold_constructs(source: bytes, target: Target, options: Options) -> bool:
     """A cheap test: False means that the file contains no construct."""
-    return may_be_of(find_framework(target.framework), source, options.replace)
+    framework = find_framework(target.framework)
+    key = framework.name, options.replace, blake2b(source, digest_size=16).digest()
+    if key not in _MAY_HOLD:
+        if len(_MAY_HOLD) >= _MOST:
+            _MAY_HOLD.clear()
+        known = may_be_of(framework, source, options.replace)
+        _MAY_HOLD[key] = known or find_upgrades.may_be_in(source)
+    return _MAY_HOLD[key]
 
 
 def may_be_of(
     framework: Framework, source: bytes, replaced: tuple[tuple[str, str], ...] = ()
 ) -> bool:
-    """Whether a file may have constructs of a framework, judging by its words."""
-    key = framework.name, replaced, blake2b(source, digest_size=16).digest()
-    if key not in _MAY_BE_OF:
-        if len(_MAY_BE_OF) >= _MOST:
-            _MAY_BE_OF.clear()
-        # without an import there is no name that rules handle, and no rule is loaded
-        _MAY_BE_OF[key] = framework.has_tokens(source) or (
-            b"import" in source and vocabulary(framework.name, replaced).may_be_in(source)
-        )
-    return _MAY_BE_OF[key]
+    """Whether a file may have constructs of a framework's own, judging by its words."""
+    # without an import there is no name that rules handle, and no rule is loaded
+    return framework.has_tokens(source) or (
+        b"import" in source and vocabulary(framework.name, replaced).may_be_in(source)
+    )
 
 
-_MAY_BE_OF: dict[tuple[str, tuple[tuple[str, str], ...], bytes], bool] = {}  # asked twice a run
+_MAY_HOLD: dict[tuple[str, tuple[tuple[str, str], ...], bytes], bool] = {}  # asked twice a run
 _MOST = 2**16  # in a language server, each state of a file that is edited is another one

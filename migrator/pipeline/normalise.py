@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,10 +22,10 @@ from migrator.analysis.project.readers import Reader
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.origins import Origins, of_original
 from migrator.analysis.values.flow import Flow
-from migrator.codes import INTERNAL
+from migrator.codes import INTERNAL, UPGRADES
 from migrator.construct import Construct
 from migrator.context import Context
-from migrator.diagnostics import Outcome, SourceMap
+from migrator.diagnostics import Diagnostic, Outcome, Range, SourceMap
 from migrator.formats import python_source
 from migrator.frameworks import find_framework
 from migrator.frameworks.torch.find_constructs import find
@@ -249,9 +249,20 @@ def both(first: Result, then: Result) -> Result:
     return Result(
         first.original,
         then.source,
-        tuple(sorted([*first.diagnostics, *said])),
+        tuple(sorted(_upgrades_once(first.diagnostics, said))),
         first.companions | then.companions,
         first.stays and then.stays,
         first.gate or then.gate,
         first.uses_device or then.uses_device,
     )
+
+
+def _upgrades_once(*results: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Old names that each framework's rules have looked at count once: by who did not keep them."""
+    known: dict[Range, Diagnostic] = {}
+    for found in (diagnostic for each in results for diagnostic in each):
+        if found.outcome is None or not found.code.startswith(UPGRADES):
+            yield found
+        elif found.range not in known or known[found.range].outcome is Outcome.KEPT:
+            known[found.range] = found
+    yield from known.values()

@@ -39,7 +39,7 @@ def is_of_gpu_code(ctx: Context) -> bool:
         return True
     if ctx.file.uses_device or project is None:
         return ctx.file.uses_device
-    return project.is_imported_by_gpu_code() or (
+    return project.is_imported_by_gpu_code(ctx.framework) or (
         not ctx.file.is_entry and project.may_be_of_gpu_code()
     )
 

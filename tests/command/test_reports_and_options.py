@@ -81,8 +81,8 @@ def test_what_is_right_is_told_of_files_that_stay(tmp_path: Path) -> None:
 def test_statistics(tmp_path: Path) -> None:
     write_tree(tmp_path, {"a.py": GPU * 3 + STREAM})
     text = squeezed(out(cli(".", *TO, "--check", "--statistics", cwd=tmp_path)))
-    assert f"MOV001 3 · · {registry().rules['MOV001'].summary}" in text
-    assert "CUD003 · · 1" in text
+    assert f"MOV001 3 rewritten: {registry().rules['MOV001'].summary}" in text
+    assert "CUD003 1 reported: " in text
 
 
 def test_many_places_with_one_reason_are_all_listed(tmp_path: Path) -> None:

@@ -226,10 +226,7 @@ class ImportGraph:
     def imports_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
         """True where a file that this one imports, directly or not, uses a device; of PyTorch,
         or of another framework that is given."""
-        if framework is None or framework.normalised:
-            return any(self.cache.uses_device(path) for path in self.reached())
-        sources = (self.reader.read(path) or b"" for path in self.reached())
-        return any(framework.is_imported_in(s) and framework.has_tokens(s) for s in sources)
+        return any(self._is_gpu_code(path, framework) for path in self.reached())
 
     def leads_to_device(self, qualname: str) -> bool:
         """Whether a name is of a project file that uses a device, by itself or by its imports."""
@@ -238,10 +235,17 @@ class ImportGraph:
         path = next((path for path in found if path is not None), None)
         return path is not None and any(map(self.cache.uses_device, (path, *self.reached(path))))
 
-    def is_imported_by_gpu_code(self) -> bool:
-        """Whether a program that imports this file, directly or not, uses a device."""
+    def is_imported_by_gpu_code(self, framework: SearchedFramework | None = None) -> bool:
+        """Whether a program that imports this file, directly or not, uses a device; of PyTorch, or
+        of another framework that is given."""
         programs = ((path, *self.reached(path)) for path in self.importers())
-        return any(self.cache.uses_device(path) for program in programs for path in program)
+        return any(self._is_gpu_code(path, framework) for files in programs for path in files)
+
+    def _is_gpu_code(self, path: Path, framework: SearchedFramework | None) -> bool:
+        if framework is None or framework.normalised:
+            return self.cache.uses_device(path)
+        source = self.reader.read(path) or b""
+        return framework.is_imported_in(source) and framework.has_tokens(source)
 
     def may_be_of_gpu_code(self) -> bool:
         """Whether this is PyTorch code, beside or below code that uses a device, that is not for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis import find_upgrades
 from migrator.analysis.prefilter import Tokens
 from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
@@ -50,7 +51,7 @@ def constructs(view: ModuleView) -> list[Construct]:
     named = by_name(view)
     own = [
         *_keras(names), *_computed(names), *_constants(names, view.vocabulary.variables),
-        *installed(names),
+        *installed(names), *find_upgrades.find(names),
     ]  # fmt: skip
     known = {c.node for c in own}
     found = [*(c for c in named if c.node not in known), *own]

@@ -6,12 +6,9 @@ import re
 from itertools import pairwise
 
 from migrator.analysis import (
-    find_absent_names,
     find_old_arithmetic,
-    find_removed_names,
     find_version_checks,
     foreign_code,
-    old_calls,
     old_images,
     old_numbers,
     old_shapes,
@@ -97,13 +94,10 @@ def has_tokens(source: bytes) -> bool:
     """A cheap test: False if the file has no construct except names of a vocabulary."""
     return (
         has_device_tokens(source)
-        or find_removed_names.may_be_in(source)
-        or old_calls.may_be_in(source)
         or old_images.may_be_in(source)
         or old_numbers.may_be_in(source)
         or old_shapes.may_be_in(source)
         or find_old_arithmetic.may_be_in(source)
-        or find_absent_names.may_be_in(source)
         or find_version_checks.may_be_in(source)
         or (
             b"torch" in source
