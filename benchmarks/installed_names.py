@@ -23,7 +23,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[1] / "migrator" / "analysis" / "installed"
 DISTRIBUTIONS = {"PIL": "pillow"}
 # Modules of the packages' own tests and back ends, and those that old programs took from anyway.
-SKIPPED = (".tests", ".testing._", "torch.onnx._", ".conftest", ".f2py.", "numpy.distutils")
+SKIPPED = (".src", ".tests", ".testing._", "torch.onnx._", ".conftest", ".f2py.", "numpy.distutils")
 PRIVATE = ("torch._utils", "torch._jit_internal", "torch.utils.data._utils",
            "torch.nn.parallel._functions", "torchvision.models._utils")  # fmt: skip
 # What a module's __getattr__ still gives, and dir() does not list. Other modules with a __getattr__
@@ -45,6 +45,9 @@ def main() -> None:
     for package in asked.packages:
         number = version(DISTRIBUTIONS.get(package, package))
         lines = dict(listed(package))
+        if package == "keras":  # what TensorFlow has of it
+            own = "keras._tf_keras.keras"
+            lines |= {f"tensorflow.keras{m.removeprefix(own)}": n for m, n in listed(own)}
         if asked.base:
             lines = dict(_changes(FOLDER / f"{asked.base}.txt", lines))
         head = [f"= {asked.base}"] if asked.base else []

@@ -100,6 +100,26 @@ pandas' frames and series are known where the source shows what they are of.""",
 )
 
 
+@METHODS.on("removed method", "fit_generator", "evaluate_generator", "predict_generator")
+def of_generator(ctx: Context, found: Construct) -> Decision:
+    """`fit` takes generators, too. How one is read ahead is not its matter any more."""
+    call, gone = found.node, removed_methods()[found.key]
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, found.key)) is not None:
+        return kept
+    drop = [keyword for keyword in call.keywords if keyword.arg in _READING]
+    if len(call.args) > 1 or not {k.arg for k in call.keywords} - _READING <= _TAKEN:
+        return report(gone)
+    return Rewrite([EditCall(call, method=gone.instead, drop=drop, rename={"generator": "x"})])
+
+
+_READING = {"max_queue_size", "pickle_safe", "use_multiprocessing", "workers"}
+_TAKEN = {
+    "callbacks", "class_weight", "epochs", "generator", "initial_epoch", "shuffle", "steps",
+    "steps_per_epoch", "validation_data", "validation_freq", "validation_steps", "verbose",
+}  # fmt: skip
+
+
 @METHODS.on("removed method", "*")
 def method(ctx: Context, found: Construct) -> Decision:
     call, gone = found.node, removed_methods()[found.key]

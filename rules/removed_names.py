@@ -138,6 +138,10 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     if module in _LOADED and isinstance(node.ctx, ast.Load):
         inside = f"{{owner}}.{module.rpartition('.')[2]}.{name}"
         return Rewrite([Replace(node, inside, {"owner": node.value})])
+    package, _, inside = module.partition(".")
+    if inside and package in _WHOLE and isinstance(node.ctx, ast.Load):
+        spelled, requires = ctx.code.module(package)
+        return Rewrite([Replace(node, f"{spelled}.{inside}.{name}")], requires)
     return renamed(ctx, node, found.key, gone.instead)
 
 
@@ -277,4 +281,5 @@ def _new_names(statement: ast.ImportFrom) -> dict[str, str]:
     }
 
 
+_WHOLE = ("keras", "tensorflow")  # packages whose import brings all of their modules
 _LOADED = ("scipy.signal.windows",)  # with the package that had the name

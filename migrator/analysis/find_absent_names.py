@@ -21,7 +21,8 @@ from migrator.construct import Construct
 from migrator.targets import targets
 
 FOLDER = Path(__file__).with_name("installed")
-PACKAGES = ("torch", "torchvision", "numpy", "scipy", "PIL", "pandas")
+PACKAGES = ("torch", "torchvision", "numpy", "scipy", "PIL", "pandas", "keras", "tensorflow")
+_LISTED_WITH = {"tensorflow": "keras"}  # tensorflow.keras, and no other module of it
 
 
 @cache
@@ -60,17 +61,23 @@ def absent(qualname: str, package: str) -> str | None:
     at, *rest = qualname.split(".")
     for part in rest:
         names = _names(package, at)
-        if names is None or part.startswith("__"):
+        if part.startswith("__"):
             return None
-        if part not in names:
+        if names is not None and part not in names:
             return f"{at}.{part}"
         at = f"{at}.{part}"
     return None
 
 
+def package_of(qualname: str) -> str:
+    """The package whose list has a name."""
+    head = qualname.partition(".")[0]
+    return _LISTED_WITH.get(head, head)
+
+
 def missing(qualname: str, installed: tuple[str, ...]) -> str | None:
     """The name that does not exist under any of its spellings in what is installed."""
-    head = qualname.partition(".")[0]
+    head = package_of(qualname)
     package = next((each for each in installed if each.startswith(f"{head}-")), None)
     if package is None or removed(qualname) is not None:
         return None

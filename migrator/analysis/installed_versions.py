@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from migrator.analysis.find_absent_names import package_of
 from migrator.analysis.find_removed_names import removed
 from migrator.analysis.upgrade_tables import (
     removed_arguments,
@@ -93,10 +94,13 @@ def is_needed(construct: Construct, versions: Versions, lists: tuple[str, ...]) 
     """Whether a construct concerns an environment: all but upgrades that its versions don't need.
 
     Args:
+        versions: what is installed; nothing for what the target pins.
         lists: those of names that are held against a program, as `numpy-2.4.6`.
     """
     if construct.kind == "absent":
-        return _is_listed(construct.key.partition(".")[0], versions, lists)
+        return _is_listed(package_of(construct.key), versions, lists)
+    if not versions:
+        return True
     since = _SINCE.findall(_since(construct))
     return not since or any(_is_reached(package, least, versions) for package, least in since)
 
@@ -133,8 +137,10 @@ def _is_reached(package: str, least: str, versions: Versions) -> bool:
 def _is_listed(package: str, versions: Versions, lists: tuple[str, ...]) -> bool:
     """Whether a list has the names of the version that is installed."""
     installed = _version(versions.get(_DISTRIBUTIONS.get(package, package)))
-    same = (each.partition("-")[2] for each in lists if each.startswith(f"{package}-"))
-    return installed is None or any(Version(v).release[:2] == installed.release[:2] for v in same)
+    listed = [each.partition("-")[2] for each in lists if each.startswith(f"{package}-")]
+    if installed is None:
+        return bool(listed)
+    return any(Version(v).release[:2] == installed.release[:2] for v in listed)
 
 
 def _version(text: str | None) -> Version | None:

@@ -9,6 +9,7 @@ from functools import cache
 
 from migrator.analysis import old_frames
 from migrator.analysis.syntax.names import Names, Scope
+from migrator.analysis.syntax.nodes import imported_names
 from migrator.analysis.upgrade_tables import (
     CALLED,
     removed_arguments,
@@ -20,6 +21,7 @@ from migrator.construct import Construct
 
 # Methods of other classes, too: these are told by their object, or their arguments.
 _BY_OBJECT = {"getsize": re.compile("font", re.IGNORECASE)}
+_KERAS = ("keras", "tensorflow")
 _WITH_NUMBER = ("rfft", "irfft")
 _MASKED = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
 _MASKING = frozenset(f"torch.{name}" for name in _MASKED)
@@ -162,6 +164,9 @@ def _is_meant(names: Names, call: ast.Call, method: ast.Attribute) -> bool:
     if name == "next":
         value = names.only_value(owner)
         return isinstance(value, ast.Call) and names.qualified(value.func) == "iter"
+    if name.endswith("_generator") or name == "predict_classes":
+        taken = (name for statement in names.imports for name, _ in imported_names(statement))
+        return any(name.startswith(_KERAS) for name in taken)
     said = _BY_OBJECT.get(name)
     return said is None or said.search(ast.unparse(owner)) is not None
 

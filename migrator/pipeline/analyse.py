@@ -26,10 +26,8 @@ def analyse(
     framework = find_framework(target.framework)
     known = vocabulary(framework.name, options.replace)
     facts = module_facts(module.parsed, framework, known, project)
-    constructs = list(facts.constructs)
-    if versions := dict(options.versions):
-        lists = target.environment.names
-        constructs = [each for each in constructs if is_needed(each, versions, lists)]
+    versions, lists = dict(options.versions), target.environment.names
+    constructs = [each for each in facts.constructs if is_needed(each, versions, lists)]
     context = Context(
         facts.names, facts.flow, SourceMap(module.text), target, options, constructs, project
     )

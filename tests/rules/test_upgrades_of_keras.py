@@ -41,6 +41,54 @@ def test_what_has_no_successor_is_reported(target: str, code: str, rule: str) ->
 
 
 @pytest.mark.parametrize("target", KERAS)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("from keras.layers.core import Dense\nDense", "from keras.layers import Dense\nDense"),
+        ("from keras.utils import np_utils as u\nu.to_categorical", "keras.utils.to_categorical"),
+        ("keras.optimizers.Adam(lr=0.1)", "keras.optimizers.Adam(learning_rate=0.1)"),
+        ("model.fit_generator(g, epochs=2, workers=4)", "model.fit(g, epochs=2)"),
+        ("model.evaluate_generator(generator=g, steps=3)", "model.evaluate(x=g, steps=3)"),
+    ],
+)  # fmt: skip
+def test_old_names_of_keras_become_those_of_keras_3(target: str, old: str, new: str) -> None:
+    assert migrated(f"{HEAD}{old}\n", target).endswith(f"{new}\n")
+
+
+@pytest.mark.parametrize("target", KERAS)
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("from keras.utils import multi_gpu_model\nmodel = multi_gpu_model(model, 2)", "UPG001"),
+        ("keras.optimizers.SGD(learning_rate=0.1, decay=1e-6)", "UPG003"),
+        ("model.fit_generator(g, 20, 3)", "UPG004"),
+        ("model.predict_classes(x)", "UPG004"),
+        ("keras.layers.MaxoutDense(2)", "UPG006"),
+        ("import tensorflow as tf\ntf.keras.layers.NoSuchLayer(1)", "UPG006"),
+        ("import tensorflow as tf\ntf.keras.utils.multi_gpu_model(model, 2)", "UPG001"),
+    ],
+)  # fmt: skip
+def test_what_keras_3_lacks_is_reported(target: str, code: str, rule: str) -> None:
+    result = run(f"{HEAD}{code}\n", target)
+    assert rule in [d.code for d in constructs(result) if d.outcome == "reported"]
+
+
+@pytest.mark.parametrize("target", KERAS)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "keras.layers.Dense(2)",
+        "import tensorflow as tf\ntf.keras.layers.Dense(2)\ntf.nn.relu(x)\ntf.no_such_name",
+        "import torch\ntorch.no_such_name(1)",  # not of this target
+        "rows = table.fit_generator",
+    ],
+)
+def test_what_is_there_stays(target: str, code: str) -> None:
+    result = run(f"{HEAD}{code}\n", target)
+    assert not [d for d in constructs(result) if d.code.startswith("UPG")]
+
+
+@pytest.mark.parametrize("target", KERAS)
 def test_a_module_that_the_program_imports_is_upgraded_and_others_are_not(
     target: str, tmp_path: Path
 ) -> None:

@@ -51,10 +51,11 @@ def constructs(view: ModuleView) -> list[Construct]:
     named = by_name(view)
     own = [
         *_keras(names), *_computed(names), *_constants(names, view.vocabulary.variables),
-        *installed(names), *find_upgrades.find(names),
+        *installed(names),
     ]  # fmt: skip
     known = {c.node for c in own}
-    found = [*(c for c in named if c.node not in known), *own]
+    upgrades = (c for c in find_upgrades.find(names) if c.node not in known)
+    found = [*(c for c in named if c.node not in known), *own, *upgrades]
     place = {node: number for number, node in enumerate(names.order)}
     return sorted(found, key=lambda c: place.get(_placed(names, c.node), 0))
 

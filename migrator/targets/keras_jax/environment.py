@@ -8,4 +8,5 @@ ENVIRONMENT = Environment(
     driver="libtpu",
     imports=("jax", "tensorflow", "keras"),
     runs_with={"keras": ">=3.5"},
+    names=("keras-3.15.1", "numpy-2.4.6", "scipy-1.17.1", "PIL-13.0.0", "pandas-3.1.1"),
 )

@@ -13,4 +13,5 @@ ENVIRONMENT = Environment(
     on_tpu=("tensorflow-tpu==2.19.1", "libtpu==0.0.10"),
     imports=("tensorflow", "keras"),
     runs_with={"tensorflow-cpu": ">=2.16"},
+    names=("keras-3.15.1", "numpy-2.4.6", "scipy-1.17.1", "PIL-13.0.0", "pandas-3.1.1"),
 )
