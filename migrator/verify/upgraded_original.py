@@ -18,12 +18,12 @@ from .script import Script
 def upgraded(script: Script, target: Target, work: Path) -> tuple[Script, str] | None:
     """A copy of the script with the upgrades alone, and a note; None if it has none to make."""
     folder = work / "upgraded"
-    report = migrate_paths(
-        [script.folder], target.name, config=Config(select=(UPGRADES,)), output=folder
-    )
-    made = [d for _, d in report.diagnostics(Outcome.REWRITTEN) if d.code.startswith(UPGRADES)]
-    if not made or report.failures:
+    config = Config(select=(UPGRADES,))
+    program = migrate_paths([script.folder / script.file], target.name, config=config)
+    made = [d for _, d in program.diagnostics(Outcome.REWRITTEN) if d.code.startswith(UPGRADES)]
+    if not made or program.failures:
         return None
+    migrate_paths([script.folder], target.name, config=config, output=folder)
     codes = ", ".join(sorted({d.code for d in made}))
     note = (
         "the original does not run with these versions of its libraries, so it got "
