@@ -15,7 +15,7 @@ from migrator.rule_api import (
     Rule,
 )
 from migrator.rule_api.upgrade_templates import reason_to_keep
-from migrator.rule_api.upgrades import removed_arguments
+from migrator.rule_api.upgrades import keyword_only, removed_arguments
 
 ARGUMENTS = Rule(
     code="UPG003",
@@ -24,7 +24,8 @@ ARGUMENTS = Rule(
     summary="an argument that a function no longer takes, or has no default any more",
     why="""An argument with another name gets that. One that did nothing for the result goes:
 `verbose` of a scheduler, which printed. Others are reported. `yaml.load` is told the loader that
-was its default, and `torch.stft` what it once returned. Matplotlib's styles of seaborn have the
+was its default, and `torch.stft` what it once returned. Arguments that librosa, pandas and
+scikit-learn now take by their names alone get them. Matplotlib's styles of seaborn have the
 names of its version 0.8.""",
     references=(
         "https://matplotlib.org/stable/api/prev_api_changes/api_changes_3.8.0.html",
@@ -62,6 +63,18 @@ names of its version 0.8.""",
             import yaml
             x = torch.ones(3).to("{device}")
             config = yaml.load(open("config.yaml"), Loader=yaml.FullLoader)
+            """,
+        ),
+        Example(
+            """
+            import torch
+            from librosa.filters import mel
+            basis = torch.from_numpy(mel(22050, 1024, 80, fmax=8000)).cuda()
+            """,
+            after="""
+            import torch
+            from librosa.filters import mel
+            basis = torch.from_numpy(mel(sr=22050, n_fft=1024, n_mels=80, fmax=8000)).to("{device}")
             """,
         ),
         Example(
@@ -104,6 +117,28 @@ def argument(ctx: Context, found: Construct) -> Decision:
 def _is_off(keyword: ast.keyword) -> bool:
     """Whether an argument says what is so without it."""
     return isinstance(keyword.value, ast.Constant) and keyword.value.value in (False, None)
+
+
+@ARGUMENTS.on("without names", "*")
+def without_names(ctx: Context, found: Construct) -> Decision:
+    """`librosa.filters.mel(rate, size)`: their order is that of the time when they needed none."""
+    call, now = found.node, keyword_only()[found.key]
+    assert isinstance(call, ast.Call)
+    if (kept := reason_to_keep(ctx, call, found.key)) is not None:
+        return kept
+    without, given = call.args[now.takes :], {each.arg for each in call.keywords}
+    names = now.named[: len(without)]
+    unclear = len(names) < len(without) or bool(given & {None, *names})
+    if not now.exact or unclear or any(isinstance(each, ast.Starred) for each in call.args):
+        gone = " and ".join(now.named)
+        return Report(f"{found.key} takes {gone} by name only; use {now.instead}")
+    parts = {f"part{place}": each for place, each in enumerate(call.args)}
+    shown = [f"{{part{place}}}" for place in range(now.takes)]
+    shown += [f"{name}={{part{now.takes + place}}}" for place, name in enumerate(names)]
+    parts |= {f"{each.arg}": each.value for each in call.keywords}
+    shown += [f"{each.arg}={{{each.arg}}}" for each in call.keywords]
+    holes = {"function": call.func, **parts}
+    return Rewrite([Replace(call, f"{{function}}({', '.join(shown)})", holes)])
 
 
 @ARGUMENTS.on("loader", "*")

@@ -15,7 +15,7 @@ CHECKS = Rule(
 2, stops there. Its code does not show whether it works with newer versions, and gives the same
 numbers, so the check stays. Try the program without it. Packages are taken to have the versions
 that were imported beside the target's PyTorch; older ones may not start: timm 0.3.2 needs
-`torch._six`.""",
+`torch._six`, and 0.4.5 is the first that does not.""",
     effort=Effort.MINUTES,
     examples=(
         Example(
@@ -81,7 +81,8 @@ def version_check(ctx: Context, found: Construct) -> Decision:
     if installed := _passing(ctx, found):
         return Keep(f"{installed} passes it")
     versions = found.key or f"the versions of {ctx.target.name}"
-    older = "; older ones may not start with this PyTorch" if found.key else ""
+    unknown = found.key and "(" not in found.key
+    older = "; older ones may not start with this PyTorch" if unknown else ""
     return Report(
         f"this check fails with {versions}{older}: try the program without it, and compare its "
         "numbers"

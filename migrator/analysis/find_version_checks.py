@@ -40,7 +40,7 @@ def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
         return
     known = {module: _tested()[module] for module in sorted(asked) if module in _tested()}
     if known and tpu_answer(names, test, known) is (not passes):
-        key = " and ".join(f"{module} {version}" for module, version in known.items())
+        key = " and ".join(map(_described, known))
         yield Construct("version check", key, node)
 
 
@@ -52,6 +52,13 @@ def _asked(names: Names, test: ast.expr) -> set[str]:
         if isinstance(node, ast.Name | ast.Attribute)
     )
     return {name.partition(".")[0] for name in meant if name.endswith(_VERSIONS)}
+
+
+def _described(module: str) -> str:
+    """A module's version that was tried, and the first that can be."""
+    oldest = known_modules()[module].oldest
+    first = f" ({oldest} is the first that starts with this PyTorch)" if oldest else ""
+    return f"{module} {_tested()[module]}{first}"
 
 
 @cache

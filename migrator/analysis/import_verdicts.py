@@ -45,13 +45,15 @@ class Verdict(StrEnum):
 class PlainModules:
     """Modules that run on a machine without a GPU, and the package that brings them.
 
-    `tested` is the version that was imported beside the tested torch, on a machine without a GPU.
+    `tested` is the version that was imported beside the tested torch, on a machine without a GPU;
+    `oldest` the first that can be, where programs insist on older ones.
     """
 
     modules: tuple[str, ...]
     package: str
     source: str
     tested: str = ""
+    oldest: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from migrator.analysis.syntax.names import Names, Scope
 from migrator.analysis.syntax.nodes import imported_names
 from migrator.analysis.upgrade_tables import (
     CALLED,
+    keyword_only,
     removed_arguments,
     removed_builtins,
     removed_methods,
@@ -57,6 +58,8 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             for node in ast.walk(call.args[0]):
                 if isinstance(node, ast.Constant) and _is_old_style(node.value):
                     yield Construct("style", called, node)
+        if (now := keyword_only().get(called)) is not None and len(call.args) > now.takes:
+            yield Construct("without names", called, call)
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
@@ -226,7 +229,7 @@ def may_be_in(source: bytes) -> bool:
         return True
     if b"style." in source and b"seaborn" in source:
         return True
-    if old_frames.may_be_in(source):
+    if old_frames.may_be_in(source) or _with_names().search(source) is not None:
         return True
     return _methods().search(source) is not None or _builtins().search(source) is not None
 
@@ -239,9 +242,19 @@ _OF_TORCH = re.compile(
 
 
 @cache
+def _with_names() -> re.Pattern[bytes]:
+    """An import of a module whose functions take arguments by their names alone, and a function."""
+    heads, lasts = ({name.split(".")[at] for name in keyword_only()} for at in (0, -1))
+    imports = rf"(?:import|from)[ ]+(?:{'|'.join(sorted(heads))})\b"
+    return re.compile(rf"{imports}[\s\S]*\b(?:{'|'.join(sorted(lasts))})\b".encode())
+
+
+@cache
 def _methods() -> re.Pattern[bytes]:
     words = "|".join([*removed_methods(), "fromstring"])
-    arguments = r"\b(?:normed|db_path)\s*=|(?:percentile|quantile)\([^#]{0,200}interpolation"
+    arguments = (
+        r"\b(?:normed|db_path)\s*=|(?:percentile|quantile)\([^#]{0,200}interpolation|\bqk_scale\s*="
+    )
     return re.compile(rf"\.(?:{words})\(|{arguments}".encode())
 
 

@@ -4,9 +4,9 @@ upgrades.json has one entry a line: the name, what takes its place, since which 
 (of packages beside PyTorch: the first whose wheel lacks it), and a page about it. One that is
 `exact` is the same under its new name. `code` is what replaces the name, or its call, whose
 arguments are `{0}`, `{1}`; `{numpy}` is a module as the program spells it, `{owner}` the object of
-a method. An entry with a `keyword` is an argument of the function; `*.iteritems` is a method of any
-object, `pandas.DataFrame.ix` an attribute of frames and series; `builtins.xrange` is a name of
-Python 2.
+a method. An entry with a `keyword` is an argument of the function; one with `named` is a function
+that takes these by name only, behind `takes` others. `*.iteritems` is a method of any object,
+`pandas.DataFrame.ix` an attribute of frames and series; `builtins.xrange` is a name of Python 2.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Removed:
     code: str = ""
     since: str = ""
     keyword: str = ""
+    takes: int = 0
+    named: Sequence[str] = ()
 
 
 @cache
@@ -47,7 +49,8 @@ def _upgrades() -> Sequence[Removed]:
 def removed_names() -> dict[str, Removed]:
     """Names that are reached through a module or imported from it."""
     others = (METHOD, BUILTIN, FRAME)
-    return {u.name: u for u in _upgrades() if not u.keyword and not u.name.startswith(others)}
+    of_names = (u for u in _upgrades() if not u.keyword and not u.named)
+    return {u.name: u for u in of_names if not u.name.startswith(others)}
 
 
 @cache
@@ -70,3 +73,9 @@ def removed_builtins() -> dict[str, Removed]:
 def removed_arguments() -> dict[tuple[str, str], Removed]:
     """Arguments by their function and keyword."""
     return {(u.name, u.keyword): u for u in _upgrades() if u.keyword}
+
+
+@cache
+def keyword_only() -> dict[str, Removed]:
+    """Functions that once took the arguments `named` without their names, behind `takes` others."""
+    return {u.name: u for u in _upgrades() if u.named}

@@ -9,6 +9,7 @@ from migrator.analysis.upgrade_tables import (
     BUILTIN,
     METHOD,
     Removed,
+    keyword_only,
     removed_arguments,
     removed_builtins,
     removed_frame_methods,

@@ -49,6 +49,12 @@ def test_a_check_that_fails_is_reported_with_the_versions(code: str, versions: s
     assert code in result.source.decode() and may_be_in((HEAD + code).encode())
 
 
+def test_the_oldest_that_starts_is_named() -> None:
+    result = run(HEAD + OLD + MODEL, TARGET)
+    (found,) = (d for d in result.diagnostics if d.code == "UPG007")
+    assert "0.4.5 is the first that starts" in found.message
+
+
 @pytest.mark.parametrize("code", PASSES)
 def test_a_check_that_passes_or_is_caught_is_not_reported(code: str) -> None:
     result = run(HEAD + code + MODEL, TARGET)
