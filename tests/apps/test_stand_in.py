@@ -22,6 +22,18 @@ def test_gpu_script_runs_and_everything_holds() -> None:
     assert [name for name, holds in held.items() if not holds] == []
 
 
+def test_autocast_has_cudas_lists() -> None:
+    """The dtypes that CUDA's kernels for autocast give, as fake tensors of a GPU show."""
+    command = [sys.executable, str(STAND_IN), str(HERE / "autocast_script.py")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout.splitlines()[-1])
+    lower = {"linear", "matmul", "mv", "addr", "multi_dot", "mean", "relu", "gelu", "sigmoid",
+             "batch_norm", "avg_pool", "einsum"}  # fmt: skip
+    assert {name for name, dtype in found.items() if dtype == "torch.float16"} == lower
+    assert {dtype for name, dtype in found.items() if name not in lower} == {"torch.float32"}
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

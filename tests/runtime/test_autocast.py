@@ -46,6 +46,10 @@ def test_autocast_lists() -> None:
             1 / low, low.rsqrt(), F.softplus(low), torch.linalg.vector_norm(low),
         ):  # fmt: skip
             assert result.dtype == torch.float32
+        for mode in ("nearest", "bilinear", "bicubic"):
+            resized = F.interpolate(low[None, None], scale_factor=2, mode=mode)
+            assert resized.dtype == torch.float32
+        assert nn.Upsample(scale_factor=2)(low[None, None]).dtype == torch.float32
         assert F.relu(low).dtype == torch.bfloat16
         attention = nn.MultiheadAttention(4, 2, batch_first=True).to(DEVICE).eval()
         assert attention(x[None], x[None], x[None])[0].dtype == torch.bfloat16

@@ -43,17 +43,10 @@ MEMORY = 16 * 2**30  # bytes of memory that the device reports
 NEW_METHODS = ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros", "new_empty_strided")
 LEGACY_TYPES = ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long")
 DO_NOTHING = (
-    "empty_cache",
-    "init",
-    "ipc_collect",
-    "reset_accumulated_memory_stats",
-    "reset_max_memory_allocated",
-    "reset_max_memory_cached",
-    "reset_peak_memory_stats",
-    "set_per_process_memory_fraction",
-    "set_stream",
-    "synchronize",
-)
+    "empty_cache", "init", "ipc_collect", "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats",
+    "set_per_process_memory_fraction", "set_stream", "synchronize",
+)  # fmt: skip
 MEMORY_COUNTERS = (
     "max_memory_allocated",
     "max_memory_cached",
@@ -329,7 +322,7 @@ def patch_safetensors() -> None:
 
 
 def patch_amp() -> None:
-    """Mixed precision: the CPU's own autocast and GradScaler."""
+    """Mixed precision: the CPU's autocast, with CUDA's lists, and its GradScaler."""
     original_autocast = torch.autocast.__init__
     original_scaler = torch.amp.GradScaler.__init__
 
@@ -364,9 +357,11 @@ def install(*also: str, count: int = 1) -> None:
     `also` names other accelerators that it stands for: "xpu", "mps", "vulkan"; `count` is the
     number of GPUs.
     """
+    import cuda_autocast
     import gpu_operators
     import several_gpus
 
+    cuda_autocast.install()
     gpu_operators.install()
     stood_in.update(also)
     os.environ["USE_TORCH_XLA"] = "0"  # otherwise accelerate uses it, if it is installed

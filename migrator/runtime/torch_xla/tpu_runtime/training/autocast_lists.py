@@ -1,6 +1,6 @@
 """Operators that autocast computes in float32 on CUDA, but in bfloat16 with torch_xla 2.9.
 
-Sums, exponentials, powers and norms, whose results also have that dtype.
+Sums, exponentials, powers, norms and resized images, whose results also have that dtype.
 """
 
 from typing import Any
@@ -18,6 +18,9 @@ _FLOAT32 = """
     huber_loss linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm log log10 log1p log2
     logsumexp norm.Scalar norm.ScalarOpt_dim nuclear_norm nuclear_norm.dim pdist poisson_nll_loss
     pow.Scalar pow.Tensor_Tensor reciprocal renorm rsqrt sinh softplus sum sum.dim_IntList tan
+    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d upsample_trilinear3d _upsample_bicubic2d_aa _upsample_bilinear2d_aa
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
 """
 
 # The registrations live as long as this object.

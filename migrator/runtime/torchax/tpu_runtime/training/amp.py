@@ -35,8 +35,9 @@ _LOWER_ATEN = "addbmm addmm addmv baddbmm bmm convolution mm mv _prelu_kernel"
 _FLOAT32 = """
     __pow__ __rdiv__ __rpow__ __rtruediv__ acos asin binary_cross_entropy_with_logits cdist cosh
     cosine_embedding_loss cosine_similarity cross_entropy cumprod cumsum dist erfinv exp expm1
-    group_norm hinge_embedding_loss kl_div l1_loss layer_norm log log10 log1p log2 log_softmax
-    logsumexp margin_ranking_loss matrix_norm mse_loss multi_margin_loss multilabel_margin_loss
+    group_norm hinge_embedding_loss interpolate kl_div l1_loss layer_norm log log10 log1p log2
+    log_softmax logsumexp margin_ranking_loss matrix_norm mse_loss multi_margin_loss
+    multilabel_margin_loss
     nll_loss norm normalize pdist poisson_nll_loss pow prod reciprocal renorm rsqrt sinh
     smooth_l1_loss soft_margin_loss softmax softmin softplus sum tan triplet_margin_loss
     vector_norm
