@@ -6,7 +6,7 @@ They would stay on the CPU.
 import os
 
 from ..device import is_loaded
-from . import lightning_accelerator
+from . import lightning_accelerator, mixed_targets
 
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
 
@@ -15,3 +15,4 @@ def install() -> None:
     if is_loaded():
         os.environ.setdefault(_DEVICE, "tpu")
         lightning_accelerator.install(lambda: None)
+        mixed_targets.install()

@@ -13,7 +13,7 @@ import torch_xla
 from ..device import DEVICE_TYPE
 from ..distributed.ddp import DistributedDataParallel, join
 from ..text import compiled_generate
-from . import lightning_accelerator, lightning_ranks
+from . import lightning_accelerator, lightning_ranks, mixed_targets
 from .import_hooks import when_imported
 
 _RANKS = "xla ranks"  # accelerate takes "xla" for a back end that it supports
@@ -135,6 +135,7 @@ def install() -> None:
     when_imported("accelerate.utils.other", _tells_tensors_apart)
     when_imported("safetensors.torch", _has_no_memory)
     when_imported("accelerate.state", _choose)
+    mixed_targets.install()
     lightning_accelerator.install(
         torch_xla.sync, functools.partial(lightning_ranks.of_ranks, False)
     )

@@ -20,7 +20,7 @@ from ..dispatch.calls import natively
 from ..distributed.ddp import DistributedDataParallel
 from ..text import compiled_generate
 from ..training.amp import autocast
-from . import lightning_accelerator, lightning_ranks
+from . import lightning_accelerator, lightning_ranks, mixed_targets
 from .import_hooks import when_imported
 
 
@@ -113,6 +113,7 @@ def install(env: Environment) -> None:
     torch.autocast = torch.amp.autocast = _Autocast  # type: ignore[misc]
     when_imported("accelerate.state", _choose)
     when_imported("transformers.training_args", _follow)
+    mixed_targets.install()
     compiles = not is_eager()
     lightning_accelerator.install(
         lambda: None, functools.partial(lightning_ranks.of_ranks, compiles)
