@@ -17,7 +17,7 @@ from migrator.rule_api import (
     Rule,
 )
 from migrator.rule_api.upgrade_templates import reason_to_keep
-from migrator.rule_api.upgrades import numbers, owner_of
+from migrator.rule_api.upgrades import loaded_keys, numbers, owner_of
 
 from .files import LOAD
 
@@ -31,7 +31,7 @@ is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to cop
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
 checkpoint that the file uses as a model, or saves as one or with the command line's arguments, is
-loaded as before.""",
+loaded as before; so is one with the keys of a checkpoint that another file saves so.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -149,6 +149,16 @@ def pickled(ctx: Context, found: Construct) -> Decision:
             edits = [_of_call(call, edit) for edit in decision.edits]
             return replace(decision, edits=[*edits, told], note=note)
     return Rewrite([told], note=note)
+
+
+@MEANINGS.on("changed", "perhaps pickle")
+def perhaps_pickled(ctx: Context, found: Construct) -> Decision | None:
+    """A checkpoint with the keys of one that another file of the project saves with more."""
+    assert isinstance(found.node, ast.Call)
+    keys = loaded_keys(ctx.names, found.node)
+    if ctx.project is None or not ctx.project.saves_objects_with(keys):
+        return None
+    return pickled(ctx, found)
 
 
 def _for_device(ctx: Context, call: ast.Call) -> Decision | None:

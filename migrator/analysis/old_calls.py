@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from migrator.analysis import old_frames
-from migrator.analysis.syntax.names import Names, Scope
+from migrator.analysis.saved_objects import holds_objects, loaded_keys
+from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import imported_names
 from migrator.analysis.upgrade_tables import (
     CALLED,
@@ -63,8 +64,10 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
-            if _holds_objects(names, call):
+            if holds_objects(names, call):
                 yield Construct("changed", "pickle", call)
+            elif loaded_keys(names, call):
+                yield Construct("changed", "perhaps pickle", call)
         if called in _MASKING and len(call.args) > 1 and _is_byte(names, call.args[1]):
             yield Construct("changed", "mask", call.args[1])
         if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
@@ -79,70 +82,6 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("removed method", call.func.attr, call)
         if call.func.attr in _MASKED and call.args and _is_byte(names, call.args[0]):
             yield Construct("changed", "mask", call.args[0])
-
-
-def _holds_objects(names: Names, load: ast.Call) -> bool:
-    """Whether a checkpoint holds more than tensors: it is used as a model, or saved as such."""
-    match names.parents.get(load):
-        case ast.Assign(targets=[ast.Name() as target]):
-            only = len(names.scope_of(target).bindings.get(target.id, ())) == 1
-            if only and _is_model(names, target.id, names.scope_of(target)):
-                return True
-        case ast.Attribute(attr=attr) if attr in _OF_MODEL:
-            return True
-    saved = [call for n, name in names.meant if name == "torch.save" and (call := names.call_of(n))]
-    return any(_saves_objects(names, call) or _saves_model(names, call, load) for call in saved)
-
-
-def _is_model(names: Names, name: str, scope: Scope, depth: int = 0) -> bool:
-    """Whether a variable is called, used as only a model is, or given to a function for that."""
-    for use in names.uses(name, scope):
-        match names.parents.get(use):
-            case ast.Attribute(attr=attr) if attr in _OF_MODEL:
-                return True
-            case ast.Call(func=called) as call:
-                if called is use or (depth < 3 and _is_taken_as_model(names, call, use, depth)):
-                    return True
-    return False
-
-
-def _is_taken_as_model(names: Names, call: ast.Call, given: ast.Name, depth: int) -> bool:
-    """Whether a function of the file uses what it is given as a model."""
-    bound = names.lookup(call.func) if isinstance(call.func, ast.Name) else []
-    function = bound[0].node if len(bound) == 1 else None
-    if not isinstance(function, ast.FunctionDef) or given not in call.args:
-        return False
-    place, taken = call.args.index(given), function.args.args
-    inside = names.scopes[function]
-    return place < len(taken) and _is_model(names, taken[place].arg, inside, depth + 1)
-
-
-def _saves_model(names: Names, save: ast.Call, load: ast.Call) -> bool:
-    """Whether a model is saved under the very name that is loaded."""
-    match save.args, load.args:
-        case [ast.Name() as saved, ast.Constant(value=one)], [ast.Constant(value=other), *_]:
-            return one == other and _is_model(names, saved.id, names.scope_of(saved))
-    return False
-
-
-def _saves_objects(names: Names, save: ast.Call) -> bool:
-    """Whether the command line's arguments are in what is saved."""
-    if not save.args:
-        return False
-    parts = [save.args[0], names.only_value(save.args[0])]
-    values = [value for part in parts if isinstance(part, ast.Dict) for value in part.values]
-    return any(isinstance(each, ast.Name) and _is_of_command_line(names, each) for each in values)
-
-
-def _is_of_command_line(names: Names, name: ast.Name) -> bool:
-    match names.only_value(name):
-        case ast.Call(func=ast.Attribute(attr="parse_args" | "parse_known_args")):
-            return True
-    bindings = names.lookup(name)
-    return name.id in ("args", "opt", "opts") and all(b.kind == "param" for b in bindings)
-
-
-_OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "modules")
 
 
 def _is_given(call: ast.Call, name: str, place: int) -> bool:

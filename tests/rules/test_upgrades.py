@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torchvision
 from helpers import cli, constructs, migrated, run, write_tree
 from PIL import Image
 
@@ -243,7 +242,7 @@ def called(name: str, keyword: str, value: object) -> object:
         "functional.affine": (x, 0, [0, 0], 1, [0, 0]), "functional.rotate": (x, 0),
         "RandomAffine": (3,), "RandomRotation": (3,), "make_grid": (x,), "save_image": (x, "x.png"),
         "histogram": ([1, 2],), "percentile": ([1, 2], 50), "quantile": ([1, 2], 0.5),
-        "LSUN": (), "export": (torch.nn.Linear(1, 1), torch.ones(1), "x"),
+        "LSUN": (), "Block": (8, 2), "export": (torch.nn.Linear(1, 1), torch.ones(1), "x"),
     }  # fmt: skip
     schedulers: Mapping[str, tuple[Any, ...]] = {
         "CyclicLR": (0.1, 1), "ExponentialLR": (0.1,), "LambdaLR": (lambda n: 1,),
@@ -251,9 +250,8 @@ def called(name: str, keyword: str, value: object) -> object:
         "StepLR": (1,), "CosineAnnealingLR": (3,), "CosineAnnealingWarmRestarts": (3,),
         "SequentialLR": ([], []),
     }  # fmt: skip
-    function: Any = {"torch": torch, "torchvision": torchvision, "numpy": np}[name.split(".")[0]]
-    for part in name.split(".")[1:]:
-        function = getattr(function, part)
+    module, _, last = name.rpartition(".")
+    function: Any = getattr(pytest.importorskip(module), last)
     if "lr_scheduler" in name:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1, momentum=0.9)
         arguments: tuple[Any, ...] = optimizer, *schedulers.get(name.rpartition(".")[2], ())

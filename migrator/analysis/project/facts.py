@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
 from migrator.analysis.devices.cuda_kernels import MENTIONED, Kernels
@@ -206,6 +206,12 @@ class ProjectFacts(ProgramFacts):
         """The command-line options that a program and its imports declare: `--lr`."""
         reached = self.of(program).reached(program)
         return set().union(*(self.cache.file(path).options for path in (program, *reached)))
+
+    def saves_objects_with(self, keys: Set[str]) -> bool:
+        """Whether a checkpoint with some of these keys, and with more than tensors, is saved in
+        another file beside this one or above it, in `scripts/` beside a package, or below it."""
+        found = (*self.modules_around(), *self.reached())
+        return any(not keys.isdisjoint(self.cache.file(path).saved_keys) for path in found)
 
     def configures_lightning(self) -> bool:
         """Whether a configuration is that of Lightning's Trainer: it is named here, or in another

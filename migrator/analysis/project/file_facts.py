@@ -23,6 +23,7 @@ from migrator.analysis.project.imports_by_name import ByName, imported_by_name
 from migrator.analysis.project.name_index import NameIndex, name_index
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.vocabulary import STARTS
+from migrator.analysis.saved_objects import saved_keys
 from migrator.analysis.syntax.command_line import is_option
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.scripts import is_main_guard
@@ -54,6 +55,7 @@ _NAMES_MODULES = re.compile(
 )
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
+_SAVES = re.compile(rb"(?i)save\w*\([\s\S]*\b(?:args|opts?)\b|\b(?:args|opts?)\b[\s\S]*save\w*\(")
 _OPTIONS = re.compile(rb"add_argument|option")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
 _PATCHES = re.compile(rb"setattr\(|(?:cuda|accelerator|Tensor|Module)\.\w+[ \t]*=(?!=)")
@@ -168,6 +170,12 @@ class File:
         declared = (call for call in calls if isinstance(call, ast.Call) and is_option(call))
         given = (arg for call in declared for arg in call.args if isinstance(arg, ast.Constant))
         return {str(arg.value) for arg in given if str(arg.value).startswith("--")}
+
+    @cached_property
+    def saved_keys(self) -> Set[str]:
+        """The keys of the checkpoints that it saves with the command line's arguments."""
+        saves = _SAVES.search(self.content) is not None and self.facts is not None
+        return saved_keys(self.facts.names) if saves and self.facts else frozenset()
 
     @cached_property
     def libraries(self) -> frozenset[str]:
