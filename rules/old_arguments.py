@@ -23,10 +23,11 @@ ARGUMENTS = Rule(
     name="old-argument",
     summary="an argument that a function no longer takes, or has no default any more",
     why="""An argument with another name gets that. One that did nothing for the result goes:
-`verbose` of a scheduler, which printed. Others are reported. `yaml.load` is told the loader that
-was its default, and `torch.stft` what it once returned. Arguments that librosa, pandas and
-scikit-learn now take by their names alone get them. Matplotlib's styles of seaborn have the
-names of its version 0.8.""",
+`verbose` of a scheduler, which printed. Others are reported. transformers' `Trainer` takes
+`processing_class` for `tokenizer`, and its arguments have the names of transformers 5.
+`yaml.load` is told the loader that was its default, and `torch.stft` what it once returned.
+Arguments that librosa, pandas and scikit-learn now take by their names alone get them.
+Matplotlib's styles of seaborn have the names of its version 0.8.""",
     references=(
         "https://matplotlib.org/stable/api/prev_api_changes/api_changes_3.8.0.html",
         "https://docs.pytorch.org/docs/stable/optim.html",
@@ -107,16 +108,26 @@ def argument(ctx: Context, found: Construct) -> Decision:
     if gone.exact and gone.instead not in given and not _is_off(keyword):
         return Rewrite([EditCall(call, rename={keyword.arg: gone.instead})])
     if isinstance(keyword.value, ast.Constant) and (not gone.exact or _is_off(keyword)):
-        if _is_off(keyword) or keyword.arg == "verbose":
-            note = "" if _is_off(keyword) else "it no longer prints its steps"
+        if _is_off(keyword) or keyword.arg in _WITHOUT:
+            note = "" if _is_off(keyword) else _WITHOUT[keyword.arg]
             return Rewrite([EditCall(call, drop=[keyword])], note=note)
     instead = f"; use {gone.instead}" if gone.instead else ""
     return Report(f"{found.key} no longer takes {keyword.arg}{instead}")
 
 
+# Arguments that change no numbers.
+_WITHOUT = {
+    "verbose": "it no longer prints its steps",
+    "logging_dir": "TensorBoard's files are in the output folder's `runs`",
+    "overwrite_output_dir": "it does so",
+}
+_ON = ("save_safetensors",)
+
+
 def _is_off(keyword: ast.keyword) -> bool:
     """Whether an argument says what is so without it."""
-    return isinstance(keyword.value, ast.Constant) and keyword.value.value in (False, None)
+    usual = (True,) if keyword.arg in _ON else (False, None)
+    return isinstance(keyword.value, ast.Constant) and keyword.value.value in usual
 
 
 @ARGUMENTS.on("without names", "*")

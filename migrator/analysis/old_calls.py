@@ -164,6 +164,8 @@ def may_be_in(source: bytes) -> bool:
         return True
     if b"torch" in source and _OF_TORCH.search(source) is not None:
         return True
+    if b"transformers" in source and _OF_TRAINER.search(source) is not None:
+        return True
     if b"copy=False" in source and b"array(" in source:
         return True
     if b"style." in source and b"seaborn" in source:
@@ -178,6 +180,7 @@ _OF_TORCH = re.compile(
     rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
     rb"|onnx\.export|download\s*="
 )
+_OF_TRAINER = re.compile(rb"(?:Trainer|TrainingArguments)\(")
 
 
 @cache
