@@ -3,7 +3,7 @@
 import ast
 
 from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
-from migrator.rule_api.absent_imports import without_unused
+from migrator.rule_api.absent_imports import unused_names, without_unused
 from migrator.rule_api.upgrade_templates import reason_to_keep
 from migrator.rule_api.upgrades import missing
 
@@ -86,7 +86,8 @@ def absent(ctx: Context, found: Construct) -> Decision:
            and ctx.names.qualified(n) == name for n in ctx.names.order):  # fmt: skip
         return Keep("the program gives it a value")
     installed = ctx.target.environment.names
-    if gone := without_unused(ctx, found.node, node, lambda n: bool(missing(n, installed))):
-        return gone
+    unused = unused_names(ctx, node, lambda name: bool(missing(name, installed)))
+    if found.node in unused and isinstance(node, ast.Import | ast.ImportFrom):
+        return without_unused(found.node, node, unused)
     module, _, last = name.rpartition(".")
     return Report(f"{module} has no {last} in the versions of {ctx.target.name}")

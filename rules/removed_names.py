@@ -15,7 +15,7 @@ from migrator.rule_api import (
     Insert,
     Rule,
 )
-from migrator.rule_api.absent_imports import without_unused
+from migrator.rule_api.absent_imports import unused_names, without_unused
 from migrator.rule_api.python import canonical, exported, taken_by
 from migrator.rule_api.python_2_types import (
     Context,
@@ -28,7 +28,7 @@ from migrator.rule_api.python_2_types import (
 )
 from migrator.rule_api.renamed_names import renamed, with_new_names
 from migrator.rule_api.upgrade_templates import reason_to_keep, report, with_code
-from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins
+from migrator.rule_api.upgrades import BUILTIN, Removed, removed, removed_builtins, removed_from
 
 FAMILY = Family(UPGRADES, "Old versions", 99)
 
@@ -164,28 +164,30 @@ def without_import(ctx: Context, found: Construct) -> Decision | None:
 
 @REMOVED.on("removed import", "*")
 def imported(ctx: Context, found: Construct) -> Decision | None:
-    gone, statement = removed(found.key), ctx.names.parent(found.node)
+    gone, statement = removed_from(found.key), ctx.names.parent(found.node)
     if gone is None:
         return None
     assert isinstance(statement, ast.Import | ast.ImportFrom)
     if (kept := reason_to_keep(ctx, statement, found.key)) is not None:
         return kept
-    if unused := without_unused(ctx, found.node, statement, _is_gone, partial(_is_replaced, ctx)):
-        return unused
+    unused = unused_names(ctx, statement, _is_gone, partial(_is_replaced, ctx))
+    used = [alias for alias in statement.names if alias not in unused]
+    table = _new_names(statement, used) if isinstance(statement, ast.ImportFrom) else {}
+    if found.node in unused and not table:
+        return without_unused(found.node, statement, unused)
     if isinstance(statement, ast.Import):
         assert isinstance(found.node, ast.alias)
         return _module(ctx, statement, found.node, gone)
     if gone.exact and gone.name == found.key and "." not in gone.instead:
         return _of_its_own(ctx, statement, gone)
-    table = _new_names(statement)
-    plain = _builtins(ctx, statement)
-    if plain and (found.key in table or found.node in plain):
-        return _with_builtins(ctx, found, statement, table, plain)
+    plain = {alias: own for alias, own in _builtins(ctx, statement).items() if alias in used}
+    if (plain or (unused and table)) and (found.key in table or found.node in [*plain, *unused]):
+        return _at_once(ctx, found, statement, table, plain, unused)
     return with_new_names(ctx, found, table) if found.key in table else report(gone, found.key)
 
 
 def _is_gone(name: str) -> bool:
-    return removed(name) is not None
+    return removed_from(name) is not None
 
 
 def _is_replaced(ctx: Context, use: ast.expr) -> bool:
@@ -205,7 +207,7 @@ def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:
     scope = ctx.names.scope_of(statement)
     for alias in statement.names:
         name = taken_by(statement, alias)
-        gone, local = removed(name), alias.asname or alias.name
+        gone, local = removed_from(name), alias.asname or alias.name
         own = builtin(gone) if gone is not None and gone.exact and gone.name == name else None
         if own and not ctx.names.top.bindings.get(own):
             if len(scope.bindings.get(local, ())) == 1 and local not in exported(ctx.names):
@@ -213,19 +215,20 @@ def _builtins(ctx: Context, statement: ast.ImportFrom) -> dict[ast.alias, str]:
     return found
 
 
-def _with_builtins(
+def _at_once(
     ctx: Context,
     found: Construct,
     statement: ast.ImportFrom,
     table: dict[str, str],
     plain: dict[ast.alias, str],
+    unused: list[ast.alias],
 ) -> Decision:
-    """All names of an import at once: Python's own ones need none."""
+    """All names of an import at once: Python's own ones, and those that nothing uses, need none."""
     moved = [alias for alias in statement.names if taken_by(statement, alias) in table]
-    if found.node is not next(a for a in statement.names if a in plain or a in moved):
+    if found.node is not next(a for a in statement.names if a in [*plain, *unused, *moved]):
         return Keep("goes with what is imported with it")
     edits: list[Edit] = []
-    drop, rename = [*plain], dict[ast.alias, str]()
+    drop, rename = [*plain, *unused], dict[ast.alias, str]()
     if moved:
         first = Construct(found.kind, taken_by(statement, moved[0]), moved[0])
         decision = with_new_names(ctx, first, table)
@@ -270,10 +273,11 @@ def _of_its_own(ctx: Context, statement: ast.ImportFrom, gone: Removed) -> Decis
     return Rewrite([Insert(ctx.names.tree, statement, [text]), gone_import])
 
 
-def _new_names(statement: ast.ImportFrom) -> dict[str, str]:
-    """The names of an import that only have to be imported from elsewhere."""
-    taken = [taken_by(statement, alias) for alias in statement.names]
-    found = [gone for name in taken if (gone := removed(name)) is not None and gone.name == name]
+def _new_names(statement: ast.ImportFrom, used: list[ast.alias]) -> dict[str, str]:
+    """The used names of an import that only have to be imported from elsewhere."""
+    taken = [taken_by(statement, alias) for alias in used]
+    known = ((name, removed_from(name)) for name in taken)
+    found = [gone for name, gone in known if gone is not None and gone.name == name]
     return {
         gone.name: gone.instead
         for gone in found

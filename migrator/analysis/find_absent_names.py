@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from migrator.analysis.find_removed_names import removed
+from migrator.analysis.find_removed_names import removed, removed_from
 from migrator.analysis.syntax.canonical import spellings
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import imported_names
@@ -109,7 +109,7 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
             yield Construct("absent", qualname, node)
     elif isinstance(node, ast.Import | ast.ImportFrom):
         for name, alias in imported_names(node):
-            if alias.name != "*" and _is_missing(name):
+            if alias.name != "*" and removed_from(name) is None and _is_missing(name):
                 yield Construct("absent", name, alias)
 
 

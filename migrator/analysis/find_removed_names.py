@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from migrator.analysis.prefilter import words_of
@@ -20,6 +21,16 @@ def removed(qualname: str) -> Removed | None:
     """The name that is gone: this one, or the module that has it."""
     owner = _known_names().get(qualname.rpartition(".")[0])
     return _known_names().get(qualname) or (None if owner is None or owner.exact else owner)
+
+
+def removed_from(qualname: str) -> Removed | None:
+    """A name that is imported and gone: also one of a module that has another name now."""
+    module, _, name = qualname.rpartition(".")
+    moved = _known_names().get(module)
+    if (gone := removed(qualname)) is not None or moved is None or not moved.exact:
+        return gone
+    instead, exact = f"{moved.instead}.{name}", moved.instead != "builtins" or name in dir(builtins)
+    return replace(moved, name=qualname, instead=instead, exact=exact)
 
 
 @cache
@@ -37,8 +48,9 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
             if gone.name == qualname or "." in gone.name:  # the import of a module says it
                 yield Construct("removed", qualname, node)
     elif isinstance(node, ast.Import | ast.ImportFrom):
+        known = removed if isinstance(node, ast.Import) else removed_from
         for name, alias in imported_names(node):
-            if removed(name) is not None:
+            if known(name) is not None:
                 yield Construct("removed import", name, alias)
 
 
@@ -51,6 +63,8 @@ def may_be_in(source: bytes) -> bool:
     modules = _MODULE.findall(source)
     if any(module.decode() in removed_names() for module in modules):
         return True
+    if any(module.decode() in _moved() for module in _FROM.findall(source)):
+        return True
     for module in dict.fromkeys(module for word, module in _words() if word in words):
         if any(short in source for short in module.called) and module.used.search(source):
             return True
@@ -59,6 +73,13 @@ def may_be_in(source: bytes) -> bool:
     return False
 
 
+@cache
+def _moved() -> set[str]:
+    """Names that may be those of modules that have another name now."""
+    return {name for name, gone in removed_names().items() if gone.exact}
+
+
+_FROM = re.compile(rb"\bfrom[ \t]+([\w.]+)[ \t]+import\b")
 # The first module of an import, in a notebook, too.
 _MODULE = re.compile(rb"(?:^|[\"n;:])[ \t]*(?:import|from)[ ]+(\w+)", re.MULTILINE)
 

@@ -1,33 +1,34 @@
 """Imports of names that are gone, and that nothing uses: they go."""
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from migrator.analysis.syntax.exports import exported, spoken
 from migrator.analysis.syntax.nodes import imported_names
 from migrator.rule_api import Context, Decision, Delete, EditImport, Keep, Rewrite
 
 
-def without_unused(
+def unused_names(
     ctx: Context,
-    alias: ast.AST,
     statement: ast.AST,
     is_gone: Callable[[str], bool],
     is_replaced: Callable[[ast.expr], bool] = lambda use: False,
-) -> Decision | None:
-    """The import without its names that are gone and that nobody uses; None if this one is used.
-
-    Uses that are replaced don't count.
-    """
+) -> list[ast.alias]:
+    """The names of an import that are gone and that nobody uses; uses that are replaced don't
+    count."""
     if not isinstance(statement, ast.Import | ast.ImportFrom):
-        return None
-    drop = [
+        return []
+    return [
         each
         for name, each in imported_names(statement)
         if is_gone(name) and _is_unused(ctx, each, statement, is_replaced)
     ]
-    if alias not in drop:
-        return None
+
+
+def without_unused(
+    alias: ast.AST, statement: ast.Import | ast.ImportFrom, drop: Sequence[ast.alias]
+) -> Decision:
+    """The import without these names, of which this is one."""
     if drop[0] is not alias:
         return Keep("goes with what is imported with it")
     whole = len(drop) == len(statement.names)

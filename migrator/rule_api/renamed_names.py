@@ -56,11 +56,16 @@ def with_new_names(ctx: Context, found: Construct, table: Mapping[str, str]) -> 
         else:
             elsewhere[alias] = module, text
     other = None
-    if len(elsewhere) == len(statement.names):  # the last one replaces the statement
-        alias, (other, rename[alias]) = elsewhere.popitem()
+    if len(elsewhere) == len(statement.names):  # the last module replaces the statement
+        *_, (other, _) = elsewhere.values()
+        for alias in [each for each, (module, _) in elsewhere.items() if module == other]:
+            _, rename[alias] = elsewhere.pop(alias)
     edits.append(EditImport(statement, [*elsewhere], rename, other))
-    if elsewhere:
-        lines = [f"from {module} import {text}" for module, text in elsewhere.values()]
+    taken: dict[str, list[str]] = {}
+    for module, text in elsewhere.values():
+        taken.setdefault(module, []).append(text)
+    if taken:
+        lines = [f"from {module} import {', '.join(texts)}" for module, texts in taken.items()]
         edits.append(Insert(ctx.names.tree, statement, lines))
     return Rewrite(edits)
 

@@ -280,3 +280,16 @@ def test_no_dimensions_mean_all(function: Callable[..., Any]) -> None:
         found, wanted = function(x.to("jax"), dim=dim), function(x, dim=dim)
         for one, of_cpu in zip(*map(torch.utils._pytree.tree_leaves, (found, wanted)), strict=True):
             assert one.shape == () and torch.allclose(one.cpu(), of_cpu)
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 3, 3)])
+def test_qr_has_the_mode_that_is_asked_for(shape: tuple[int, ...], mode: str) -> None:
+    x = torch.randn(shape)
+    expected = torch.linalg.qr(x, mode=mode)
+    q, r = torch.linalg.qr(x.to("jax"), mode=mode)
+    assert (q.shape, r.shape) == (expected[0].shape, expected[1].shape)
+    assert torch.allclose(r.cpu().abs(), expected[1].abs(), atol=1e-5)
+    if mode != "r":
+        assert torch.allclose((q @ r).cpu(), x, atol=1e-5)
+        assert torch.qr(x.to("jax"), some=mode == "reduced")[0].shape == q.shape

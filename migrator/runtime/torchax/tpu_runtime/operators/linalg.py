@@ -138,6 +138,19 @@ def _pinv(
     return _pseudo_inverse(matrix, rtol, hermitian)
 
 
+@kernel
+def _qr(matrix: Array, mode: str) -> tuple[Array, Array]:
+    if mode == "r":
+        return jnp.zeros((0,), matrix.dtype), jnp.linalg.qr(matrix, mode="r")
+    q, r = jnp.linalg.qr(matrix, mode=mode)
+    return q, r
+
+
+def _linalg_qr(matrix: Array, mode: str = "reduced") -> tuple[Array, Array]:
+    """torchax gives the reduced factors whatever is asked for (also by `torch.qr(some=False)`)."""
+    return _qr(matrix, mode)  # type: ignore[no-any-return]
+
+
 def install(env: Environment) -> None:
     """Replace the operators."""
     aten = torch.ops.aten
@@ -148,6 +161,7 @@ def install(env: Environment) -> None:
         (aten.linalg_lu_factor_ex, _lu_factor, True),
         (aten.linalg_lu_solve, _lu_solve, True),
         (aten._linalg_eigh, _linalg_eigh, True),
+        (aten.linalg_qr, _linalg_qr, True),
         (aten.linalg_pinv.atol_rtol_tensor, _pinv, True),
     ):
         register(env, operator, function, of_arrays=of_arrays)
