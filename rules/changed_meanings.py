@@ -31,7 +31,8 @@ is a tensor of booleans, no longer of bytes. `copy=False` forbids NumPy 2 to cop
 only avoided it, and `numpy.fromstring` reads text alone. A function with gradients of its own has
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
 checkpoint that the file uses as a model, or saves as one or with the command line's arguments, is
-loaded as before; so is one with the keys of a checkpoint that another file saves so.""",
+loaded as before; so is one with the keys of a checkpoint that another file saves so. What gave a
+list in Python 2, and whose elements are taken, becomes one: `d.keys()[0]`.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -237,6 +238,18 @@ def copied(ctx: Context, found: Construct) -> Decision:
     spelled, requires = ctx.code.module("numpy")
     drop = [keyword for keyword in call.keywords if keyword.arg == "copy"]
     return Rewrite([EditCall(call, function=f"{spelled}.asarray", drop=drop)], requires)
+
+
+@MEANINGS.on("changed", "list")
+def listed(ctx: Context, found: Construct) -> Decision:
+    """`d.keys()[0]`, `zip(a, b)[0]`: lists in Python 2."""
+    assert isinstance(found.node, ast.Call)
+    if (kept := reason_to_keep(ctx, found.node, "builtins.list")) is not None:
+        return kept
+    shadowed = ctx.names.top.bindings.get("list")
+    if shadowed:
+        return Report("is no list in Python 3, and has no elements to take")
+    return Rewrite([Replace(found.node, "list({call})", {"call": found.node})])
 
 
 @MEANINGS.on("changed", "bytes")

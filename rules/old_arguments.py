@@ -15,7 +15,7 @@ from migrator.rule_api import (
     Rule,
 )
 from migrator.rule_api.upgrade_templates import reason_to_keep
-from migrator.rule_api.upgrades import keyword_only, removed_arguments
+from migrator.rule_api.upgrades import METHOD, keyword_only, removed_arguments
 
 ARGUMENTS = Rule(
     code="UPG003",
@@ -112,7 +112,7 @@ def argument(ctx: Context, found: Construct) -> Decision:
             note = "" if _is_off(keyword) else _WITHOUT[keyword.arg]
             return Rewrite([EditCall(call, drop=[keyword])], note=note)
     instead = f"; use {gone.instead}" if gone.instead else ""
-    return Report(f"{found.key} no longer takes {keyword.arg}{instead}")
+    return Report(f"{found.key.removeprefix(METHOD)} no longer takes {keyword.arg}{instead}")
 
 
 # Arguments that change no numbers.
@@ -150,6 +150,19 @@ def without_names(ctx: Context, found: Construct) -> Decision:
     shown += [f"{each.arg}={{{each.arg}}}" for each in call.keywords]
     holes = {"function": call.func, **parts}
     return Rewrite([Replace(call, f"{{function}}({', '.join(shown)})", holes)])
+
+
+@ARGUMENTS.on("extra argument", "*")
+def extra(ctx: Context, found: Construct) -> Decision:
+    """`StepLR(optimizer, 30, 0.1, -1, True)`"""
+    call = ctx.names.parent(found.node)
+    assert isinstance(call, ast.Call) and isinstance(found.node, ast.expr)
+    if (kept := reason_to_keep(ctx, call, found.key)) is not None:
+        return kept
+    if not isinstance(found.node, ast.Constant):
+        return Report(f"{found.key} no longer takes verbose")
+    note = _WITHOUT["verbose"] if found.node.value else ""
+    return Rewrite([EditCall(call, drop=[found.node])], note=note)
 
 
 @ARGUMENTS.on("loader", "*")

@@ -13,6 +13,8 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import imported_names
 from migrator.analysis.upgrade_tables import (
     CALLED,
+    FRAME,
+    METHOD,
     keyword_only,
     removed_arguments,
     removed_builtins,
@@ -35,6 +37,9 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
         case ast.Name(id=name, ctx=ast.Load()):
             if name in removed_builtins() and not names.lookup(node) and not names.star_imports:
                 yield Construct("removed builtin", name, node)
+        case ast.Subscript(value=ast.Call() as call, slice=at) if _is_place(at):
+            if _gave_list(names, call):
+                yield Construct("changed", "list", call)
         case ast.Call():
             yield from _of_call(names, node)
         case ast.Attribute():
@@ -43,6 +48,23 @@ def find(names: Names, node: ast.AST) -> Iterator[Construct]:
             bases = map(names.qualified, node.bases)
             if any(base in _FUNCTIONS for base in bases) and (old := _legacy_method(names, node)):
                 yield Construct("changed", "function", old)
+
+
+def _is_place(at: ast.expr) -> bool:
+    value = at.operand if isinstance(at, ast.UnaryOp) else at
+    return isinstance(value, ast.Slice) or (
+        isinstance(value, ast.Constant) and isinstance(value.value, int)
+    )
+
+
+def _gave_list(names: Names, call: ast.Call) -> bool:
+    """Whether a call gave a list in Python 2, and gives an iterator or a view."""
+    match call.func:
+        case ast.Name(id="map" | "zip" | "filter") as function:
+            return not names.lookup(function) and not names.star_imports
+        case ast.Attribute(attr="keys" | "values" | "items"):
+            return not call.args and not call.keywords and names.qualified(call.func) is None
+    return False
 
 
 _FUNCTIONS = ("torch.autograd.Function", "torch.autograd.function.Function")
@@ -77,11 +99,35 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
                 yield Construct("changed", "copy", call)
             if (called, keyword.arg) in removed_arguments():
                 yield Construct("removed argument", called, keyword)
+        if (extra := _extra(called, call)) is not None:
+            yield Construct("extra argument", called, extra)
     elif isinstance(call.func, ast.Attribute):
+        for keyword in call.keywords:
+            if (name := f"{METHOD}{call.func.attr}", keyword.arg) in removed_arguments():
+                yield Construct("removed argument", name, keyword)
+        now = keyword_only().get(f"{FRAME}{call.func.attr}")
+        if now is not None and len(call.args) > now.takes:
+            if old_frames.is_frame(names, call.func.value):
+                yield Construct("without names", now.name, call)
         if call.func.attr in removed_methods() and _is_meant(names, call, call.func):
             yield Construct("removed method", call.func.attr, call)
         if call.func.attr in _MASKED and call.args and _is_byte(names, call.args[0]):
             yield Construct("changed", "mask", call.args[0])
+
+
+def _extra(called: str, call: ast.Call) -> ast.expr | None:
+    """A scheduler's `verbose` that is given without its name.
+
+    `ReduceLROnPlateau` has another argument there now, which is no boolean.
+    """
+    gone = removed_arguments().get((called, "verbose"))
+    if gone is None or not gone.takes or len(call.args) <= gone.takes:
+        return None
+    if any(isinstance(each, ast.Starred) for each in call.args):
+        return None
+    extra = call.args[gone.takes]
+    is_bool = isinstance(extra, ast.Constant) and isinstance(extra.value, bool)
+    return extra if is_bool or not called.endswith("ReduceLROnPlateau") else None
 
 
 def _is_given(call: ast.Call, name: str, place: int) -> bool:
@@ -164,6 +210,8 @@ def may_be_in(source: bytes) -> bool:
         return True
     if b"torch" in source and _OF_TORCH.search(source) is not None:
         return True
+    if _LISTS.search(source) is not None:
+        return True
     if b"transformers" in source and _OF_TRAINER.search(source) is not None:
         return True
     if b"copy=False" in source and b"array(" in source:
@@ -177,8 +225,11 @@ def may_be_in(source: bytes) -> bool:
 
 _OF_TORCH = re.compile(
     rb"stft\(|autograd[^\n]*\bFunction\b|\bFunction\)|masked_\w+\(|torch\.fft\("
-    rb"|lr_scheduler[\s\S]*verbose\s*=|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
+    rb"|lr_scheduler|resample\s*=|fillcolor\s*=|(?<!\w)range\s*="
     rb"|onnx\.export|download\s*="
+)
+_LISTS = re.compile(
+    rb"\.(?:keys|values|items)\(\)[ ]*\[|\b(?:map|zip|filter)\([^\n]*\)[ ]*\[[-\d:]"
 )
 _OF_TRAINER = re.compile(rb"(?:Trainer|TrainingArguments)\(")
 

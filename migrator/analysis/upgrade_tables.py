@@ -5,7 +5,8 @@ upgrades.json has one entry a line: the name, what takes its place, since which 
 `exact` is the same under its new name. `code` is what replaces the name, or its call, whose
 arguments are `{0}`, `{1}`; `{numpy}` is a module as the program spells it, `{owner}` the object of
 a method. An entry with a `keyword` is an argument of the function; one with `named` is a function
-that takes these by name only, behind `takes` others. `*.iteritems` is a method of any object,
+that takes these by name only, behind `takes` others; an argument that `takes` others stand before
+was once given without its name, too. `*.iteritems` is a method of any object,
 `pandas.DataFrame.ix` an attribute of frames and series; `builtins.xrange` is a name of Python 2.
 """
 
@@ -55,13 +56,15 @@ def removed_names() -> dict[str, Removed]:
 
 @cache
 def removed_methods() -> dict[str, Removed]:
-    return {u.name.removeprefix(METHOD): u for u in _upgrades() if u.name.startswith(METHOD)}
+    methods = (u for u in _upgrades() if u.name.startswith(METHOD) and not u.keyword)
+    return {u.name.removeprefix(METHOD): u for u in methods}
 
 
 @cache
 def removed_frame_methods() -> dict[str, Removed]:
     """What frames and series of pandas lack."""
-    return {u.name.removeprefix(FRAME): u for u in _upgrades() if u.name.startswith(FRAME)}
+    methods = (u for u in _upgrades() if u.name.startswith(FRAME) and not u.named)
+    return {u.name.removeprefix(FRAME): u for u in methods}
 
 
 @cache

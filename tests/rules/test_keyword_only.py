@@ -72,3 +72,17 @@ def test_pandas_gives_the_same() -> None:
     given = {"pd": pandas, "first": first, "second": second}
     exec(program, given)
     assert given["y"].to_numpy().tolist() == [[1, 3], [2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("y = pd.DataFrame(x).drop('a', 1)", "y = pd.DataFrame(x).drop('a', axis=1)"),
+        ("df = pd.read_csv(p)\ny = df.sort_values('a', 0, False)",
+         "y = df.sort_values('a', axis=0, ascending=False)"),
+        ("y = unknown.drop('a', 1)", "y = unknown.drop('a', 1)"),
+        ("y = ax.hist(v, normed=True)", "y = ax.hist(v, density=True)"),
+    ],
+)  # fmt: skip
+def test_methods(before: str, after: str) -> None:
+    assert after in migrated(f"{HEAD}{MODEL}{before}\n")

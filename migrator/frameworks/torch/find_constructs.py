@@ -228,6 +228,7 @@ def _of_expression(
                 yield Construct("ranks", "environment", node)
             if isinstance(node, ast.Subscript):
                 yield from old_numbers.find(names, flow, project, node)
+                yield from old_calls.find(names, node)
         case ast.Dict():
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value in _PINNED and not is_false(value):
