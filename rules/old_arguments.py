@@ -199,4 +199,23 @@ def old_style(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(text, written.replace("seaborn", "seaborn-v0_8", 1))])
 
 
+@ARGUMENTS.on("pairs of istft", "*")
+def of_pairs(ctx: Context, found: Construct) -> Decision | None:
+    """`torch.istft` took real pairs, and takes complex numbers alone since PyTorch 2.0."""
+    call = found.node
+    assert isinstance(call, ast.Call)
+    given = ctx.names.only_value(call.args[0])
+    known = {each.node for each in ctx.constructs if each.kind == "pairs"}
+    if given not in known and _MAKES_COMPLEX.search(ctx.source.text):
+        return None
+    if (kept := reason_to_keep(ctx, call, "torch.istft")) is not None:
+        return kept
+    if given not in known or given is call.args[0] or _COMPLEX.search(ctx.source.text):
+        return Report("takes complex numbers: give it torch.view_as_complex(…) of real pairs")
+    spelled, requires = ctx.code.torch()
+    pairs = Replace(call.args[0], f"{spelled}.view_as_complex({{pairs}})", {"pairs": call.args[0]})
+    return Rewrite([pairs], requires)
+
+
+_MAKES_COMPLEX = re.compile(r"complex|polar|\dj\b|fft")
 _COMPLEX = re.compile(r"(?<!return_)complex")

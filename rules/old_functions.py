@@ -247,13 +247,19 @@ def solve(ctx: Context, found: Construct) -> Decision:
         return plain
     if not any(isinstance(each, ast.Name | ast.Attribute) for each in call.args):
         return plain  # they are evaluated in the other order
+    ending = ""
     match ctx.names.parent(call):
         case ast.Subscript(slice=ast.Constant(value=0), ctx=ast.Load()) as taken:
             replaced: ast.expr = taken
         case ast.Attribute(attr="solution", ctx=ast.Load()) as taken:
             replaced = taken
+        case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name() as factors])]):
+            if any(ctx.names.uses(factors.id, ctx.names.scope_of(factors))):
+                return plain
+            replaced, ending = call, ", None"
         case _:
             return plain
     spelled, requires = ctx.code.torch()
     holes = {"a": call.args[1], "b": call.args[0]}
-    return Rewrite([Replace(replaced, f"{spelled}.linalg.solve({{a}}, {{b}})", holes)], requires)
+    solved = f"{spelled}.linalg.solve({{a}}, {{b}}){ending}"
+    return Rewrite([Replace(replaced, solved, holes)], requires)

@@ -127,6 +127,8 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
     is_itself = found.key in (gone.name, canonical(gone.name))
     if is_itself and gone.code and not ctx.names.is_question(node):
         return with_code(ctx, gone, node)
+    if found.key == "inspect.getargspec" and _is_of_first_fields(ctx, node):
+        return renamed(ctx, node, found.key, "inspect.getfullargspec")
     if not gone.exact or not is_itself or ctx.names.is_question(node):
         return report(gone, found.key)
     if (own := builtin(gone)) is not None:
@@ -143,6 +145,17 @@ def through_module(ctx: Context, found: Construct) -> Decision | None:
         spelled, requires = ctx.code.module(package)
         return Rewrite([Replace(node, f"{spelled}.{inside}.{name}")], requires)
     return renamed(ctx, node, found.key, gone.instead)
+
+
+def _is_of_first_fields(ctx: Context, node: ast.Attribute) -> bool:
+    """Whether a call's result is only asked for what its successor has in the same place."""
+    call = ctx.names.call_of(node)
+    match ctx.names.parent(call) if call is not None else None:
+        case ast.Attribute(attr="args" | "varargs" | "defaults"):
+            return True
+        case ast.Subscript(slice=ast.Constant(value=int(place))):
+            return 0 <= place <= 3
+    return False
 
 
 @REMOVED.on("removed builtin", "*")

@@ -85,6 +85,8 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("without names", called, call)
         if called == "torch.stft" and _gives_pairs(call):
             yield Construct("pairs", called, call)
+        if called == "torch.istft" and call.args and not isinstance(call.args[0], ast.Starred):
+            yield Construct("pairs of istft", called, call)
         if called == "torch.load" and not _is_given(call, "weights_only", 3):
             if holds_objects(names, call):
                 yield Construct("changed", "pickle", call)
