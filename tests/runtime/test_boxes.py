@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 import tpu_runtime as tpu
+from target import TARGET
+from target import WORD as DEVICE
 from torch import Tensor
 from torchvision import ops
-
-from tests.runtime.support import DEVICE, TARGET
 
 tpu.setup()
 

@@ -211,7 +211,7 @@ for _ in range(3):
 """
 
 
-def by_hand() -> list[float]:
+def written_out() -> list[float]:
     """The same by torch's own functions, on the CPU."""
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 3)
@@ -249,4 +249,4 @@ def test_a_program_of_points(device: str, tmp_path: Path) -> None:
     assert report.exit_code == 0
     variables = {"TPU_RUNTIME_DEVICE": device} if device else {}
     printed = execute(tmp_path / "out" / "gpu.py", **variables).splitlines()
-    assert [float(line) for line in printed[-3:]] == pytest.approx(by_hand(), rel=1e-4)
+    assert [float(line) for line in printed[-3:]] == pytest.approx(written_out(), rel=1e-4)

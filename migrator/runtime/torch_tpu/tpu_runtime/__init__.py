@@ -12,6 +12,16 @@ from .dispatch import cpu_fallback, imported_names
 from .distributed.launching import launch, optimizer_step
 from .frameworks import training_libraries
 from .frameworks.device_loader import DeviceLoader
+from .fused_attention import (
+    LowerTriangularMask,
+    flash_attn_func,
+    flash_attn_kvpacked_func,
+    flash_attn_qkvpacked_func,
+    flash_attn_varlen_func,
+    flash_attn_varlen_kvpacked_func,
+    flash_attn_varlen_qkvpacked_func,
+    memory_efficient_attention,
+)
 from .operators import (
     average_pool1d,
     distances,
@@ -50,12 +60,20 @@ __all__ = [
     "HalfTensor",
     "IntTensor",
     "LongTensor",
+    "LowerTriangularMask",
     "ShortTensor",
     "cast",
+    "flash_attn_func",
+    "flash_attn_kvpacked_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_qkvpacked_func",
     "get_device_name",
     "get_device_properties",
     "is_bf16_supported",
     "launch",
+    "memory_efficient_attention",
     "optimizer_step",
     "setup",
 ]

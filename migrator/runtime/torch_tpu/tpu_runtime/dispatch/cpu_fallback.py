@@ -1,7 +1,8 @@
 """Operators that torch_tpu 0.2.0 lacks are computed on the CPU, with one warning.
 
-`median`, `smooth_l1_loss`, `erfc`, `trace` and about a hundred others raise there. Their inputs are
-copied to the CPU and their results back, which includes waiting for the device.
+`median`, `smooth_l1_loss`, `erfc`, `trace` and about a hundred others raise there, and so do all of
+torchvision's (`nms`, `roi_align`). Their inputs are copied to the CPU and their results back, which
+includes waiting for the device.
 """
 
 import sys
@@ -12,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from ..device import is_loaded
+from ..frameworks.import_hooks import when_imported
 
 # Kernels that compose an operator from others; with one, it needs no kernel of the device.
 _OF_OTHERS = (
@@ -25,27 +27,33 @@ _PARTS = (
     "_cdist_", "_pdist_", "_embedding_bag", "_standard_gamma", "_sample_dirichlet",
     "_dirichlet_grad", "_fake_quantize_", "_aminmax",
 )  # fmt: skip
-_library: Any = None
+_HALVES = (torch.bfloat16, torch.float16)
+_libraries: list[Any] = []  # registrations last as long as these
 _told: set[str] = set()
 
 
 def install() -> None:
-    global _library
-    if not is_loaded():
-        return
-    _library = torch.library.Library("aten", "IMPL")
+    if is_loaded():
+        _register("aten")
+        when_imported("torchvision", lambda _: _register("torchvision"))
+
+
+def _register(space: str) -> None:
+    library = torch.library.Library(space, "IMPL")
+    _libraries.append(library)
     for name in torch._C._dispatch_get_all_op_names():
-        operator = _operator(name)
+        operator = _operator(name, space)
         if operator is not None and _is_missing(name) and _computes(operator._schema):
-            _library.impl(name.removeprefix("aten::"), _on_cpu(operator), "PrivateUse1")
+            library.impl(name.removeprefix(f"{space}::"), _on_cpu(operator), "PrivateUse1")
 
 
-def _operator(name: str) -> Any:
-    space, _, rest = name.partition("::")
+def _operator(name: str, space: str) -> Any:
+    of, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
-    if space != "aten" or (packet.startswith("_") and not packet.startswith(_PARTS)):
+    is_internal = space == "aten" and packet.startswith("_") and not packet.startswith(_PARTS)
+    if of != space or is_internal:
         return None
-    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return getattr(getattr(getattr(torch.ops, space), packet, None), overload or "default", None)
 
 
 def _is_missing(name: str) -> bool:
@@ -63,6 +71,7 @@ def _computes(schema: Any) -> bool:
 
 def _on_cpu(operator: Any) -> Callable[..., Any]:
     schema = operator._schema
+    of_images = operator.namespace == "torchvision"
     written = {
         a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
     }
@@ -70,9 +79,11 @@ def _on_cpu(operator: Any) -> Callable[..., Any]:
     def computed(*args: Any, **kwargs: Any) -> Any:
         if schema.name not in _told:
             _told.add(schema.name)
-            what = schema.name.removeprefix("aten::")
+            what = schema.name.rpartition("::")[2]
             print(f"tpu_runtime: torch_tpu has no {what}: the CPU computes it", file=sys.stderr)
         here, here_by_name = tree_map(_to_cpu, (args, kwargs))
+        if of_images:  # its kernels lack the halves that a GPU's have
+            return _as_halves(operator(*tree_map(_in_float, here), **here_by_name), args)
         result = operator(*here, **here_by_name)
         outs = {}
         for place, argument in enumerate(schema.arguments):
@@ -87,6 +98,21 @@ def _on_cpu(operator: Any) -> Callable[..., Any]:
         return tree_map(lambda value: outs.get(id(value), _to_tpu(value)), result)
 
     return computed
+
+
+def _in_float(value: Any) -> Any:
+    is_half = isinstance(value, torch.Tensor) and value.dtype in _HALVES
+    return value.float() if is_half else value
+
+
+def _as_halves(result: Any, args: Any) -> Any:
+    """Results on the TPU; those of floats in the type of the input, if that is a half."""
+    half = next((x.dtype for x in args if getattr(x, "dtype", None) in _HALVES), None)
+
+    def converted(value: Any) -> Any:
+        return _to_tpu(value.to(half) if half and value.is_floating_point() else value)
+
+    return tree_map(converted, result)
 
 
 def _to_cpu(value: Any) -> Any:
