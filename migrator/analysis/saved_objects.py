@@ -10,7 +10,7 @@ from migrator.analysis.syntax.names import Names, Scope
 
 def holds_objects(names: Names, load: ast.Call) -> bool:
     """Whether a checkpoint holds more than tensors, as its file shows: it is used as a model, or
-    the file saves models or the command line's arguments."""
+    the file saves models, the command line's arguments or NumPy's numbers."""
     match names.parents.get(load):
         case ast.Assign(targets=[ast.Name() as target]):
             only = len(names.scope_of(target).bindings.get(target.id, ())) == 1
@@ -20,8 +20,11 @@ def holds_objects(names: Names, load: ast.Call) -> bool:
             return True
     if any(_is_with_objects(names, each) for each in _saved(names)):
         return True
-    saves = (names.call_of(node) for node, name in names.meant if name == "torch.save")
-    return any(save is not None and _saves_model(names, save, load) for save in saves)
+    saves = [call for n, name in names.meant if name == "torch.save" and (call := names.call_of(n))]
+    held = (each for save in saves for saved in save.args[:1] for each in _held(names, saved))
+    return any(_is_object(names, each) for each in held) or any(
+        _saves_model(names, save, load) for save in saves
+    )
 
 
 def loaded_keys(names: Names, load: ast.Call) -> set[str]:
@@ -95,10 +98,44 @@ def _saves_model(names: Names, save: ast.Call, load: ast.Call) -> bool:
 
 
 def _is_with_objects(names: Names, saved: ast.Dict) -> bool:
-    """Whether the command line's arguments are in what is saved."""
-    return any(
-        isinstance(each, ast.Name) and _is_of_command_line(names, each) for each in saved.values
-    )
+    """Whether there are objects in what is saved."""
+    return any(_is_object(names, each) for each in _inside(saved))
+
+
+def _held(names: Names, saved: ast.expr) -> Iterator[ast.expr]:
+    """The values in what is saved: of a dictionary, also of one that is filled later."""
+    if isinstance(saved, ast.Name) and names.lookup(saved):
+        for use in names.uses(saved.id, names.scope_of(saved)):
+            match names.parents.get(use), names.statement(use):
+                case ast.Subscript(value=owner, ctx=ast.Store()), ast.Assign(value=value):
+                    yield from _inside(value) if owner is use else ()
+    yield from _inside(names.only_value(saved))
+
+
+def _inside(value: ast.expr) -> Iterator[ast.expr]:
+    match value:
+        case ast.Dict(values=values):
+            parts: list[ast.expr] = values
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            parts = elements
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            parts = [keyword.value for keyword in keywords]
+        case _:
+            yield value
+            return
+    for part in parts:
+        yield from _inside(part)
+
+
+def _is_object(names: Names, value: ast.expr) -> bool:
+    if isinstance(value, ast.Name) and _is_of_command_line(names, value):
+        return True
+    match value:
+        case ast.Attribute(value=ast.Name(id="self"), attr=attr):
+            return attr in _ARGUMENTS
+    made = names.only_value(value)
+    called = names.qualified(made.func) if isinstance(made, ast.Call) else None
+    return called is not None and called.startswith(_OBJECTS)
 
 
 def _is_of_command_line(names: Names, name: ast.Name) -> bool:
@@ -106,7 +143,10 @@ def _is_of_command_line(names: Names, name: ast.Name) -> bool:
         case ast.Call(func=ast.Attribute(attr="parse_args" | "parse_known_args")):
             return True
     bindings = names.lookup(name)
-    return name.id in ("args", "opt", "opts") and all(b.kind == "param" for b in bindings)
+    return name.id in _ARGUMENTS and all(b.kind == "param" for b in bindings)
 
 
 _OF_MODEL = ("eval", "train", "state_dict", "parameters", "named_parameters", "modules")
+_ARGUMENTS = ("args", "opt", "opts")
+_OBJECTS = ("argparse.Namespace", "collections.defaultdict", "datetime.", "easydict.", "numpy.",
+            "omegaconf.", "pathlib.", "types.SimpleNamespace", "yacs.")  # fmt: skip

@@ -72,7 +72,10 @@ EACH = {
     "knn_search": Verdict.COMPILED, "knn_search.ops": Verdict.COMPILED,
     "scan_cuda_core": Verdict.EXTENSION,
     "quick._C": Verdict.COMPILED, "quick.ops._ext": Verdict.COMPILED,
-    "nms3d_ext": Verdict.COMPILED,
+    "nms3d_ext": Verdict.COMPILED, "_C": Verdict.COMPILED, "_ext.nms": Verdict.COMPILED,
+    ".scan_cuda": Verdict.EXTENSION,
+    "plain.scan_cuda": Verdict.EXTENSION, "plain.nms_ext": Verdict.COMPILED,  # no such files
+    "GPUtil": Verdict.NEEDS_CUDA, "fla": Verdict.NEEDS_CUDA, "nvtx": Verdict.WORKS,
     "quick.config.defaults._C": Verdict.UNKNOWN,  # of yacs
     "pyrallis": Verdict.UNKNOWN, "next_ext.part": Verdict.UNKNOWN,
 }  # fmt: skip

@@ -30,7 +30,9 @@ _PLAIN = ("Extension", "CppExtension", "Pybind11Extension")
 _NAMED = re.compile(r"(?:^|\.)\w*_cuda(?:_\w+)?$")
 # Names that only compiled modules have, whatever for: `pkg._C`, but not that of yacs' settings, and
 # `iou3d_nms_ext`.
-_ONLY_COMPILED = re.compile(r"^(?!.*(?:conf|cfg|defaults))[\w.]+\.(?:_C|_ext)$|^\w+_ext$")
+_ONLY_COMPILED = re.compile(
+    r"^(?!.*(?:conf|cfg|defaults))(?:[\w.]+\.)?(?:_C|_ext)(?:\.\w+)*$|^\w+_ext$"
+)
 
 
 def extension_of(project: ImportGraph, module: str) -> Extension | None:
@@ -50,6 +52,10 @@ def extension_of(project: ImportGraph, module: str) -> Extension | None:
             module.startswith(f"{each.module}.")
         ):
             return each
+    return _by_name(module)
+
+
+def _by_name(module: str) -> Extension | None:
     if _NAMED.search(module):
         return Extension(module, Built.CUDA, "compiled, by its name")
     if _ONLY_COMPILED.match(module):
@@ -97,8 +103,10 @@ def _compiled(project: ImportGraph, folder: Path, name: str) -> Extension | None
     by = f"compiled from what lies in {_shown(project, folder)}"
     native = [source for source in sources if source.endswith((*_FOR_CUDA, *_FOR_CPU))]
     if not native:
-        return None
-    for_cuda = any(source.endswith(_FOR_CUDA) or "cuda" in source for source in native)
+        return _by_name(name)
+    for_cuda = _NAMED.search(name) or any(
+        source.endswith(_FOR_CUDA) or "cuda" in source for source in native
+    )
     return Extension(name, Built.CUDA if for_cuda else Built.CPU, by)
 
 
