@@ -32,6 +32,7 @@ from migrator.registry import registry
 from migrator.targets import Target
 
 _EXCLUDED = Report("the configuration excludes it, and it has GPU code")
+_IGNORED = Report("a comment keeps it as it is, and it has GPU code")
 _LINE = re.compile(r"(?<!\.py, )\bline (\d+)")
 
 
@@ -102,7 +103,7 @@ class _Around:
         self._changes: dict[Path, Sequence[ast.AST] | None] = {}
         for path, there in sorted(self.facts.items()):
             gate = self._gate(there)
-            if gate is not None and not self._stands_alone(path):
+            if gate is not None and (gate is _IGNORED or not self._stands_alone(path)):
                 self.stay[path] = gate
         for path, there in sorted(self.facts.items()) if self.stay else ():
             for imported in there.reached():
@@ -125,7 +126,8 @@ class _Around:
     def _gate(self, there: ProjectFacts) -> Report | None:
         result = self.known.get(there.path)
         if result is not None:
-            return result.gate
+            is_part = there.path in self._reached and _is_ignored(result)
+            return _IGNORED if result.gate is None and is_part else result.gate
         if there.path in self._reached and self._is_left(there):
             return _EXCLUDED
         if not any(map(there.cache.distributes, (there.path, *there.reached()))):
@@ -212,6 +214,14 @@ class _Around:
         if obstacle is not None and obstacle.path is None:
             obstacle = replace(obstacle, path=first)
         return replace(gate, reason=reason, obstacle=obstacle, files=(first, through))
+
+
+def _is_ignored(result: Result) -> bool:
+    """Whether a comment switches all rules off in a file that would change."""
+    if b"ignore-file" not in result.original:
+        return False
+    ignores = Suppressions(result.original.decode("utf-8", "replace")).file == ()
+    return ignores and any(found.is_suppressed for found in result.diagnostics)
 
 
 def _imported(source: bytes) -> set[str]:

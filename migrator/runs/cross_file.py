@@ -7,7 +7,6 @@ from pathlib import Path
 
 from migrator.config import Config
 from migrator.decision import Report as Stays
-from migrator.diagnostics import first_of
 from migrator.files.discover import discover, project_root
 from migrator.files.user_folders import resolved
 from migrator.formats import file_kinds
@@ -93,31 +92,6 @@ def _is_program(file: FileReport) -> bool:
     """Whether it is code for GPUs: migrated, or left as it is."""
     is_code = file_kinds.line_kind(file.path) is None and not _is_no_code(file)
     return is_code and (file.result.migrated or file.result.gate is not None)
-
-
-def ignored_in_programs(files: Sequence[FileReport], worker: Worker) -> list[str]:
-    """A note where a comment keeps whole files with GPU code from being migrated, and others that
-    import them are: no percentage of such a program says that it runs."""
-    ignored = {
-        resolved(file.path): file.path
-        for file in files
-        if not file.result.changed and b"ignore-file" in file.result.original
-        and any(d.is_suppressed for d in file.result.diagnostics)
-    }  # fmt: skip
-    if not ignored:
-        return []
-    migrated = [file.path for file in files if file.result.migrated]
-    reached = {path for file in migrated for path in worker.project(file).reached()}
-    left = [str(path) for real, path in ignored.items() if real in reached]
-    if not left:
-        return []
-    return [
-        f"ignored by a comment, with GPU code, and imported by what was migrated: "
-        f"{first_of(left, _LISTED)}; such a program is not migrated as a whole"
-    ]
-
-
-_LISTED = 3
 
 
 def lacks_program(files: Iterable[FileReport]) -> bool:

@@ -27,7 +27,6 @@ from migrator.pipeline.result import Result
 from migrator.registry import check_packages
 from migrator.runs.cross_file import (
     files_of_projects,
-    ignored_in_programs,
     is_code,
     keep_requirements_of_other_code,
     keep_settings_of_programs_that_stay,
@@ -142,9 +141,6 @@ def _summed_up(
     """The report, with what only shows when all of a run is done."""
     code = [file.path for file in report.files if is_code(file.path)]
     report.find_imports = lambda: imports_of(map(worker.project, code))
-    left = ignored_in_programs(report.files, worker)
-    report.notes += left
-    report.incomplete = report.incomplete or bool(left)
     report.notes += without_target(report.files, worker.targets)
     report.untracked = untracked(folders)
     wheels = (each.what for each in report.deliveries if isinstance(each.what, Path))

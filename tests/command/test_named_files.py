@@ -189,6 +189,16 @@ def test_a_program_with_an_excluded_file_stays_whole(project: Path, path: str) -
     assert "the configuration excludes it, and it has GPU code" in found.message
 
 
+@pytest.mark.parametrize("path", ["train.py", "."])
+def test_a_program_with_an_ignored_file_stays_whole(project: Path, path: str) -> None:
+    Path("helper.py").write_text(f"# tpu-migrate: ignore-file\n{HELPER}", encoding="utf-8")
+    report = migrate_paths([path], "torchax")
+    assert "train.py" not in _names(report)
+    file = next(file for file in report.files if file.path.name == "train.py")
+    [found] = file.result.diagnostics
+    assert "imports helper.py, and a program stays whole: a comment keeps it" in found.message
+
+
 def test_an_excluded_file_without_gpu_code_keeps_nothing(project: Path) -> None:
     Path("helper.py").write_text("def batch():\n    return [1]\n", encoding="utf-8")
     report = migrate_paths(["train.py"], "torchax", config=Config(exclude=("helper.py",)))

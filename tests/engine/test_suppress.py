@@ -78,12 +78,10 @@ def test_it_can_be_switched_off_itself() -> None:
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_an_ignored_file_of_a_migrated_program_is_named(tmp_path: Path, used: bool) -> None:
-    """What a comment leaves is the user's choice, but such a program does not run: exit code 1."""
+def test_a_program_with_an_ignored_file_stays_whole(tmp_path: Path, used: bool) -> None:
     ignored = "# tpu-migrate: ignore-file\nimport torch\n\n\ndef run(x):\n    return x.to('cuda')\n"
     main = "import torch\nprint(torch.ones(2).cuda())\n"
     files = {"lib.py": ignored, "main.py": f"import lib\n{main}" if used else main}
     report = migrate_paths([write_tree(tmp_path, files)])
-    found = [note for note in report.notes if "is not migrated as a whole" in note]
-    assert report.exit_code == (1 if found else 0)
-    assert bool(found) == used and all("lib.py" in note for note in found)
+    [program] = [file.result for file in report.files if file.path.name == "main.py"]
+    assert program.changed != used
