@@ -26,7 +26,8 @@ SETTING = Rule(
     summary="a setting in YAML, JSON or TOML that names a GPU",
     why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
 target's device, and so does any other that a program takes for one: `torch.device(cfg.where)`. It
-keeps an index if a program next to it or above it compares devices. A number of devices stays if
+keeps an index if a program next to it or above it compares devices. Where no program of the project
+imports what reads settings, the device is reported. A number of devices stays if
 such a program reads that key: what the program does with it is rewritten or reported there.
 
 `accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that names it, also in
@@ -83,6 +84,10 @@ def device_setting(ctx: Context, found: Construct) -> Decision:
 def _with_device(ctx: Context, found: Construct, setting: re.Pattern[str]) -> Decision:
     if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the setting")
+    if ctx.project is not None and not ctx.project.has_reader():
+        return Report(
+            f"no program here reads settings; for one that does, write {ctx.words.device!r}"
+        )
     return with_setting(
         ctx, found, setting,
         lambda m: f"{m['before']}{ctx.code.device_name(bool(m['index']))}{m['after']}",

@@ -302,9 +302,10 @@ def _summary(report: Report, console: Console, written: bool) -> None:
         console.print(line(f"written to {report.output}"), soft_wrap=True)
     if total:
         without = ", not counting those" if work.suppressed else ""
-        share = f"{work.automatic:.0f}% automatic{without}{_part_of_the_program(report)}"
-        say(console, f"{inventory(work)}: {_outcomes(work)} ({share})")
-    elif scanned and report.target and not failed:
+        share = f" ({work.automatic:.0f}% automatic{without}{_part_of_the_program(report)})"
+        said = share if work.suppressed < total else ""  # no share of nothing
+        say(console, f"{inventory(work)}: {_outcomes(work)}{said}")
+    elif scanned and report.target and not failed and not report.incomplete:
         say(console, "no GPU code was found")
     elif not scanned and not failed and not report.since:
         say(console, NO_FILES)

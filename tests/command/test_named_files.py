@@ -154,6 +154,8 @@ def test_only_named_is_enough_where_nothing_else_would_change(project: Path) -> 
 
 
 def test_a_hook_writes_no_other_file_and_names_the_command(project: Path) -> None:
+    done = run_cli("--hook", "--target", "torchax", "train.py")
+    assert done.returncode == 1 and "no GPU code" not in done.stdout
     done = run_cli("--hook", "--target", "torchax", "train.py", "other.py")
     assert done.returncode == 1
     assert (

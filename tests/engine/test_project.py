@@ -89,7 +89,7 @@ def test_an_index_stays_where_the_program_compares_devices(
     name = f"{DEVICE[target]}:0" if compares else DEVICE[target]
     test = "x.device != device" if compares else "x.device.type != device"
     files: Files = {
-        "main.py": "import net\nfrom pick import first\nnet.run(first())\n",
+        "main.py": "import net\nimport yaml\nfrom pick import first\nnet.run(first())\n",
         "net.py": f"import torch\ndef run(device):\n    x = torch.ones(2)\n    return {test}\n",
         "pick.py": "def first(device='cuda:1'):\n    return device\n",
         "conf/net.yaml": "device: cuda:1\nother_device: cuda\n",

@@ -128,7 +128,7 @@ def test_requirements_of_a_project_without_gpu_code_stay(tmp_path: Path) -> None
     (tmp_path / "a.py").write_text("import torch\nprint(torch.ones(2))\n")
     report = migrate_paths([tmp_path])
     assert not report.changed and not report.diagnostics(*Outcome)
-    (tmp_path / "b.py").write_text("import torch\nprint(torch.ones(2).cuda())\n")
+    (tmp_path / "b.py").write_text("import torch\nimport yaml\nprint(torch.ones(2).cuda())\n")
     changed = {f.path.name for f in migrate_paths([tmp_path]).changed}
     assert changed == {"b.py", "requirements.txt", "a.yaml"}
     named = migrate_paths([tmp_path / "requirements.txt"])

@@ -8,7 +8,7 @@ from helpers import write_tree
 from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 
-MIGRATES = "import torch\n\nx = torch.ones(3).cuda()\n"
+MIGRATES = "import torch\nimport yaml\n\nx = torch.ones(3).cuda()\n"
 STAYS = """\
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -113,3 +113,11 @@ def test_a_hook_asks_for_programs_that_it_was_not_given(tmp_path: Path) -> None:
     write_tree(tmp_path, {"main.py": STAYS, "conf/base.yaml": SETTING})
     report = migrate_paths([tmp_path / "conf/base.yaml"], "torchax", from_hook=True)
     assert not report.changed
+
+
+def test_a_setting_that_no_program_reads_is_reported(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"main.py": MIGRATES.replace("import yaml\n", ""), "base.yaml": SETTING})
+    report = migrate_paths([tmp_path], "torchax")
+    assert [file.path.name for file in report.changed] == ["main.py"]
+    [(_, found)] = report.diagnostics(Outcome.REPORTED)
+    assert found.message.startswith("no program here reads settings")

@@ -17,6 +17,12 @@ _TRAINER = re.compile(
 )
 _ON_GPU = re.compile(rb"""^\s*["']?accelerator["']?\s*:\s*["']?(?:gpu|cuda)\b""", re.MULTILINE)
 _DEEPEST = 5  # folders below the project's
+# Libraries that read settings without the program's help, or in formats of their own.
+_OTHER_READERS = frozenset({
+    "box", "configparser", "detectron2", "draccus", "fvcore", "hjson", "kedro", "ml_collections",
+    "pydantic", "pyrallis", "ray", "sacred", "torchtune", "transformers", "trl", "tyro",
+    "ultralytics",
+})  # fmt: skip
 
 
 class GivenDevices(ImportGraph):
@@ -102,6 +108,21 @@ class GivenDevices(ImportGraph):
         folder = settings.parent
         group = [folder / n for n in self.reader.list(folder) if n.endswith((".yaml", ".yml"))]
         return any(_TRAINER.search(self.reader.read(path) or b"") for path in (settings, *group))
+
+    def has_reader(self) -> bool:
+        """Whether a program of the project may read this configuration, as far as its imports show;
+        also where there is no program."""
+        known = self.cache.reads_settings.get(self.root)
+        modules = [*self.modules_of_project()] if not known else ()
+        if known is None:
+            known = not modules or any(map(self._may_read, modules))
+            self.cache.reads_settings[self.root] = known
+        name = self.path.name.encode()
+        return known or any(name in self.cache.file(path).content for path in modules)
+
+    def _may_read(self, path: Path) -> bool:
+        file = self.cache.file(path)
+        return bool((READERS | _OTHER_READERS) & file.libraries or file.taken_devices)
 
     def is_taken_as_device(self, setting: str) -> bool:
         """Whether a program beside a configuration or above it takes a key for a device."""

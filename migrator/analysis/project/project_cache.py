@@ -42,6 +42,7 @@ class ProjectCache:
         self.trainers_on_gpu: dict[Path, Sequence[Path]] = {}  # by the project's root
         # by the project's root, and other keys that are devices
         self.settings_with_gpu: dict[tuple[Path, Set[str]], Sequence[Path]] = {}
+        self.reads_settings: dict[Path, bool] = {}  # by the project's root
         self.reached: dict[Path, Set[Path]] = {}
         self.kernels: dict[Path, Kernels] = {}
         self.speaks_of_kernels: dict[Path, bool] = {}
