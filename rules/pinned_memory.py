@@ -27,8 +27,9 @@ PIN = Rule(
     summary="pinned memory exists for CUDA only",
     why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
 and torch_xla, and a TPU has no use for it. The argument is removed. It becomes False in a
-dictionary of options, unless that is only written as text (`json.dump`), and in calls of the
-program's own functions and classes that pass their `**kwargs` on to a loader.""",
+dictionary of options, unless that is only written as text (`json.dump`) or in a file without torch,
+and in calls of the program's own functions and classes that pass their `**kwargs` on to a
+loader.""",
     examples=(
         Example(
             """
@@ -41,8 +42,14 @@ program's own functions and classes that pass their `**kwargs` on to a loader.""
             """,
         ),
         Example(
-            'kwargs = {"num_workers": 1, "pin_memory": True}\n',
-            after='kwargs = {"num_workers": 1, "pin_memory": False}\n',
+            """
+            import torch
+            kwargs = {"num_workers": 1, "pin_memory": True}
+            """,
+            after="""
+            import torch
+            kwargs = {"num_workers": 1, "pin_memory": False}
+            """,
         ),
         Example(
             """
@@ -103,6 +110,8 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
                 "remove it if it is host memory for a GPU"
             )
         unpins = loader is Loader.PASSES or callee is not call.func
+        if is_options and not ctx.values.evidence.of_torch:
+            return _A_SETTING
         if unpins or (ctx.target.portable and found.key == "pin_memory"):
             return _unpinned(ctx, found.key, node.value)
         pinned = [k for k in call.keywords if k.arg in ("pin_memory", "pin_memory_device")]
@@ -110,13 +119,21 @@ def pin_memory(ctx: Context, found: Construct) -> Decision:
     if isinstance(node, ast.Assign):
         if all(_is_only_written(ctx, target) for target in node.targets):
             return Keep("goes to a file, and to no loader")
+        if not ctx.values.evidence.of_torch:
+            return _A_SETTING
         return _unpinned(ctx, found.key, node.value)
     parent = ctx.names.parent(node)
     assert isinstance(parent, ast.Dict)
     if _is_only_written(ctx, parent):
         return Keep("goes to a file, and to no loader")
+    if not ctx.values.evidence.of_torch:
+        return _A_SETTING
     index = parent.keys.index(node)  # type: ignore[arg-type]
     return _unpinned(ctx, found.key, parent.values[index])
+
+
+# A loader of PyTorch pins nothing without CUDA, and warns.
+_A_SETTING = Keep("a setting, in a file without torch; a loader pins nothing without CUDA")
 
 
 def _is_false(ctx: Context, value: ast.expr) -> bool:

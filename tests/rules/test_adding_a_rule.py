@@ -29,7 +29,7 @@ def _forget() -> None:
 def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
     """The rule of the page, as one more file of the built-in rules."""
     known = set(sys.modules)
-    folder = write_tree(tmp_path / "rules", {"gputil.py": RULE})
+    folder = write_tree(tmp_path / "rules", {"nvsmi.py": RULE})
     monkeypatch.setattr(migrator.rules, "__path__", [*migrator.rules.__path__, str(folder)])
     _forget()
     yield registry().rules["LIB090"]
@@ -59,21 +59,21 @@ def test_it_rewrites_and_reports(rule: Rule, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_file_without_another_word_of_gpus_is_found(rule: Rule, target: str) -> None:
-    result = run("from GPUtil import showUtilization\n\nshowUtilization()\nx = 1\n", target)
+    result = run("from nvsmi import get_gpus\n\nget_gpus()\nx = 1\n", target)
     assert result.source == b"x = 1\n"
-    assert not run("import GPUtil_of_ours\nGPUtil_of_ours.f()\n", target).diagnostics
+    assert not run("import nvsmi_of_ours\nnvsmi_of_ours.f()\n", target).diagnostics
 
 
 def test_it_has_a_page_and_a_line_in_the_index(rule: Rule) -> None:
     made = pages()
-    assert made["LIB090.md"].startswith("# LIB090 gputil\n")
-    assert "-GPUtil.showUtilization()\n" in made["LIB090.md"]
+    assert made["LIB090.md"].startswith("# LIB090 nvsmi\n")
+    assert "-nvsmi.get_available_gpus()\n" in made["LIB090.md"]
     libraries = made["README.md"].partition("## Libraries\n")[2].partition("\n## ")[0]
     assert "[LIB090](LIB090.md)" in libraries
 
 
 def test_without_the_file_nothing_is_known_of_it() -> None:
-    assert not run("import GPUtil\n\nGPUtil.showUtilization()\n").diagnostics
+    assert not run("import nvsmi\n\nnvsmi.get_available_gpus()\n").diagnostics
     assert "LIB090.md" not in pages()
 
 
@@ -94,7 +94,7 @@ def test_codes_of_a_new_family_get_a_page(tmp_path: Path, monkeypatch: pytest.Mo
     _forget()
     made = pages()
     assert "## NEW\n" in made["README.md"] and "NEW001.md" in made
-    titled = module.replace("GPUTIL =", 'FAMILY = Family("NEW", "Monitors", 95)\nGPUTIL =')
+    titled = module.replace("NVSMI =", 'FAMILY = Family("NEW", "Monitors", 95)\nNVSMI =')
     titled = titled.replace("    Example,\n", "    Example,\n    Family,\n", 1)
     write_tree(tmp_path / "rules", {"new_family.py": titled})
     del sys.modules["migrator.rules.new_family"]

@@ -39,6 +39,12 @@ def test_what_may_reach_a_loader_pins_nothing(text: str, target: str) -> None:
     assert migrated(HEAD + text, target) == HEAD + text.replace("True", "False")
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("text", [*LOADED[2:], "d = dict(pin_memory=True)\nf.write(dumps(d))\n"])
+def test_a_file_without_torch_keeps_its_settings(text: str, target: str) -> None:
+    assert migrated(text, target) == text
+
+
 def test_advice_on_a_loader_is_the_same_without_pinned_memory() -> None:
     head = "from torch.utils.data import DataLoader\nimport torch\n\nmodel.cuda()\n"
     text = f"{head}train_loader = DataLoader(data, batch_size=4, shuffle=True{{}})\n"
