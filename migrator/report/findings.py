@@ -200,7 +200,10 @@ class FileText:
         texts = zip(self._texts.get(where.cell, ([], [])), (where.line, line), strict=True)
         before, after = (lines[n - 1] if n <= len(lines) else "" for lines, n in texts)
         end = where.end_column - 1 if where.end_line == where.line else None
-        found = after.find(before[where.column - 1 : end])
+        text, earlier = before[where.column - 1 : end], before[: where.column - 1]
+        found = after.find(text)
+        for _ in range(earlier.count(text) if text else 0):
+            found = max(after.find(text, found + 1), found)
         return 1 + (found if found >= 0 else len(after) - len(after.lstrip()))
 
     @cached_property

@@ -125,6 +125,17 @@ def test_what_is_left_is_named_where_it_now_stands(tmp_path: Path, output: str |
             assert text[place["line"] - 1][place["column"] - 1 :].startswith(d["construct"])
 
 
+def test_two_of_one_line_have_two_columns(tmp_path: Path) -> None:
+    asked = "torch.cuda.get_device_capability"
+    root = committed(tmp_path, {"a.py": f"import torch\nx = y.cuda(), {asked}(), {asked}(0)\n"})
+    run = cli(".", *TO, "--format", "json=run.json", cwd=root)
+    line = (root / "a.py").read_text().splitlines()[-1]
+    assert run.returncode == 0
+    (file,) = json.loads((root / "run.json").read_text())["files"]
+    places = [d["now"]["column"] - 1 for d in file["diagnostics"] if d["outcome"] == "reported"]
+    assert places == [match.start() for match in re.finditer(asked, line)]
+
+
 def test_what_is_not_written_stands_where_it_stood(tmp_path: Path) -> None:
     root = committed(tmp_path, {"a.py": STEP})
     run = cli(".", *TO, "--check", "--format", "json", cwd=root)
