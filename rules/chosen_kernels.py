@@ -4,6 +4,7 @@ import ast
 
 from migrator.rule_api import Construct, Context, Decision, Example, Keep, Rule, Safety
 from migrator.rule_api.devices import AVAILABLE, names_device, not_a_device
+from migrator.rule_api.libraries import MODULES
 from migrator.rule_api.packages import GPU_PROVIDERS
 
 KERNELS = Rule(
@@ -12,7 +13,8 @@ KERNELS = Rule(
     summary='"cuda" is the name of kernels that a program chooses where there is a GPU',
     why="""Where the other name is no device either, as in `"cuda" if torch.cuda.is_available() else
 "vanilla"`, both name code. The question stays: its answer on a TPU machine is no, and the program
-takes what runs anywhere; so it does where ONNX Runtime's providers are chosen. Where the text is
+takes what runs anywhere; so it does where ONNX Runtime's providers, or a library for CUDA (`"triton"
+if torch.cuda.is_available() else "torch"`), are chosen. Where the text is
 known to be a device, the rules for devices decide.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
@@ -22,6 +24,13 @@ known to be a device, the rules for devices decide.""",
             back_end = "cuda" if torch.cuda.is_available() else "vanilla"
             """,
             says={2: "names kernels for CUDA"},
+        ),
+        Example(
+            """
+            import torch
+            back_end = "triton" if torch.cuda.is_available() else "torch"
+            """,
+            says={2: "names a library for CUDA"},
         ),
         Example(
             """
@@ -72,6 +81,8 @@ def _chooses_provider(ctx: Context, question: ast.Call) -> bool:
 
 def _chosen(ctx: Context, choice: ast.IfExp) -> Keep | None:
     match choice.body, choice.orelse:
+        case ast.Constant(value=str(name)), ast.Constant() if name in MODULES and name != "cuda":
+            return Keep("names a library for CUDA; a TPU takes the other")
         case ast.Constant(value="cuda") as gpu, ast.Constant(value=str(other)) if other not in (
             "",
             "auto",

@@ -135,8 +135,9 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     works = sorted(
         code_place(r.construct.node, "move" if _moves(rules, r) else "")
         for r in made
-        if id(r) not in questions and not all(isinstance(e, Delete) for e in r.edits)
-    )
+        if id(r) not in questions and r.construct.key not in _WAITS
+        and not all(isinstance(e, Delete) for e in r.edits)
+    )  # fmt: skip
     lost = sorted(
         code_place(r.construct.node, text=r.text)
         for r in plan.rulings
@@ -170,6 +171,7 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
 
 
 _COMPUTES = ("name", "library", "extension")
+_WAITS = ("torch.cuda.synchronize", "torch.cuda.empty_cache")  # compute nothing
 
 
 def _is_replaced(rules: Registry, ruling: Ruling) -> bool:

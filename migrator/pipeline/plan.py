@@ -140,4 +140,6 @@ def _uses(names: Names, imported: ast.AST) -> Iterator[ast.AST]:
         yield from names.uses(alias.asname or alias.name.partition(".")[0], scope)
 
 
-_UNPLACED = Report("inside a string expression that cannot be edited safely; edit it by hand")
+_UNPLACED = Report(
+    "no edit is safe here, in a string or beside other statements of a line; edit it by hand"
+)

@@ -364,3 +364,14 @@ def test_other_code_runs_in_place_of_cudas(body: str, kept: bool, target: str) -
     assert result.changed is (" or " in body)
     behind = [d for d in constructs(result) if "torch.cuda" in d.construct][:1]
     assert [d.outcome for d in behind] == [Outcome.KEPT if kept else Outcome.REPORTED]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_wait_in_front_of_what_cuda_has_alone_is_no_work(target: str) -> None:
+    source = (
+        "import torch\n\n\ndef f(device):\n    if device.type == 'cuda':\n"
+        f"        torch.cuda.synchronize()\n        {GRAPH}\n        return graph\n    return None\n"
+    )
+    result = run(source, target)
+    assert "if device.type == 'cuda':" in result.source.decode()
+    assert not any(d.outcome is Outcome.REPORTED for d in constructs(result))

@@ -120,7 +120,7 @@ def test_what_a_project_installs(plain: Installed, tmp_path: Path) -> None:
     write_tree(tmp_path, {
         "requirements.txt": "torch>=2.0\ntorchvision\ntqdm\n",
         "config.json": '{"device": "cuda"}\n',
-        "train.py": "import torch\nx = torch.ones(2).cuda()\n",
+        "train.py": "import json\nimport torch\nx = torch.ones(2).cuda()\n",
     })  # fmt: skip
     done = plain.command(f"tpu-migrate . --target fpu -o ../{tmp_path.name}_out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
