@@ -370,7 +370,8 @@ def test_other_code_runs_in_place_of_cudas(body: str, kept: bool, target: str) -
 def test_a_wait_in_front_of_what_cuda_has_alone_is_no_work(target: str) -> None:
     source = (
         "import torch\n\n\ndef f(device):\n    if device.type == 'cuda':\n"
-        f"        torch.cuda.synchronize()\n        {GRAPH}\n        return graph\n    return None\n"
+        f"        torch.cuda.synchronize()\n        {GRAPH}\n        return graph\n"
+        "    return None\n"
     )
     result = run(source, target)
     assert "if device.type == 'cuda':" in result.source.decode()
