@@ -171,6 +171,8 @@ def _module_instead(ctx: Context, call: ast.Call) -> Rewrite | None:
         return None
     module, whole = call.args[0], _chain(ctx, call)
     statement = ctx.names.statement(call)
+    while isinstance(above := ctx.names.parent(whole), ast.IfExp) and above.test is not whole:
+        whole = above  # `script(net) if args.script else net`
     match statement:
         case ast.Assign(targets=[target], value=value) if value is whole:
             pass

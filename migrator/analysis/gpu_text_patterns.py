@@ -72,12 +72,13 @@ PLACE_SETTING = re.compile(
     re.IGNORECASE,
 )
 # `attn_implementation: flash_attention_2` of transformers, and `--attn_implementation=…`
+_FLASH = r"(?:flash_attention_[23]|kernels-community/(?:vllm-)?flash-attn\d?)"
 ATTENTION_SETTING = re.compile(
     rf"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?{_IS}(?P<quote>["']?))"""
-    r"""flash_attention_[23](?P<after>(?P=quote)\s*(?:[,}\]]|\Z))"""
+    rf"""{_FLASH}(?P<after>(?P=quote)\s*(?:[,}}\]]|\Z))"""
 )
 ATTENTION_OPTION = re.compile(
-    r"""(?P<option>--attn[-_]implementation[ =]["']?)flash_attention_[23](?=["']?(?:[\s;|&)]|$))"""
+    rf"""(?P<option>--attn[-_]implementation[ =]["']?){_FLASH}(?=["']?(?:[\s;|&)]|$))"""
 )
 _GPU_SETTING = re.compile(
     rf"""[\w.-]+["']?{_IS}["']?(?:cuda(?::\d+)?|(?:multi_)?gpu)["']?\s*(?:[,}}\]]|\Z)"""

@@ -15,7 +15,8 @@ _SHELL = re.compile(
     r".*\.(?:sh|bash|slurm|sbatch|mk)|Dockerfile.*|.*\.[Dd]ockerfile|(?:GNUm|[Mm])akefile"
 )
 _CONFIGURATION = re.compile(
-    r"(?:^|[_.-])(?:conf\w*|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])", re.I
+    r"(?:^|[_.-])(?:conf\w*|cfgs?|settings?|options?|params?|args|hparams?|experiments?)(?:$|[_.-])",
+    re.I,
 )
 _REQUIREMENTS = re.compile(
     r"(?:[\w.-]*[-_.])?(?:requirements|constraints|reqs?)(?:[-_.\d][\w.-]*)?\.(?:txt|in)"

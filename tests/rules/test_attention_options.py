@@ -29,10 +29,10 @@ SAYS = (
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("asked", [FLASH, "flash_attention_3", "kernels-community/flash-attn2"])
 @pytest.mark.parametrize("line", ASKS)
-def test_a_model_is_asked_for_torchs_attention(line: str, version: int, target: str) -> None:
-    text = line.format(f"flash_attention_{version}")
+def test_a_model_is_asked_for_torchs_attention(line: str, asked: str, target: str) -> None:
+    text = line.format(asked)
     assert migrated(text, target) == line.format("sdpa")
 
 

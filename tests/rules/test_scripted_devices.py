@@ -100,6 +100,8 @@ def test_a_model_that_asks_is_reported(script: str) -> None:
     [
         ("net = torch.jit.script(net)\nnet = net.cuda()", "net = {move}"),
         ("net = torch.jit.script(net).cuda()", "net = {move}"),
+        ("net = torch.jit.script(net).cuda() if fast else net.cuda()",
+         "net = {move} if fast else {move}"),
         ("net = torch.jit.script(Net()).eval().cuda()", "net = Net().eval()"),
         ("fast = torch.jit.script(net.cuda())\ny = fast(x)", "fast = {move}\ny = fast(x)"),
         ("holder.net = torch.jit.script(holder.net).cuda()", "holder.net = holder.net."),

@@ -11,7 +11,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import parameters
 from migrator.construct import Construct
 
-FLASH = re.compile(r"flash_attention_[23]\Z")
+FLASH = re.compile(r"(?:flash_attention_[23]|kernels-community/(?:vllm-)?flash-attn\d?)\Z")
 _OPTION = re.compile(r"_?attn_implementation(?:_internal)?\Z")
 _SETTER = "set_attn_implementation"
 

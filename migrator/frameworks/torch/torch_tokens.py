@@ -28,7 +28,7 @@ _TOKENS = Tokens(
     b"__command__", b"__setting__", b"__text__", b"__requirement__", b"__dependency__",
     b"__constraint__", b"__compiled__", b"__conda__", b"__build__", b"__python__", b"__table__",
     b"__source__", b"__pixi__", rb"_requires?\b", b"autocast", b"GradScaler", b"pin_memory",
-    b"non_blocking", b"accelerator", b"DataParallel", b"flash_attention_",
+    b"non_blocking", b"accelerator", b"DataParallel", b"flash_attention_", b"flash-attn",
     b"submitit", b"LOCAL_RANK", b"WORLD_SIZE",
     rb"opt\w*\.step\(",  # of a wrapper, which need not import torch
     rb"device_map\s*=", rb"load_in_[48]bit\s*=",  # of files that only import transformers
