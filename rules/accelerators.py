@@ -21,6 +21,7 @@ from migrator.rule_api import (
 )
 from migrator.rule_api.device_objects import device_object_word
 from migrator.rule_api.devices import LIBRARIES, OTHERS, is_guarded, ladder
+from migrator.rule_api.libraries import is_optional
 
 FAMILY = Family("ACC", "Other accelerators", 130)
 
@@ -290,7 +291,7 @@ _NO_ROCM = "None on a TPU machine, as it is with CUDA"
 def library(ctx: Context, found: Construct) -> Decision:
     names, node = ctx.names, found.node
     statement = names.statement(node)
-    if names.is_guarded_import(node):
+    if is_optional(names, node, found.key):
         return Keep("the import fails, and the fallback is used")
     if statement is None or (isinstance(node, ast.alias) and len(statement.names) > 1):  # type: ignore[attr-defined]
         return Report(f"{found.key} is missing on a TPU machine; remove the import")

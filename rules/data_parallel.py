@@ -14,7 +14,6 @@ from migrator.rule_api import (
     Report,
     Rewrite,
     Rule,
-    Wrap,
     argument,
     dotted,
     first_of,
@@ -22,7 +21,6 @@ from migrator.rule_api import (
 from migrator.rule_api.devices import Questions
 from migrator.rule_api.distributed import COPIES as COPYING
 from migrator.rule_api.distributed import COPIES_FOR_A_CALL as CALL
-from migrator.rule_api.gpu_only_code import is_chosen
 from migrator.rule_api.rank_words import is_asked_for, wrapped
 
 COPIES = Rule(
@@ -35,8 +33,9 @@ dimension; XLA sums over devices. The source goes on working with whole batches,
 learning rate stay.
 
 The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
-batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one call
-alone, becomes the call of the model.""",
+batch, where nn.DataParallel uses those of each part. On torch_tpu, it stays: several GPUs stay
+several, and on a TPU it calls the model on the one that the process has. `data_parallel(model, x,
+ids)`, for one call alone, becomes the call of the model.""",
     effort=Effort.HOURS,
     examples=(
         Example(
@@ -95,31 +94,10 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
             "model returns one result of the whole batch"
         )
     if words.copies is None:
-        return _on_gpus(ctx, found)
+        return Keep("on a TPU, set-up makes it the model itself: a process computes on one")
     sharded = words.sharded if ctx.options.shard == "fsdp" else None
     note = "BatchNorm uses the statistics of the whole batch"
     return wrapped(ctx, found, sharded or words.copies, note)
-
-
-def _on_gpus(ctx: Context, found: Construct) -> Decision:
-    """Copies are for several GPUs of one process; a process has only one TPU."""
-    asked, call = ctx.words.on_gpu, ctx.names.call_of(found.node)
-    statement = ctx.names.statement(found.node)
-    choice = ctx.names.parent(call) if call is not None else None
-    if isinstance(choice, ast.IfExp) and choice.body is call and is_chosen(ctx, choice):
-        return Keep("only for several GPUs, and checks for one first")
-    if asked is None or call is None or "module" in ctx.names.by_attribute:
-        return Report("a process has one TPU: remove it, or start ranks by torchrun")
-    match statement:
-        case ast.Assign(targets=[target], value=value) if value is call and call.args:
-            if ast.unparse(target) == ast.unparse(call.args[0]):
-                edit = Wrap(statement, [statement], f"if {asked.code}:")
-                return Rewrite([edit], asked.requires, "a process has one TPU")
-            if isinstance(call.args[0], ast.Name | ast.Attribute):
-                holes: dict[str, ast.expr] = {"copies": call, "model": call.args[0]}
-                chosen = Replace(call, f"{{copies}} if {asked.code} else {{model}}", holes)
-                return Rewrite([chosen], asked.requires, "a process has one TPU")
-    return Report("a process has one TPU: remove it, or start ranks by torchrun")
 
 
 @COPIES.on("name", CALL)

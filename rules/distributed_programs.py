@@ -27,6 +27,7 @@ from migrator.rule_api.distributed import (
     JOBS,
     WRAPPER,
     Ranks,
+    after_torchrun,
     is_behind_gone,
     is_served,
 )
@@ -281,5 +282,7 @@ def other_launcher(ctx: Context, found: Construct) -> Decision | None:
             f"{ctx.source.code(found.node)} is set by another launcher, so under torchrun each "
             "process is alone: ask torch.distributed for ranks"
         )
+    if (line := after_torchrun(ctx.names, found.node)) is not None:
+        return Keep(f"another launcher's; under torchrun line {line} decides")
     name = found.content
     return Report(f"{name} is set by another launcher: start the program by torchrun")

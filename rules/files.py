@@ -21,7 +21,7 @@ from migrator.rule_api import (
 from migrator.rule_api.devices import are_places_by_name, device_call, places_of_load, uses_device
 from migrator.rule_api.project import program_file
 from migrator.rule_api.python import is_script
-from migrator.rule_api.training import is_always_cpu, is_only_state, placing
+from migrator.rule_api.training import is_always_cpu, is_only_state, may_be_none, placing
 
 FAMILY = Family("IOS", "Checkpoints and images", 90)
 
@@ -110,6 +110,19 @@ runtime's `load`, which moves it to the device (without `map_location`: what cam
             import torch
             loc = 'cpu'
             model.load_state_dict(torch.load(path, map_location=loc))
+            """,
+        ),
+        Example(
+            """
+            import torch
+            at = None if torch.cuda.is_available() else "cpu"
+            model.load_state_dict(torch.load(path, map_location=at))
+            """,
+            after="""
+            import torch
+            import tpu_runtime
+            at = None if tpu_runtime.is_available() else "cpu"
+            model.load_state_dict(torch.load(path, map_location="cpu"))
             """,
         ),
         Example(
@@ -250,10 +263,11 @@ def load(ctx: Context, found: Construct) -> Decision:
     location = None if unpacked else argument(call, 1, "map_location")
     if unpacked or (location is None and any(k.arg is None for k in call.keywords)):
         return _loaded(ctx, node)
-    if location is not None and is_always_cpu(program_file(ctx), location):
-        return Keep("loads to the CPU")
     functions = [*placing(program_file(ctx), location)] if location is not None else []
-    if ctx.words.device_names and location is not None:
+    if location is not None and not functions and is_always_cpu(program_file(ctx), location):
+        return Keep("loads to the CPU")
+    as_saved = location is None or may_be_none(program_file(ctx), location)
+    if ctx.words.device_names and location is not None and not as_saved:
         if not functions and not isinstance(location, ast.Dict):
             return _to_chosen(ctx, location)
     if is_only_state(program_file(ctx), call):
@@ -263,7 +277,7 @@ def load(ctx: Context, found: Construct) -> Decision:
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
-    if ctx.words.device_names and location is None:
+    if ctx.words.device_names and as_saved:
         return Keep("returns to where it was saved", advice=_SAVED_ELSEWHERE)
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)

@@ -20,7 +20,7 @@ from migrator.rule_api import (
     Rule,
     Signature,
 )
-from migrator.rule_api.libraries import MODULES
+from migrator.rule_api.libraries import MODULES, is_optional
 
 IN_PYTORCH = Rule(
     code="LIB020",
@@ -167,7 +167,7 @@ _STYLEGAN = {"upfirdn2d": "upfirdn2d", "fused": "fused_bias_act"}
 
 @IN_PYTORCH.on("library", *sorted(_LIBRARIES))
 def imported(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.names.is_guarded_import(found.node) or ctx.file.is_own(found.key):
+    if is_optional(ctx.names, found.node, found.key) or ctx.file.is_own(found.key):
         return None
     statement = ctx.names.statement(found.node)
     if isinstance(statement, ast.Import):

@@ -14,7 +14,7 @@ from migrator.rule_api import (
     Rule,
     Safety,
 )
-from migrator.rule_api.libraries import MODULES, Verdict, verdict_of
+from migrator.rule_api.libraries import MODULES, Verdict, is_optional, verdict_of
 from migrator.rule_api.packages import GPU_PROVIDERS
 
 FAMILY = Family("LIB", "Libraries", 100)
@@ -23,12 +23,28 @@ LIBRARY = Rule(
     code="LIB001",
     name="cuda-only-library",
     summary="a library that only exists for CUDA",
-    why="""Its kernels don't run on a TPU. An import under `try`/`except` keeps its fallback, so the
-file works without it. Replace any other use by hand; the message says how.""",
+    why="""Its kernels don't run on a TPU. An import under `try`/`except`, or behind a question
+whether the library is installed, keeps its fallback, so the file works without it. Replace any
+other use by hand; the message says how.""",
     effort=Effort.HOURS,
     for_cuda=True,
     examples=(
         Example("import cupy\n", says={1: "cupy is for CUDA only"}),
+        Example(
+            """
+            import importlib
+            kernels = importlib.import_module("flash_attn")
+            """,
+            says={2: "flash_attn is for CUDA only"},
+        ),
+        Example(
+            """
+            from importlib.util import find_spec
+            if find_spec("deepspeed") is not None:
+                import deepspeed
+            """,
+            says={3: "the fallback is used"},
+        ),
         Example(
             """
             try:
@@ -164,10 +180,14 @@ and computes on the CPU, which is right but slow.""",
 )
 
 
+_MISSING = "the import fails, and the fallback is used"
+
+
 @LIBRARY.on("library", *sorted(MODULES))
+@LIBRARY.on("library by name", *sorted(MODULES))
 def library(ctx: Context, found: Construct) -> Decision:
-    if ctx.names.is_guarded_import(found.node):
-        return Keep("the import fails, and the fallback is used")
+    if is_optional(ctx.names, found.node, found.key):
+        return Keep(_MISSING)
     each = MODULES[found.key]
     if ctx.file.is_own(found.key):
         return Keep("the project's own module")
@@ -299,8 +319,8 @@ def _is_empty(node: ast.expr) -> bool:
 
 @EXTENSION.on("extension", "*")
 def compiled(ctx: Context, found: Construct) -> Decision:
-    if ctx.names.is_guarded_import(found.node):
-        return Keep("the import fails, and the fallback is used")
+    if is_optional(ctx.names, found.node, found.key):
+        return Keep(_MISSING)
     each = verdict_of(found.key, ctx.project)
     if each.verdict is Verdict.EXTENSION:
         return Report(

@@ -21,6 +21,7 @@ from migrator.analysis.cuda_libraries import MODULES
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.project.extension_module import Built, Extension
 from migrator.analysis.project.extensions import extension_of
+from migrator.analysis.project.imports_by_name import ANY
 from migrator.analysis.upgrade_tables import removed_names
 from migrator.targets import RUNTIME
 
@@ -139,6 +140,7 @@ def unknown(imports: Iterable[ImportedModule]) -> list[str]:
 
 
 def _verdicts(project: ImportGraph) -> Iterator[ImportedModule]:
-    modules = project.cache.file(project.path).modules
-    for module in modules:
+    file = project.cache.file(project.path)
+    named = (module for module in file.by_name.modules if not module.endswith(ANY))
+    for module in (*file.modules, *named):
         yield verdict_of(module, project)

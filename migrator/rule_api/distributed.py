@@ -2,7 +2,7 @@
 """Programs of several processes (ranks), and what wraps their models."""
 
 from migrator.analysis.ranks.file_ranks import Ranks
-from migrator.analysis.ranks.started_processes import JOBS
+from migrator.analysis.ranks.started_processes import JOBS, after_torchrun
 from migrator.analysis.ranks.vocabulary import (
     BY_LIBRARIES,
     CHECKPOINTING,

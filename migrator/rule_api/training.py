@@ -9,7 +9,7 @@ from migrator.analysis.training.blocking_reads import (
     reads_tensor_value,
 )
 from migrator.analysis.training.checkpoints import is_only_state
-from migrator.analysis.training.cpu_locations import is_always_cpu
+from migrator.analysis.training.cpu_locations import is_always_cpu, may_be_none
 from migrator.analysis.training.evaluation import only_evaluates, trains_in_calls
 from migrator.analysis.training.find_masked_assignments import masked_assignment
 from migrator.analysis.training.find_optimizer_steps import (

@@ -44,7 +44,7 @@ class Devices:
     # Whether torch.distributed serves the device itself, all of it but what `lacks` has
     native: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)  # reasons, by name
-    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it only supports GPUs
+    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it stays
     # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself
     ranks: Word | None = None
     back_end: Word | None = None  # code for `group`, if the program chooses its device

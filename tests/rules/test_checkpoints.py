@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import TARGETS, cli, constructs, read_tree, reported_codes, run, write_tree
+from helpers import TARGETS, cli, constructs, migrated, read_tree, reported_codes, run, write_tree
 
 from migrator.diagnostics import Outcome
 
@@ -373,3 +373,25 @@ def test_a_function_that_places_storages_in_another_file(tmp_path: Path) -> None
     done = cli("p", "--target", "torchax", "-o", "out", cwd=tmp_path)
     assert b"places.py:5" in done.stdout
     assert b"data.cuda()" in (tmp_path / "out/places.py").read_bytes()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "at = None if torch.cuda.is_available() else 'cpu'\n",
+        "at = None\nif not torch.cuda.is_available():\n    at = 'cpu'\n",
+        "if torch.cuda.is_available():\n    at = None\nelse:\n    at = torch.device('cpu')\n",
+        "at = (lambda s, _: s.cuda()) if torch.cuda.is_available() else 'cpu'\n",
+    ],
+)
+def test_a_place_that_is_the_cpu_only_without_a_gpu(place: str, target: str) -> None:
+    """On a TPU it becomes None, where torch.load itself can't read what a GPU wrote."""
+    state = f"import torch\n{place}model.load_state_dict(torch.load('a.pt', map_location=at))\n"
+    if "lambda" not in place:
+        assert "map_location='cpu'))" in migrated(state, target).replace('"', "'")
+    other = f"import torch\n{place}x = torch.load('a.pt', map_location=at) @ y\n"
+    assert "x = tpu_runtime.load('a.pt', map_location=at) @ y\n" in migrated(other, target)
+    alone = other.replace(place, "at = 'cpu' if small else torch.device('cpu')\n")
+    assert "torch.load('a.pt', map_location=at)" in migrated(alone, target)
+    assert "tpu_runtime.load" not in migrated(alone, target)

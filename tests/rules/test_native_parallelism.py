@@ -65,7 +65,6 @@ def test_native_parallelism_stays_with_the_devices_name() -> None:
     "line",
     [
         "pg_options = dist.ProcessGroupNCCL.Options()",
-        "dist.reduce(x, 0)",
         "import torch.distributed._symmetric_memory as memory\nx = memory.empty(4)",
         "from torch.distributed.tensor.experimental import context_parallel\ncontext_parallel(m)",
         "from torch.distributed import rpc\nrpc.init_rpc('worker')",
@@ -73,7 +72,9 @@ def test_native_parallelism_stays_with_the_devices_name() -> None:
 )
 def test_what_torch_distributed_lacks_there_is_reported_alone(line: str) -> None:
     source = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
-    like = "y = [torch.empty(2)]\ndist.reduce_scatter(x, y)\ndist.all_reduce(x)\n"
+    like = (
+        "y = [torch.empty(2)]\ndist.reduce_scatter(x, y)\ndist.all_reduce(x)\ndist.reduce(x, 0)\n"
+    )
     result = run(f"{source}x = torch.ones(2).cuda()\n{like}{line}\n", TPU, entry=True)
     assert "x = torch.ones(2).to(device)" in result.source.decode()
     assert reported_codes(result) == {"DST001"}

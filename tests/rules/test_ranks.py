@@ -345,3 +345,29 @@ def test_a_library_names_the_norm_that_asks_other_ranks(target: str) -> None:
     source = "from torch import nn\n\n\ndef norm(n):\n    return nn.SyncBatchNorm(n)\n"
     assert migrated(source, target) == source
     assert [d.outcome for d in constructs(run(source, target))] == [Outcome.KEPT]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("chain", "kept"),
+    [
+        ("if 'RANK' in os.environ and 'WORLD_SIZE' in os.environ:\n    rank = int(RANK)\n"
+         "elif 'SLURM_PROCID' in os.environ:\n    rank = int(SLURM)\n", True),
+        ("if 'RANK' in os.environ:\n    rank = int(RANK)\n"
+         "elif 'SLURM_PROCID' in os.environ and x:\n    if y:\n        rank = int(SLURM)\n", True),
+        ("if 'SLURM_PROCID' in os.environ:\n    rank = int(SLURM)\n"
+         "elif 'RANK' in os.environ:\n    rank = int(RANK)\n", False),
+        ("if 'RANK' in os.environ:\n    rank = int(RANK)\nelse:\n    rank = int(SLURM)\n", False),
+        ("if 'RANK' in os.environ:\n    rank = int(RANK)\n"
+         "elif launcher == 'slurm':\n    rank = int(SLURM)\n", False),
+    ],
+)  # fmt: skip
+def test_another_launcher_after_torchrun(chain: str, kept: bool, target: str) -> None:
+    """Started by torchrun, the program never asks Slurm."""
+    ranks = {"RANK)": "os.environ['RANK'])", "SLURM)": "os.environ['SLURM_PROCID'])"}
+    for short, read in ranks.items():
+        chain = chain.replace(f"int({short}", f"int({read}")
+    source = f"import os\nimport torch\nimport torch.distributed as dist\n{chain}"
+    source += "dist.init_process_group('nccl')\nx = torch.ones(2).cuda()\ndist.all_reduce(x)\n"
+    found = [d for d in constructs(run(source, target)) if "SLURM_PROCID" in d.construct]
+    assert found and {str(d.outcome) for d in found} == {"kept" if kept else "reported"}

@@ -226,13 +226,11 @@ def test_a_checkpoint_returns_to_where_it_was_saved() -> None:
     assert 'torch.load("b.pt", map_location="cpu")' in text
 
 
-def test_copies_are_for_gpus() -> None:
+def test_copies_stay() -> None:
     text = tpu("import torch\nnet = torch.nn.DataParallel(net).cuda()\n")
     assert "DataParallel(net).to(device)" in text
-    text = tpu("import torch\nnet = torch.nn.DataParallel(net)\nnet.cuda()\n")
-    assert "if torch.cuda.is_available():\n    net = torch.nn.DataParallel(net)\n" in text
-    text = tpu("import torch\nnet = torch.nn.DataParallel(one)\nnet.cuda()\n")
-    assert "net = torch.nn.DataParallel(one) if torch.cuda.is_available() else one\n" in text
+    text = tpu("import torch\nnet = torch.nn.DataParallel(one, [0, 1])\nnet.module.cuda()\n")
+    assert "net = torch.nn.DataParallel(one, [0, 1])\nnet.module.to(device)\n" in text
 
 
 def test_names_that_are_written_are_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,60 @@ def test_what_is_reported_raises_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="SymmetricMemory"):
         memory.rendezvous(memory.empty(4, device="tpu"), dist.group.WORLD)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"device_ids": [0, 1, 2, 3], "output_device": 1}])
+def test_copies_are_the_model_itself(arguments: dict[str, Any]) -> None:
+    """Inputs on the CPU are moved, as to a GPU; parts of the batch are not computed apart."""
+    plain = layers()
+    copies = nn.DataParallel(layers(), **arguments)
+    copies.to("tpu")
+    x = torch.ones(3, 4)
+    copies(x).sum().backward()
+    plain(x).sum().backward()
+    torch.testing.assert_close(copies(x).cpu(), plain(x))
+    torch.testing.assert_close(copies.module.up.weight.grad.cpu(), plain.up.weight.grad)
+    assert copies.device_ids == [0] and "module.up.weight" in copies.state_dict()
+
+
+def test_copies_move_what_is_in_their_arguments() -> None:
+    class Summing(nn.Module):
+        def forward(self, pair: Any, *, by_name: Any, times: int) -> torch.Tensor:
+            return (pair[0] + pair[1][0] + by_name["x"]) * times  # type: ignore[no-any-return]
+
+    one = torch.ones(2)
+    y = nn.DataParallel(Summing())((one, [one]), by_name={"x": one}, times=2)
+    assert y.device.type == "tpu" and y.tolist() == [6.0, 6.0]
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_a_reduction_to_one_rank(async_op: bool) -> None:
+    x = torch.arange(3.0, device="tpu")
+    work = dist.reduce(x, dst=0, async_op=async_op)
+    assert (work is not None) is async_op
+    torch.testing.assert_close(x.cpu(), torch.arange(3.0))
+    with pytest.raises(ValueError, match="one of dst"):
+        dist.reduce(x)
+    on_host = torch.ones(2)
+    dist.reduce(on_host, 0)
+    torch.testing.assert_close(on_host, torch.ones(2))
+
+
+def _reduce_of_two(rank: int, port: int) -> None:
+    from tpu_runtime.distributed.sums_at_root import by_all_ranks
+
+    address = f"tcp://localhost:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    x = torch.full((2,), rank + 1.0)
+    by_all_ranks(x, 1, dist.ReduceOp.SUM, None, False, None)
+    assert x.tolist() == ([3.0, 3.0] if rank == 1 else [1.0, 1.0])
+    by_all_ranks(x, None, dist.ReduceOp.MAX, None, True, 0)
+    assert x.tolist() == [3.0, 3.0]
+    dist.destroy_process_group()
+
+
+def test_only_the_root_gets_the_result() -> None:
+    """Two ranks on the CPU: a CPU client has one device."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    torch.multiprocessing.spawn(_reduce_of_two, (port,), nprocs=2)

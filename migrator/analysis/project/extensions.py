@@ -26,8 +26,8 @@ _NO_CODE = ("data", "docs", "tests", "node_modules")
 _PATH = re.compile(r"^\s*path\s*=\s*(\S+)", re.MULTILINE)
 _EXTENSION = re.compile(r"[Ee]xtension$|_ext$")  # what makes one in a setup.py
 _PLAIN = ("Extension", "CppExtension", "Pybind11Extension")
-# Names that only kernels have: `selective_scan_cuda_core`.
-_NAMED = re.compile(r"(?:^|\.)\w*_cuda(?:_\w+)?$")
+# Names that only kernels have: `selective_scan_cuda_core`; but not `retry_if_cuda_oom`, a function.
+_NAMED = re.compile(r"(?:^|\.)(?!(?:check|get|has|is|no|retry|set|to|use|with)_)\w*_cuda(?:_\w+)?$")
 # Names that only compiled modules have, whatever for: `pkg._C`, but not that of yacs' settings, and
 # `iou3d_nms_ext`.
 _ONLY_COMPILED = re.compile(

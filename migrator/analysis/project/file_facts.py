@@ -15,6 +15,7 @@ from migrator.analysis.devices import device_strings, given, other_accelerators
 from migrator.analysis.devices.indices import compares_indices
 from migrator.analysis.devices.machine_conditions import MAY_ASK
 from migrator.analysis.devices.patches import patches
+from migrator.analysis.optional_libraries import is_optional
 from migrator.analysis.prefilter import Tokens, without_prose, words_of
 from migrator.analysis.project import composed_settings, started_scripts
 from migrator.analysis.project.composed_settings import Composed
@@ -91,7 +92,7 @@ class FileFacts:
     def needs_cuda(self) -> bool:
         """Whether it can't be imported without a CUDA library."""
         return any(
-            found.kind == "library" and not self.names.is_guarded_import(found.node)
+            found.kind == "library" and not is_optional(self.names, found.node, found.key)
             for found in self._constructs()
         )
 

@@ -15,7 +15,7 @@ from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.nodes import argument, dotted
 
 ANY = ".*"  # ends the name of a package, of which any module may be imported
-_CALLS = ("importlib.import_module", "import_module", "__import__")
+IMPORTING = ("importlib.import_module", "import_module", "__import__")
 # By the path of a file, with its position among the arguments
 _BY_PATH = {"spec_from_file_location": 1, "load_source": 1, "SourceFileLoader": 1}
 _DEEPEST = 4  # names of names
@@ -38,7 +38,7 @@ def imported_by_name(tree: ast.Module) -> ByName:
         if not isinstance(call, ast.Call):
             continue
         name = dotted(call.func) or ""
-        if name in _CALLS:
+        if name in IMPORTING:
             given = argument(call, 0, "name")
             names = [*_names(given, nodes, _DEEPEST)] if given is not None else []
             names = [_absolute(name, call) for name in names]

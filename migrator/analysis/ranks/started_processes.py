@@ -15,7 +15,7 @@ from migrator.analysis.ranks.unrelated_processes import (
     are_unrelated,
     definitions,
 )
-from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS
+from migrator.analysis.ranks.vocabulary import HOOKS, SPAWNS, environment
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 
@@ -135,3 +135,39 @@ def asks_other_launcher(names: Names, node: ast.AST) -> bool:
     if type(node) is ast.Attribute or (type(node) is ast.Name and type(node.ctx) is ast.Load):
         return names.qualified(node) in _OTHERS
     return False
+
+
+def after_torchrun(names: Names, node: ast.AST) -> int | None:
+    """Where torchrun is asked for, above the branch that another launcher's variable is for:
+    `if "RANK" in os.environ: … elif "SLURM_PROCID" in os.environ: …`."""
+    below = node
+    for above in names.ancestors(node):
+        if isinstance(above, ast.If) and (below is above.test or below in above.body):
+            if _asks_for_other(names, above.test):
+                tests = (branch.test for branch in _branches_above(names, above))
+                asked = (each for test in tests for each in ast.walk(test))
+                lines = (
+                    each.lineno
+                    for each in asked
+                    if isinstance(each, ast.Compare) and environment(names, each) is not None
+                )
+                return next(lines, None)
+        below = above
+    return None
+
+
+def _asks_for_other(names: Names, test: ast.expr) -> bool:
+    """Whether a condition is true only if another launcher has set a variable."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return any(_asks_for_other(names, value) for value in values)
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[there]):
+            return asks_other_launcher(names, left) and names.qualified(there) == "os.environ"
+    return False
+
+
+def _branches_above(names: Names, branch: ast.If) -> Iterator[ast.If]:
+    """The `if` and each `elif` that are tried before this one."""
+    while isinstance(above := names.parent(branch), ast.If) and above.orelse == [branch]:
+        branch = above
+        yield branch

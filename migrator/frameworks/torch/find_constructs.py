@@ -24,12 +24,14 @@ from migrator.analysis.cuda_libraries import MODULES, may_concern_device
 from migrator.analysis.devices import other_accelerators
 from migrator.analysis.devices.device_selection import ladders
 from migrator.analysis.devices.string_operations import takes_name_apart
+from migrator.analysis.project.imports_by_name import IMPORTING
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.started_processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
+from migrator.analysis.syntax.nodes import dotted
 from migrator.analysis.training.find_kv_caches import kv_passes
 from migrator.analysis.training.find_masked_assignments import masked_assignment
 from migrator.analysis.training.find_optimizer_steps import brings_batches, rounds_without_gradients
@@ -214,6 +216,7 @@ def _of_expression(
             yield from of_arguments(names, flow, node, vocabulary)
             yield from of_ray(names, node)
             yield from embedded(names, node, vocabulary)
+            yield from _named_by_string(names, node, project)
             for what, said in required(names, node):
                 if what == "python" or may_concern_device(str(said.value)):
                     yield Construct("requirement", what, said)
@@ -313,6 +316,18 @@ def _compiled(project: ProjectFacts, node: ast.Import | ast.ImportFrom) -> Itera
     module = project.compiled(modules)
     if module is not None:
         yield Construct("extension", module, node)
+
+
+def _named_by_string(
+    names: Names, call: ast.Call, project: ProjectFacts | None
+) -> Iterator[Construct]:
+    """`importlib.import_module("flash_attn")`"""
+    match call.args:
+        case [ast.Constant(value=str(module)), *_] if dotted(call.func) in IMPORTING:
+            for found in library_of(call, [module]):
+                yield Construct("library by name", found.key, call)
+            if project is not None and (compiled := project.compiled([module])) is not None:
+                yield Construct("extension", compiled, call)
 
 
 def _one_of_several(

@@ -14,7 +14,6 @@ _IN_PARTS = (
 )
 # Names of torch.distributed that raise an error on a TPU, or are for NVIDIA's GPUs.
 _LACKS = {
-    "reduce": "raises an error on a TPU: use all_reduce",
     "monitored_barrier": "is gloo's: give it a group of the CPU, or use barrier",
     "rpc": "RPC sends tensors of the CPU and of GPUs: move a TPU's to the CPU first",
     "ProcessGroupNCCL": "is NCCL's, for GPUs alone; `init_process_group()` chooses the TPU's",

@@ -9,6 +9,7 @@ import torch
 
 from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
 from .dispatch import cpu_fallback, imported_names
+from .distributed import data_parallel, sums_at_root
 from .distributed.launching import launch, optimizer_step
 from .frameworks import training_libraries
 from .frameworks.device_loader import DeviceLoader
@@ -83,7 +84,7 @@ _WORDS = {"default": "medium"}
 _CONCERNS = (
     running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
     zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, weight_norm,
-    cpu_fallback,
+    cpu_fallback, data_parallel, sums_at_root,
 )  # fmt: skip
 _is_set_up = False
 
