@@ -23,8 +23,10 @@ from migrator.rule_api.device_objects import device_name, device_object, keeps_i
 from migrator.rule_api.devices import (
     INDEXED,
     ONLY_SHOWN,
+    asks_for_implementation,
     compared_with,
     device_call,
+    implementation_beside,
     is_of_gpus,
     is_read,
     is_written_out,
@@ -218,9 +220,15 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     if isinstance(above, ast.Call) and dotted(above.func) == "hasattr":
         return Keep("asks whether there is such an attribute")
     whole = whole_string(ctx.names, node)
+    if asks_for_implementation(ctx.names, whole):
+        return Keep("belongs to CUDA's implementation, which a TPU does not take")
     if any(is_tag(program_file(ctx), o) for o in _others(ctx, whole)):
         return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
+    if reason is not None and _is_path(ctx, whole):
+        return Keep("a part of a path")
+    if reason is not None and (other := implementation_beside(ctx.names, whole)) is not None:
+        return Keep(f"names an implementation, as {other!r} does, and no device")
     if reason is not None:
         said = f"this string {reason}; if it names a device, write {ctx.words.device!r}"
         return Keep(reason) if reason == ONLY_SHOWN else Report(said)
@@ -256,6 +264,16 @@ def string(ctx: Context, found: Construct) -> Decision | None:
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, device_name(ctx, whole))])
+
+
+def _is_path(ctx: Context, name: ast.expr) -> bool:
+    """`os.path.join(here, "cuda")`, `here / "cuda"`"""
+    match ctx.names.parent(name):
+        case ast.BinOp(op=ast.Div()):
+            return True
+        case ast.Call(func=func):
+            return ctx.names.qualified(func) in ("os.path.join", "pathlib.Path")
+    return False
 
 
 def _others(ctx: Context, name: ast.expr) -> Sequence[ast.expr]:

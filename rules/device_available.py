@@ -5,6 +5,7 @@ import ast
 from migrator.rule_api import Construct, Context, Decision, Example, Keep, Replace, Rewrite, Rule
 from migrator.rule_api.device_objects import device_value
 from migrator.rule_api.devices import (
+    asks_for_implementation,
     availability_choice,
     names_attribute,
     question,
@@ -99,6 +100,8 @@ def available(ctx: Context, found: Construct) -> Decision:
     call, called = ctx.names.call_of(node), ""
     if ctx.words.device_names and found.key.startswith("torch.accelerator"):
         return Keep("knows the target's device")
+    if asks_for_implementation(ctx.names, node):
+        return Keep("belongs to CUDA's implementation, which a TPU does not take")
     if call is not None:
         if (alone := guarded(ctx, call)) is not None:
             return alone

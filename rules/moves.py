@@ -19,7 +19,7 @@ from migrator.rule_api import (
     argument,
     dotted,
 )
-from migrator.rule_api.devices import does_as_torch, method_caller
+from migrator.rule_api.devices import asks_for_implementation, does_as_torch, method_caller
 from migrator.rule_api.portable_device_names import is_gpu_or_tpu
 from migrator.rule_api.project import program_file
 from migrator.rule_api.python import CUDA_STRING
@@ -288,6 +288,8 @@ def is_cuda(ctx: Context, found: Construct) -> Decision:
         return Report("is called, so it is not that of a tensor")
     if ctx.flow.is_flag(node):
         return Keep("a flag of the program's own")
+    if asks_for_implementation(ctx.names, node):
+        return Keep("belongs to CUDA's implementation, which a TPU does not take")
     return Rewrite([Replace(node, _asks(ctx, node), {"x": node.value})])
 
 

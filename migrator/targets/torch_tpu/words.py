@@ -6,7 +6,7 @@ from migrator.targets.words import Devices, Word, Words
 _ABSENT = (
     "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",
     "to_sparse_bsc", "sparse.mm", "sparse.addmm", "sparse.softmax", "sparse.log_softmax",
-    "quantize_per_tensor", "quantize_per_channel",
+    "quantize_per_tensor", "quantize_per_channel", "_int_mm", "_cslt_compress", "_cslt_sparse_mm",
 )  # fmt: skip
 _IN_PARTS = (
     "context parallelism has no rule for the TPU's attention, and raises an error: divide the "

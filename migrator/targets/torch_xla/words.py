@@ -3,8 +3,15 @@
 from migrator.distribution import RUNTIME
 from migrator.targets.words import Devices, Word, Words
 
+# Seen to raise errors; `_grouped_mm` of torch_xla ends the process.
+_ABSENT = (
+    "nested.nested_tensor", "nested.as_nested_tensor", "_make_wrapper_subclass", "_grouped_mm",
+    "_scaled_grouped_mm", "_cslt_compress", "_cslt_sparse_mm",
+)  # fmt: skip
+
 WORDS = Words(
     device="xla",
+    absent=frozenset(_ABSENT),
     device_object=Word("torch_xla.device()", ("torch_xla",)),
     autocast=Word("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),

@@ -3,8 +3,15 @@
 from migrator.distribution import RUNTIME
 from migrator.targets.words import Devices, Word, Words
 
+# Seen to raise errors.
+_ABSENT = (
+    "nested.nested_tensor", "nested.as_nested_tensor", "_make_wrapper_subclass", "_grouped_mm",
+    "_scaled_grouped_mm", "_cslt_compress", "_cslt_sparse_mm",
+)  # fmt: skip
+
 WORDS = Words(
     device="jax",
+    absent=frozenset(_ABSENT),
     autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
     holds_steps=True,
     device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
