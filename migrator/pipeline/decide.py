@@ -281,9 +281,8 @@ def _rule_on(
     return _ruling(context, construct, UNKNOWN, Report(reason))
 
 
-_OF_TORCH = (
-    "cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device", "compile",
-)  # fmt: skip
+_OF_TORCH = ("cuda", "is_cuda", "pin_memory", "half", "record_stream", "to", "type", "get_device",
+             "compile")  # fmt: skip
 _ELSEWHERE = Report("this file, and what imports it, do not use PyTorch")
 
 
@@ -303,8 +302,7 @@ def _doubt(context: Context, construct: Construct) -> Report | None:
         return _ELSEWHERE
     if (module := context.values.evidence.module(node.value)) is not None:
         return Report(f"{module} is a module, so {node.attr} is not a tensor's")
-    found = context.values.defines(node.attr, context.flow.kind(node.value))
-    if not found:
+    if not (found := context.values.defines(node.attr, context.flow.kind(node.value))):
         return None
     call = context.names.call_of(node)
     given = call.args[0] if call is not None and call.args else None
