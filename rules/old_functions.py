@@ -60,6 +60,7 @@ reported.""",
             """
             import torch
             solution, factors = torch.solve(b, a)
+            print(factors)
             """,
             says={2: "with the arguments the other way round"},
         ),

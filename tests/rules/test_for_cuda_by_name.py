@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import constructs, run
+from helpers import constructs, migrated, run
 
 from migrator.diagnostics import Outcome
 
@@ -118,9 +118,9 @@ def test_the_rest_of_pytorchvideo_can() -> None:
 
 
 def test_modules_that_are_gone() -> None:
-    source = "from torchvision.transforms.functional_tensor import resize\n"
-    (message,) = left(f"{source}y = resize(x)\n")
-    assert "torchvision.transforms has no functional_tensor" in message
+    source = "import torch\nfrom torchvision.transforms.functional_tensor import resize\n"
+    text = migrated(f"{source}y = resize(torch.ones(3).cuda())\n", "torchax")
+    assert "from torchvision.transforms._functional_tensor import resize\n" in text
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,11 @@ UPGRADES = (
     "torch.eig({x})",
     "torch.stft({x}[0].repeat(8), 8)",
     "{{'a': {x}}}.iteritems()",
-    *(f"{function}({{x}}, {keyword}=False)" for function, keyword in removed_arguments()),
+    *(
+        f"{function}({{x}}, {keyword}=False)"
+        for function, keyword in removed_arguments()
+        if function.startswith(("torch", "numpy"))
+    ),
 )
 # What needs a GPU, and the same on a CPU.
 OPERANDS = {
