@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 from migrator.analysis.find_absent_names import package_of
 from migrator.analysis.find_removed_names import removed
 from migrator.analysis.upgrade_tables import (
+    keyword_only,
     removed_arguments,
     removed_builtins,
     removed_frame_methods,
@@ -121,6 +122,8 @@ def _since(construct: Construct) -> str:
         case "removed argument":
             keyword = getattr(construct.node, "arg", None)
             gone = removed_arguments().get((key, keyword)) if keyword else None
+        case "without names":
+            gone = keyword_only().get(key)
         case "changed":
             return _CHANGED.get(key, "")
         case "loader" | "style" as kind:

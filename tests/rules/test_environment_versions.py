@@ -29,6 +29,7 @@ UPGRADES = [
     ("torchvision 0.11.3", "torchvision 0.24.0", "import torchvision.transforms as t\nt.Scale(3)"),
     ("torch 2.5.1", "torch 2.9.0", 'model = torch.load("model.pt", "cpu")\nmodel.eval()'),
     ("scipy 1.10.1", "scipy 1.17.1", "from scipy.special import no_such_name\nno_such_name(1)"),
+    ("librosa 0.9.2", "librosa 0.11.0", "import librosa\ny = librosa.resample(x, 8, 16)"),
     ("timm 0.3.2", "timm 1.0.0", 'import timm\nassert timm.__version__ == "0.3.2"'),
 ]  # fmt: skip
 
