@@ -1,21 +1,17 @@
 """NVIDIA's apex: features that torch now has itself."""
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from migrator.rule_api import (
     Construct,
     Context,
     Decision,
-    EditCall,
     Example,
-    Replace,
     Report,
-    Rewrite,
     Rule,
 )
 from migrator.rule_api.rank_words import CONVERT_BY_APEX, in_one_process
+from migrator.rule_api.torch_classes import ANY, Counterpart, made_by_torch
 
 APEX = Rule(
     code="LIB005",
@@ -108,45 +104,33 @@ with what to use instead.""",
 )
 
 
-@dataclass(frozen=True)
-class _Counterpart:
-    """A class of torch with mostly the same arguments."""
-
-    module: str
-    name: str
-    positions: int  # positional arguments that are the same
-    only: Mapping[str, tuple[object, ...]]  # arguments that torch has not, and values without it
-    defaults: Mapping[str, str] = field(default_factory=dict)  # where torch has others
-
-
 _ADAM = {
     "adam_w_mode": (True,), "bias_correction": (True,), "amsgrad": (False,),
     "set_grad_none": (True,), "capturable": (False,), "master_weights": (False,),
 }  # fmt: skip
-_ANY = (True, False)
 _CLASSES = {
-    "apex.optimizers.FusedAdam": _Counterpart(
+    "apex.optimizers.FusedAdam": Counterpart(
         "torch.optim", "AdamW", 2, _ADAM, {"weight_decay": "0.0"}
     ),
-    "apex.optimizers.FusedSGD": _Counterpart(
+    "apex.optimizers.FusedSGD": Counterpart(
         "torch.optim", "SGD", 6,
         {"wd_after_momentum": (False,), "materialize_master_grads": (True,),
          "set_grad_none": (True,)},
     ),
-    "apex.normalization.FusedLayerNorm": _Counterpart(
-        "torch.nn", "LayerNorm", 3, {"memory_efficient": _ANY}
+    "apex.normalization.FusedLayerNorm": Counterpart(
+        "torch.nn", "LayerNorm", 3, {"memory_efficient": ANY}
     ),
-    "apex.normalization.FusedRMSNorm": _Counterpart(
-        "torch.nn", "RMSNorm", 3, {"memory_efficient": _ANY}, {"eps": "1e-5"}
+    "apex.normalization.FusedRMSNorm": Counterpart(
+        "torch.nn", "RMSNorm", 3, {"memory_efficient": ANY}, {"eps": "1e-5"}
     ),
-    "apex.parallel.SyncBatchNorm": _Counterpart(
+    "apex.parallel.SyncBatchNorm": Counterpart(
         "torch.nn", "SyncBatchNorm", 6, {"channel_last": (False,), "fuse_relu": (False,)}
     ),
-    CONVERT_BY_APEX: _Counterpart(
+    CONVERT_BY_APEX: Counterpart(
         "torch.nn", "SyncBatchNorm.convert_sync_batchnorm", 2, {"channel_last": (False,)}
     ),
 }  # fmt: skip
-_WITHOUT_DECAY = _Counterpart("torch.optim", "Adam", 2, {**_ADAM, "adam_w_mode": (False,)})
+_WITHOUT_DECAY = Counterpart("torch.optim", "Adam", 2, {**_ADAM, "adam_w_mode": (False,)})
 
 _AMP = (
     "O1 and O2 are autocast in bfloat16, around the forward pass and the loss only; O0 is float32 "
@@ -185,45 +169,11 @@ def same_class(ctx: Context, found: Construct) -> Decision | None:
         return None
     if found.key in _SYNCHRONISED and ctx.words.devices is None:  # neither would be rewritten
         return None
-    counterpart = _CLASSES[found.key]
-    call = ctx.names.call_of(node)
-    if call is None:
-        if counterpart.module == "torch.nn" and not counterpart.defaults:
-            name, requires = _spelled(ctx, counterpart)
-            return Rewrite([Replace(node, name)], requires)
-        return Report(f"the class itself is passed on; its defaults are not {counterpart.name}'s")
-    given = {k.arg: k for k in call.keywords}
-    if None in given or any(isinstance(a, ast.Starred) for a in call.args):
-        return Report("its arguments are unpacked (*, **); write them out")
-    if len(call.args) > counterpart.positions:
-        return Report(f"its arguments by position are not those of {counterpart.name}; name them")
-    if "adam_w_mode" in given and _value(given["adam_w_mode"]) is False:
-        counterpart = _WITHOUT_DECAY
-    own = [given[name] for name in counterpart.only if name in given]
-    for keyword in own:
-        allowed = counterpart.only[keyword.arg or ""]
-        if allowed is not _ANY and _value(keyword) not in allowed:
-            text = ctx.source.code(keyword.value)
-            return Report(f"torch's {counterpart.name} has no counterpart for {keyword.arg}={text}")
-    by_position = ("params", "lr") if counterpart.module == "torch.optim" else ("shape", "eps")
-    said = {*given, *by_position[: len(call.args)]}
-    put = {name: value for name, value in counterpart.defaults.items() if name not in said}
-    name, requires = _spelled(ctx, counterpart)
-    return Rewrite([EditCall(call, function=name, drop=own, put=put)], requires)
-
-
-def _value(keyword: ast.keyword) -> object:
-    """A literal; otherwise its source text, which equals no default."""
-    return keyword.value.value if isinstance(keyword.value, ast.Constant) else ast.dump(keyword)
-
-
-def _spelled(ctx: Context, counterpart: _Counterpart) -> tuple[str, tuple[str, ...]]:
-    """`optim.AdamW` or `torch.optim.AdamW`, as the file spells it."""
-    module = ctx.names.spelled(counterpart.module)
-    if module is not None:
-        return f"{module}.{counterpart.name}", ()
-    torch, requires = ctx.code.torch()
-    return f"{torch}{counterpart.module.removeprefix('torch')}.{counterpart.name}", requires
+    counterpart, call = _CLASSES[found.key], ctx.names.call_of(node)
+    for keyword in call.keywords if call is not None else ():
+        if keyword.arg == "adam_w_mode" and ast.unparse(keyword.value) == "False":
+            counterpart = _WITHOUT_DECAY
+    return made_by_torch(ctx, node, counterpart)
 
 
 @APEX.on("name", "apex.*")

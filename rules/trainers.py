@@ -229,7 +229,8 @@ def half(ctx: Context, found: Construct) -> Decision:
     return Rewrite([edit], note="float16 becomes bfloat16")
 
 
-@SETTING.on("trainer", "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode")
+@SETTING.on("trainer", "tf32", "torch_compile", "torch_compile_backend", "torch_compile_mode",
+            "use_liger_kernel")  # fmt: skip
 def dropped(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parents.get(found.node)
     assert isinstance(call, ast.Call) and isinstance(found.node, ast.keyword)
@@ -243,11 +244,6 @@ def optimizer(ctx: Context, found: Construct) -> Decision:
     if says_gpu("optim", found.value):
         return Report('an optimizer of a library for CUDA; "adamw_torch" is the plain one')
     return Keep("does not name an optimizer for CUDA here")
-
-
-@SETTING.on("trainer", "use_liger_kernel")
-def kernels(ctx: Context, found: Construct) -> Decision:
-    return Report("takes Triton kernels, which are for GPUs; remove it")
 
 
 @SETTING.on(

@@ -21,7 +21,7 @@ from migrator.construct import Construct
 from migrator.context import Context
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import SUPPRESSED, Effort, Range, Safety, shortened
-from migrator.edits import Delete, SetString, Wrap, code, covered
+from migrator.edits import SetString, Wrap, code, covered
 from migrator.formats import embedded_text
 from migrator.frameworks.torch.embedded_commands import next_in_line
 from migrator.pipeline import imports, unsupported_code
@@ -135,9 +135,8 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
     works = sorted(
         code_place(r.construct.node, "move" if _moves(rules, r) else "")
         for r in made
-        if id(r) not in questions and r.construct.key not in _WAITS
-        and not all(isinstance(e, Delete) for e in r.edits)
-    )  # fmt: skip
+        if id(r) not in questions and r.works
+    )
     lost = sorted(
         code_place(r.construct.node, text=r.text)
         for r in plan.rulings
@@ -171,7 +170,6 @@ def _keep_guards(context: Context, rules: Registry, plan: Plan) -> None:
 
 
 _COMPUTES = ("name", "library", "extension")
-_WAITS = ("torch.cuda.synchronize", "torch.cuda.empty_cache")  # compute nothing
 
 
 def _is_replaced(rules: Registry, ruling: Ruling) -> bool:

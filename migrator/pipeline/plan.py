@@ -10,7 +10,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.construct import Construct
 from migrator.decision import Decision, Keep, Report, Rewrite
 from migrator.diagnostics import Range
-from migrator.edits import Edit, SetString, covered
+from migrator.edits import Delete, Edit, SetString, covered
 
 
 @dataclass
@@ -26,6 +26,12 @@ class Ruling:
     @property
     def edits(self) -> Sequence[Edit]:
         return self.decision.edits if isinstance(self.decision, Rewrite) else ()
+
+    @property
+    def works(self) -> bool:
+        """Whether something is left to run after the edits, and is no wait for the device."""
+        waits = self.construct.key in ("torch.cuda.synchronize", "torch.cuda.empty_cache")
+        return not waits and not all(isinstance(edit, Delete) for edit in self.edits)
 
 
 @dataclass

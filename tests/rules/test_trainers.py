@@ -127,7 +127,6 @@ def test_classes_of_other_files_are_the_librarys(tmp_path: Path) -> None:
         ("optim='paged_adamw_32bit'", "adamw_torch"),
         ("optim='adamw_bnb_8bit'", "adamw_torch"),
         ("optim=transformers.training_args.OptimizerNames.ADAMW_BNB", "adamw_torch"),
-        ("use_liger_kernel=True", "Triton"),
         ("deepspeed='zero3.json'", "shards over GPUs"),
         ("fsdp='full_shard auto_wrap'", "shards over GPUs"),
     ],

@@ -164,18 +164,6 @@ def test_other_calls_give_what_they_gave(line: str) -> None:
          "torch.load(p, map_location='cpu')\n"),
         ("y = torch.load(p, map_location='cpu')\nnet.load_state_dict(y['net'])",
          "torch.load(p, map_location='cpu')\n"),
-        ("import argparse\ntorch.save({'a': argparse.Namespace(b=1), 'x': x}, p)\n"
-         "y = torch.load(p, map_location='cpu')",
-         "torch.load(p, map_location='cpu', weights_only=False)"),
-        ("import numpy as np\nbest = np.mean(found)\nstate = {'net': x}\nstate['best'] = best\n"
-         "torch.save(state, p)\ny = torch.load(p, map_location='cpu')",
-         "torch.load(p, map_location='cpu', weights_only=False)"),
-        ("class A:\n    def save(self):\n        torch.save(dict(a=[self.opt]), p)\n"
-         "y = torch.load(p, map_location='cpu')",
-         "torch.load(p, map_location='cpu', weights_only=False)"),
-        ("import numpy as np\ntorch.save({'best': float(np.mean(found))}, p)\n"
-         "y = torch.load(p, map_location='cpu')",
-         "torch.load(p, map_location='cpu')\n"),
         ("y = torch.load(p, map_location='cpu', weights_only=True).eval()", "weights_only=True)"),
         ("model = torch.load(path)\nmodel.eval()", "= tpu_runtime.load(path, weights_only=False)"),
         ("model = torch.load(path)\ny = model(x)", "= tpu_runtime.load(path, weights_only=False)"),
