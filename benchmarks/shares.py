@@ -1,14 +1,15 @@
 """The share of constructs that is done automatically in public repositories, and what is left.
 
     python benchmarks/shares.py CHECKOUTS --results AFTER [--tool TOOL] [--targets NAME …]
-    python benchmarks/shares.py CHECKOUTS --results AFTER --before BEFORE
+    python benchmarks/shares.py CHECKOUTS --results AFTER --before BEFORE [--reasons FILE]
 
 CHECKOUTS is a folder of repositories. Each is looked at by `--check`, for each target; nothing is
 written. `--tool` is a checkout of this project, another commit's for instance, and this one without
 it. RESULTS keeps what was found, so that a run that was cut short goes on. With the results of two
 commits, the table says how the share has changed: by each commit's own inventory, and of what the
 first one counted how much the second one does. Then, by code, the constructs that were done in the
-first and are reported in the second, and those that only the second one counts.
+first and are reported in the second, and those that only the second one counts; with `--reasons`,
+each of them with its reason, alike ones of a repository in one line of FILE.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -24,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+_VARIABLE = re.compile(r" ?\([^()]*\)|\b\d[\d.]*\b|['\"][^'\"]*['\"]|`[^`]*`|[\w./]+\.py\b")
 TARGETS = ("torchax", "torch_xla", "torch_tpu")
 DONE = ("rewritten", "kept")
-Found = dict[str, str]  # "outcome code" by the place of a construct
+Found = dict[str, str]  # "outcome code message" by the place of a construct
 
 
 def found(folder: Path, target: str, tool: Path) -> Found:
@@ -46,7 +49,7 @@ def found(folder: Path, target: str, tool: Path) -> Found:
                 start = each["start"]
                 cell = each.get("cell", "")
                 place = f"{path}:{cell}:{start['line']}:{start['column']}:{each['construct']}"
-                constructs[place] = f"{each['outcome']} {each['code']}"
+                constructs[place] = f"{each['outcome']} {each['code']} {each['message']}"
     return constructs
 
 
@@ -115,11 +118,30 @@ def changes(results: dict[str, Found], before: dict[str, Found]) -> str:
     return "\n".join(lines)
 
 
+def reasons(results: dict[str, Found], before: dict[str, Found]) -> str:
+    """What left the count, or is reported and only counted now: numbers on the targets, and why."""
+    rows: dict[tuple[str, str, str, str], Counter[str]] = {}
+    for key in results.keys() & before.keys():
+        name, target = key.split()
+        for place, outcome in results[key].items():
+            was = before[key].get(place)
+            if not is_done(outcome) and (was is None or is_done(was)):
+                _, code, reason = outcome.split(maxsplit=2)
+                reason = _VARIABLE.sub("…", reason).replace(target, "TARGET")
+                what = "left" if was is not None else "new"
+                rows.setdefault((what, name, code, reason), Counter())[target] += 1
+    return "\n".join(
+        f"{what} {name} {code} {'/'.join(str(count[t]) for t in TARGETS)} {reason}"
+        for (what, name, code, reason), count in sorted(rows.items())
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--before", type=Path, help="results of another commit")
+    parser.add_argument("--reasons", type=Path, help="with --before: a file to write")
     parser.add_argument("--tool", type=Path, default=ROOT)
     parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
     asked = parser.parse_args()
@@ -135,6 +157,8 @@ def main() -> None:
     print(table(results, before))
     if before:
         print(f"\n{changes(results, before)}")
+        if asked.reasons:
+            asked.reasons.write_text(f"{reasons(results, before)}\n")
 
 
 if __name__ == "__main__":
