@@ -17,7 +17,7 @@ from migrator.rule_api import (
     Rule,
 )
 from migrator.rule_api.upgrade_templates import reason_to_keep
-from migrator.rule_api.upgrades import loaded_keys, numbers, owner_of
+from migrator.rule_api.upgrades import numbers, owner_of
 
 from .files import LOAD
 
@@ -133,9 +133,10 @@ def mask(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(found.node, "{mask}.bool()", {"mask": found.node})])
 
 
-@MEANINGS.on("changed", "pickle")
+@MEANINGS.on("changed", "pickle", "perhaps pickle")
 def pickled(ctx: Context, found: Construct) -> Decision:
-    """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told."""
+    """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told; also
+    one with the keys of what another file saves."""
     call = found.node
     assert isinstance(call, ast.Call)
     if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
@@ -150,16 +151,6 @@ def pickled(ctx: Context, found: Construct) -> Decision:
             edits = [_of_call(call, edit) for edit in decision.edits]
             return replace(decision, edits=[*edits, told], note=note)
     return Rewrite([told], note=note)
-
-
-@MEANINGS.on("changed", "perhaps pickle")
-def perhaps_pickled(ctx: Context, found: Construct) -> Decision | None:
-    """A checkpoint with the keys of one that another file of the project saves with more."""
-    assert isinstance(found.node, ast.Call)
-    keys = loaded_keys(ctx.names, found.node)
-    if ctx.project is None or not ctx.project.saves_objects_with(keys):
-        return None
-    return pickled(ctx, found)
 
 
 def _for_device(ctx: Context, call: ast.Call) -> Decision | None:

@@ -5,7 +5,6 @@ from migrator.analysis.find_absent_names import missing
 from migrator.analysis.find_removed_names import removed, removed_from
 from migrator.analysis.old_images import numbers
 from migrator.analysis.old_numbers import owner_of
-from migrator.analysis.saved_objects import loaded_keys
 from migrator.analysis.upgrade_tables import (
     BUILTIN,
     METHOD,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import cli, write_tree
+from helpers import cli, constructs, run, write_tree
 
 TRAIN = """import argparse
 import torch
@@ -59,3 +59,12 @@ def test_pytorch_refuses_it_unless_it_is_told(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="weights_only"):
         torch.load(tmp_path / "last.pt")
     assert torch.load(tmp_path / "last.pt", weights_only=False)["model"] == {}
+
+
+def test_keys_that_nobody_saves_with_more_are_no_construct() -> None:
+    source = (
+        "import torch\nx = torch.ones(2).cuda()\nck = torch.load('a.pt', map_location='cpu')\n"
+        "model.load_state_dict(ck['model'])\n"
+    )
+    found = constructs(run(source))
+    assert [d.code for d in found] == ["MOV001", "IOS001"]

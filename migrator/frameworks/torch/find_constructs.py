@@ -28,6 +28,7 @@ from migrator.analysis.project.imports_by_name import IMPORTING
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.started_processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
+from migrator.analysis.saved_objects import loaded_keys
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
@@ -210,7 +211,9 @@ def _of_expression(
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                 yield Construct("string", "cuda", node)
         case ast.Call():
-            yield from old_calls.find(names, node)
+            for old in old_calls.find(names, node):
+                if old.key != "perhaps pickle" or _is_saved_with_more(names, project, node):
+                    yield old
             yield from old_images.find(names, node)
             yield from old_shapes.find(names, flow, project, node)
             yield from of_arguments(names, flow, node, vocabulary)
@@ -240,6 +243,11 @@ def _of_expression(
             yield from find_old_arithmetic.find(names, node)
         case ast.IfExp() if _reads_values(names, node):
             yield Construct("branch", "values", node)
+
+
+def _is_saved_with_more(names: Names, project: ProjectFacts | None, load: ast.Call) -> bool:
+    """Whether another file saves a checkpoint with such keys, and with more than tensors."""
+    return project is not None and project.saves_objects_with(loaded_keys(names, load))
 
 
 def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
