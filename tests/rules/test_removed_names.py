@@ -2,8 +2,11 @@
 
 import builtins
 import importlib
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +51,8 @@ def find(name: str) -> object:
 
 def is_here(name: str) -> bool:
     head = name.partition(".")[0]
+    if head == "pytorch_lightning":
+        return False
     return head in sys.stdlib_module_names or importlib.util.find_spec(head) is not None
 
 
@@ -63,6 +68,29 @@ def test_a_name_is_gone_and_what_takes_its_place_is_there(gone: Removed) -> None
     assert find(gone.name) is None or is_of_later_python(gone)
     if gone.exact and is_here(gone.instead):
         assert find(gone.instead) is not None
+
+
+OF_LIGHTNING = """
+import sys
+from test_removed_names import NAMES, find
+for gone in NAMES:
+    if gone.name.startswith("pytorch_lightning."):
+        assert find(gone.name) is None, gone.name
+        assert not gone.exact or find(gone.instead) is not None, gone.instead
+        print(gone.name)
+"""
+
+
+def test_names_of_lightning_are_gone() -> None:
+    """In a process of their own: its metrics give SciPy a name back."""
+    pytest.importorskip("pytorch_lightning")
+    folders = os.pathsep.join(map(str, (Path(__file__).parent, *sys.path)))
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", OF_LIGHTNING],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": folders},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "pytorch_lightning.core.lightning" in run.stdout.split()
 
 
 def through_module(gone: Removed) -> str:
