@@ -30,8 +30,10 @@ _TIME = re.compile(
 _LINE = re.compile(r"[^\r\n\b]+")
 # A progress bar of tqdm, to where its times begin.
 _BAR = re.compile(r"(?:\d%\|[^|]*\| [^\[]*|\b\d+ ?[A-Za-z]+ )\[\d+:\d\d(?::\d\d)?[<,]")
-# Timings in the output of transformers' Trainer, next to its losses.
-_TIMED = re.compile(r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?")
+# Timings next to losses: in the output of transformers' Trainer, and seconds for each batch.
+_TIMED = re.compile(
+    r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?|\bs(?:ec)?/b(?:atch)?\s*[:=]\s*[\d.]+"
+)
 # Shares of decisions, where rounding can change single decisions; and similar names that are not.
 _DECIDED = re.compile(
     r"(?:\b|_)(?:acc|accuracy|correct|precision|recall|f1|m?iou|dice|top[-#]?|error rate)(?:\b|_|#)"
