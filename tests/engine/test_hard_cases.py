@@ -32,6 +32,7 @@ def test_01_as_a_parameter() -> None:
             if impl == 'cuda' and x.device.type == 'cuda':
                 return fast(x)
         """,
+        "'cuda'",
     )
 
 
