@@ -1,6 +1,7 @@
 """Options of transformers that ask for attention by flash_attn."""
 
 import ast
+import re
 
 from migrator.rule_api import (
     Construct,
@@ -13,7 +14,7 @@ from migrator.rule_api import (
     Rewrite,
     Rule,
 )
-from migrator.rule_api.texts import ATTENTION_OPTION, ATTENTION_SETTING
+from migrator.rule_api.texts import ATTENTION_OPTION, ATTENTION_SETTING, FLASH_SETTING
 from migrator.rule_api.yaml_settings import with_setting
 
 OPTION = Rule(
@@ -27,8 +28,8 @@ used from 4,096 keys on, if it fits.
 
 It is rewritten as an argument, in a dictionary, as an attribute of a configuration, as the default
 of a parameter or an option, and as `use_flash_attention_2=True`, its older form; also in YAML, JSON
-and commands. Comparisons, choices and keys stay. What the source doesn't show to be this option is
-reported.""",
+and commands. In a dictionary or a configuration, that form becomes False, whatever reads it.
+Comparisons, choices and keys stay. What the source doesn't show to be this option is reported.""",
     references=("https://huggingface.co/docs/transformers/attention_interface",),
     examples=(
         Example(
@@ -55,6 +56,14 @@ reported.""",
             "attn_implementation: flash_attention_2  # on GPUs\n",
             after="attn_implementation: sdpa  # on GPUs\n",
             path="config.yaml",
+        ),
+        Example(
+            """
+            options = {"use_flash_attention_2": True}
+            """,
+            after="""
+            options = {"use_flash_attention_2": False}
+            """,
         ),
         Example(
             """
@@ -103,6 +112,8 @@ def flag(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.parent(found.node)
     assert isinstance(found.node, ast.keyword) and isinstance(call, ast.Call)
     is_true = isinstance(found.node.value, ast.Constant) and found.node.value.value is True
+    if is_true and ctx.names.qualified(call.func) == "dict":
+        return Rewrite([Replace(found.node.value, "False")])
     if not is_true or not _makes_model(ctx, call):
         return Report(
             "needs flash_attn, which is for CUDA only, wherever it is true; if this is given to "
@@ -123,6 +134,12 @@ def _makes_model(ctx: Context, call: ast.Call) -> bool:
 _MAKING = ("from_pretrained", "from_config", "_from_config")
 
 
+@OPTION.on("attention option", "flag")
+def in_dictionary(ctx: Context, found: Construct) -> Decision:
+    assert isinstance(found.node, ast.Constant)
+    return Rewrite([Replace(found.node, "False")])
+
+
 @OPTION.on("attention option", "unknown")
 def unknown(ctx: Context, found: Construct) -> Decision:
     return Report(
@@ -134,6 +151,15 @@ def unknown(ctx: Context, found: Construct) -> Decision:
 @OPTION.on("setting", "attention")
 def in_settings(ctx: Context, found: Construct) -> Decision:
     return with_setting(ctx, found, ATTENTION_SETTING, r"\g<before>sdpa\g<after>")
+
+
+@OPTION.on("setting", "flash")
+def flag_in_settings(ctx: Context, found: Construct) -> Decision:
+    def off(match: re.Match[str]) -> str:
+        no = "False" if match["yes"][0].isupper() else "false"
+        return f"{match['before']}{no}{match['after']}"
+
+    return with_setting(ctx, found, FLASH_SETTING, off)
 
 
 @OPTION.on("command", "attention")

@@ -77,6 +77,11 @@ ATTENTION_SETTING = re.compile(
     rf"""(?P<before>(?<![\w.-])["']?_?attn_implementation["']?{_IS}(?P<quote>["']?))"""
     rf"""{_FLASH}(?P<after>(?P=quote)\s*(?:[,}}\]]|\Z))"""
 )
+# `use_flash_attention_2: true`, its older form
+FLASH_SETTING = re.compile(
+    rf"""(?P<before>(?<![\w.-])["']?use_flash_attention_2["']?{_IS})(?P<yes>(?i:true|yes|on))"""
+    r"""(?P<after>\s*(?:[,}\]]|\Z))"""
+)
 ATTENTION_OPTION = re.compile(
     rf"""(?P<option>--attn[-_]implementation[ =]["']?){_FLASH}(?=["']?(?:[\s;|&)]|$))"""
 )
@@ -147,6 +152,7 @@ _SETTINGS = {
     "kaggle": _KAGGLE,
     "device": DEVICE_SETTING,
     "attention": ATTENTION_SETTING,
+    "flash": FLASH_SETTING,
     "container": _CONTAINER_SETTING,
     "back end": _BACK_END,
     "accelerator": _ACCELERATOR,

@@ -6,6 +6,7 @@ from migrator.analysis.gpu_text_patterns import (
     ATTENTION_SETTING,
     DEVICE_OPTION,
     DEVICE_SETTING,
+    FLASH_SETTING,
     HIDES,
     LISTED_PACKAGE,
     NAMED_CLASS,

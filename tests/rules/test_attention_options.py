@@ -50,6 +50,36 @@ def test_the_older_flag_becomes_the_option(rest: str) -> None:
     assert migrated(text, "torchax") == expected
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("path", "text", "yes", "no"),
+    [
+        ("a.py", 'options = {{"use_flash_attention_2": {}, "n": 2}}\n', "True", "False"),
+        ("a.py", 'options["use_flash_attention_2"] = {}\n', "True", "False"),
+        ("a.py", "options = dict(use_flash_attention_2={})\n", "True", "False"),
+        ("a.yaml", "model:\n  use_flash_attention_2: {}  # on GPUs\n", "true", "false"),
+        ("a.yaml", "model: {{use_flash_attention_2: {}, layers: 2}}\n", "True", "False"),
+        ("a.json", '{{"use_flash_attention_2": {},\n "layers": 2}}\n', "true", "false"),
+        ("a.toml", "[model]\nuse_flash_attention_2 = {}\n", "true", "false"),
+    ],
+)
+def test_the_older_flag_in_dictionaries_and_settings(
+    path: str, text: str, yes: str, no: str, target: str
+) -> None:
+    result = run(text.format(yes), target, path=path)
+    assert result.source.decode() == text.format(no)
+    assert not constructs(run(text.format(no), target, path=path))
+
+
+def test_a_computed_flag_in_a_dictionary_is_reported() -> None:
+    (found,) = constructs(run('options = {"use_flash_attention_2": args.fast}\n'))
+    assert found.outcome is Outcome.REPORTED and "sdpa" in found.message
+
+
+def test_reading_the_flag_is_nothing() -> None:
+    assert not constructs(run('if options["use_flash_attention_2"]:\n    print("fast")\n'))
+
+
 def test_another_name_is_reported() -> None:
     (found,) = constructs(run(f'backend = "{FLASH}"\n'))
     assert found.outcome is Outcome.REPORTED and "sdpa" in found.message

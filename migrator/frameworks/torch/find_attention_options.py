@@ -13,6 +13,7 @@ from migrator.construct import Construct
 
 FLASH = re.compile(r"(?:flash_attention_[23]|kernels-community/(?:vllm-)?flash-attn\d?)\Z")
 _OPTION = re.compile(r"_?attn_implementation(?:_internal)?\Z")
+FLAG = "use_flash_attention_2"  # the older option, a flag
 _SETTER = "set_attn_implementation"
 
 
@@ -21,6 +22,12 @@ def attention_options(names: Names, node: ast.Constant) -> Iterator[Construct]:
 
     A comparison, a list of choices, or a key stays what it is: it asks for nothing.
     """
+    if node.value == FLAG:
+        value = _value(names, node)
+        if value is not None and not (isinstance(value, ast.Constant) and not value.value):
+            is_true = isinstance(value, ast.Constant) and value.value is True
+            yield Construct("attention option", "flag" if is_true else "unknown", value)
+        return
     option = _option(names, node)
     if option is not None:
         key = "flash" if _OPTION.match(option) else "unknown"
@@ -48,6 +55,19 @@ def _option(names: Names, node: ast.AST) -> str | None:
             return _last_name(target)
         case ast.FunctionDef(args=taken) | ast.AsyncFunctionDef(args=taken):
             return next((each.arg for each, value in parameters(taken) if value is whole), None)
+    return None
+
+
+def _value(names: Names, key: ast.Constant) -> ast.expr | None:
+    """What a key of a dictionary gets: `{"…": value}`, `options["…"] = value`."""
+    above = names.parents.get(key)
+    match above:
+        case ast.Dict(keys=keys, values=values):
+            return next((v for k, v in zip(keys, values, strict=True) if k is key), None)
+        case ast.Subscript():
+            statement = names.parents.get(above)
+            if isinstance(statement, ast.Assign) and above in statement.targets:
+                return statement.value
     return None
 
 

@@ -12,7 +12,7 @@ from migrator.analysis.syntax.names import Names
 from migrator.analysis.values.value_kinds import DEVICE_TEXT, TENSOR_TYPE
 from migrator.construct import Construct
 from migrator.formats.embedded_text import is_embedded
-from migrator.frameworks.torch.find_attention_options import FLASH, attention_options
+from migrator.frameworks.torch.find_attention_options import FLAG, FLASH, attention_options
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -34,7 +34,7 @@ def strings(names: Names, node: ast.Constant, vocabulary: Vocabulary) -> Iterato
         yield Construct("string", "out of memory", node)
     if text == "nccl" and not _is_of_group(names, parent):
         yield Construct("string", "nccl", node)
-    if FLASH.match(text):
+    if FLASH.match(text) or text == FLAG:
         yield from attention_options(names, node)
     if "cuda" not in text:
         return
