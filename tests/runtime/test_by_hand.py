@@ -31,7 +31,7 @@ MISTAKES = {
     "apex_lamb": (" * ratio", ""),
     "bitsandbytes_optimizer": ("AdamW", "Adam"),
     "simple_knn": ("nearest[:, 1:]", "nearest[:, :3]"),
-    "torch_cluster": ("<= r * r", "<= r"),
+    "torch_cluster": ("torch.inf", "0.0"),
     "torch_scatter": ("include_self=False", "include_self=True"),
     "swiglu": ("F.silu(gate) * value", "F.silu(value) * gate"),
     "fused_ssim": ("- mean_a * mean_b", ""),
