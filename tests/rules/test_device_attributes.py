@@ -1,7 +1,9 @@
 """Device names that classes and objects hold under a name of their own."""
 
 import pytest
-from helpers import migrated, outcomes, run
+from helpers import constructs, migrated, outcomes, run
+
+from migrator.diagnostics import Outcome
 
 HEAD = "import torch\n\n\n"
 
@@ -37,3 +39,32 @@ def test_an_attribute_that_is_given_as_a_device_is_one(before: str, after: str) 
 def test_another_attribute_is_reported(source: str) -> None:
     found = outcomes(run(HEAD + source))
     assert any(code == "DEV002" and outcome == "reported" for code, outcome, _ in found)
+
+
+CLASSES = (
+    'class Conf:\n    gpu = "{}"\n    lr = 0.1\n\n\nx = x.to(Conf.gpu)\n',
+    'class Conf:\n    gpu: str = "{}"\n\n\nx = torch.ones(3, device=Conf.gpu)\n',
+    'class Conf:\n    gpu = "{}"\n\n\ndef run(x):\n    conf = Conf()\n    return x.to(conf.gpu)\n',
+    'class Conf:\n    def __init__(self):\n        self.gpu = "{}"\n\n\n'
+    "conf = Conf()\nmodel.to(conf.gpu)\n",
+)
+
+
+@pytest.mark.parametrize(("target", "device"), [("torchax", "jax"), ("torch_xla", "xla")])
+@pytest.mark.parametrize("text", CLASSES)
+def test_a_device_that_a_class_holds_is_known_by_the_class(
+    text: str, target: str, device: str
+) -> None:
+    head = "import torch\n\nmodel = torch.nn.Linear(1, 1)\nx = torch.ones(1)\n\n\n"
+    result = run(head + text.format("cuda"), target)
+    assert result.source.decode().endswith(text.format(device))
+    assert all(d.outcome is not Outcome.REPORTED for d in constructs(result))
+
+
+def test_attributes_that_hold_each_other_hold_nothing() -> None:
+    text = (
+        "class A:\n    gpu = A.gpu\n    b = B.b\n\n\nclass B:\n    b = A.b\n\n\n"
+        "a = A()\na.gpu = a.gpu\n"
+    )
+    result = run(f"import torch\n\n\n{text}torch.ones(3).to(a.gpu).to(A.b)\n")
+    assert [d.outcome for d in constructs(result)] == [Outcome.REPORTED]

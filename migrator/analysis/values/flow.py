@@ -270,9 +270,7 @@ class Flow(Definitions):
             return self._imported_value(node)
         kinds = Kind.NOTHING
         if isinstance(node.value, ast.Name):
-            owner = self.names.owner_class(node.value)
-            if owner is not None:
-                kinds = self.class_attribute(owner, node.attr)
+            kinds = any_of(self.class_attribute(c, node.attr) for c in self._classes(node.value))
         name = dotted(node)
         kinds |= self._stored(self.names.dotted_assignments.get(name or "", ()))
         if not kinds and isinstance(node.value, ast.Name):
@@ -286,6 +284,11 @@ class Flow(Definitions):
         if not kinds and name_heuristics.is_index_name(node.attr):
             return Kind.DEVICE_INT
         return kinds
+
+    def _classes(self, name: ast.Name) -> list[ast.ClassDef]:
+        """The class of `self`, a class of this file by its name, or those of an instance."""
+        owner = self.names.owner_class(name) or self.definition(name)
+        return [owner] if isinstance(owner, ast.ClassDef) else self.made(self.names.lookup(name))
 
     def class_attribute(self, owner: ast.ClassDef, name: str) -> Kind:
         kinds = self._stored(self.names.class_attributes[owner].get(name, ()))
