@@ -23,7 +23,7 @@ def may_be_in(source: bytes) -> bool:
 
 
 _READ = re.compile(
-    rb"\.(?:data|cpu\(\)|numpy\(\)|detach\(\)|clone\(\))\[0\]|\b(?:acc|err|prec|top)\w*\[0\]"
+    rb"\.data\)\[0\]|\.(?:data|cpu\(\)|numpy\(\)|detach\(\)|clone\(\))\[0\]|\b(?:acc|err|prec|top)\w*\[0\]"
 )
 
 
@@ -39,8 +39,13 @@ def find(
         return
     if _is_backward(numbers, owner) or numbers.holds(owner):
         yield Construct("changed", "number", node)
-    elif isinstance(node.value, ast.Attribute) and _speaks_of_loss(names, owner):
+    elif _is_of_data(node.value) and _speaks_of_loss(names, owner):
         yield Construct("changed", "perhaps number", node)
+
+
+def _is_of_data(value: ast.expr) -> bool:
+    """`x.data`, or `np.array(x.data)`"""
+    return isinstance(value, ast.Attribute) or (isinstance(value, ast.Call) and bool(value.args))
 
 
 def _is_part_of_result(names: Names, node: ast.Subscript) -> bool:
@@ -52,7 +57,7 @@ def _is_part_of_result(names: Names, node: ast.Subscript) -> bool:
 
 
 def owner_of(node: ast.Subscript) -> ast.expr | None:
-    """The tensor of `x.data[0]`, `x.data.cpu().numpy()[0]`."""
+    """The tensor of `x.data[0]`, `x.data.cpu().numpy()[0]`, `np.array(x.data)[0]`."""
     if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
         return None
     value: ast.expr = node.value
@@ -64,6 +69,10 @@ def owner_of(node: ast.Subscript) -> ast.expr | None:
                 method in _OF_VALUES
             ):
                 value = inner
+            case ast.Call(
+                func=ast.Attribute(attr="array" | "asarray"), args=[inner], keywords=[]
+            ) if isinstance(inner, ast.Attribute) and inner.attr == "data":
+                value = inner  # np.array(x.data)
             case _:
                 return value if value is not node.value else None
 
@@ -71,9 +80,20 @@ def owner_of(node: ast.Subscript) -> ast.expr | None:
 def _speaks_of_loss(names: Names, owner: ast.expr) -> bool:
     values = [owner, names.only_value(owner)]
     values += [each.value for each in values if isinstance(each, ast.Subscript)]  # losses[name]
+    if isinstance(owner, ast.Name):  # for each in losses.values()
+        tables = (_table(b.value) for b in names.lookup(owner) if b.kind in ("loop", "item"))
+        values += [each for each in tables if each is not None]
     said = [each.func if isinstance(each, ast.Call) else each for each in values]
     made = [each.func for each in said if isinstance(each, ast.Call)]  # FocalLoss()(x)
     return any(name_heuristics.speaks_of_loss(said_name(each)) for each in (*said, *made))
+
+
+def _table(several: ast.expr | None) -> ast.expr | None:
+    """The `losses` of `losses.values()` or `losses.items()`."""
+    match several:
+        case ast.Call(func=ast.Attribute(attr="values" | "items", value=table), args=[]):
+            return table
+    return None
 
 
 def _is_backward(numbers: Dimensionless, owner: ast.expr) -> bool:

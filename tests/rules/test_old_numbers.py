@@ -7,6 +7,8 @@ import pytest
 import torch
 from helpers import cli, constructs, migrated, run, write_tree
 
+from migrator.diagnostics import Outcome
+
 HEAD = """\
 import torch
 import torch.nn as nn
@@ -130,3 +132,27 @@ def test_a_criterion_is_known_where_it_is_given(tmp_path: Path) -> None:
     cli("train.py", "--target", "torchax", "--allow-dirty", cwd=tmp_path)
     text = (tmp_path / "train.py").read_text()
     assert 'print(criterion(x, y).item(), other(x.to("jax"), y).item())' in text
+
+
+TABLES = (
+    "y = sum(each.data[0] for each in losses.values())\n",
+    "for name, each in losses.items():\n    print(name, each.data[0])\n",
+    "for each in self.losses.values():\n    print(np.array(each.data)[0])\n",
+    "y = np.array(losses['a'].data)[0]\n",
+    "y = losses['a'].data[0]\n",
+)
+
+
+@pytest.mark.parametrize("read", TABLES)
+def test_losses_of_a_table_are_reported(read: str) -> None:
+    text = f"import numpy as np\n{HEAD}losses = criterion(x, x)\n{read}"
+    told = [d for d in constructs(run(text)) if d.code == "UPG005"]
+    assert [d.outcome for d in told] == [Outcome.REPORTED] and ".item()" in told[0].message
+    assert not [d for d in constructs(run(text.replace("losses", "parts"))) if d.code == "UPG005"]
+
+
+def test_an_array_of_a_number_has_no_first_element() -> None:
+    text = f"import numpy as np\n{HEAD}loss = nn.MSELoss()(x, x)\ny = np.array(loss.data)[0]\n"
+    assert migrated(text).endswith("y = loss.item()\n")
+    several = f"import numpy as np\n{HEAD}rows = x * 2\ny = np.array(rows.data)[0]\n"
+    assert migrated(several).endswith("y = np.array(rows.data)[0]\n")
