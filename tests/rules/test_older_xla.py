@@ -325,3 +325,20 @@ def test_a_gpu_program_with_a_branch_for_torch_xla_keeps_its_ranks() -> None:
     text = migrated(source, "torchax")
     assert 'dist.init_process_group("jax", rank=args.rank)' in text
     assert "        return xm.get_ordinal()\n" in text and 'torch.zeros(1).to("jax")' in text
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("fd=log()", "the rewrite of torch_xla.core.xla_model.master_print would drop log()"),
+        ("local=is_local()", "xla_model.master_print would drop is_local()"),
+    ],
+)
+def test_ranks_that_stay_say_what_a_print_would_lose(given: str, reason: str) -> None:
+    source = (
+        "import torch\nimport torch_xla.core.xla_model as xm\n"
+        "import torch_xla.distributed.xla_multiprocessing as xmp\n\n\n"
+        f"def run(index):\n    xm.master_print('x', {given})\n\n\n"
+        "if __name__ == '__main__':\n    xmp.spawn(run)\n"
+    )
+    assert any(reason in d.message for d in run(source, "torchax", entry=True).diagnostics)

@@ -134,8 +134,11 @@ class Obstacles:
         """Functions of torch_xla for ranks."""
         for node, name in self.names.meant:
             if name.startswith(foreign_code.RANK_MODULES):
-                if self.names.call_of(node) and not self.names.is_question(node):
-                    yield node, f"{name} is not supported"
+                call = self.names.call_of(node)
+                if call is not None and not self.names.is_question(node):
+                    lost = _left_out(call) if name.endswith(".master_print") else None
+                    why = f"the rewrite of {name} would drop {ast.unparse(lost)}" if lost else ""
+                    yield node, why or f"{name} is not supported"
 
     def _unknown(self, understood: Set[str]) -> Iterator[Cause]:
         """Functions and options of torch.distributed that are not understood."""
@@ -206,3 +209,9 @@ def _given_options(call: ast.Call) -> Iterator[ast.keyword]:
 
 def _lines(found: Iterator[Cause]) -> Iterator[tuple[int, str]]:
     return ((node.lineno, reason) for node, reason in found)
+
+
+def _left_out(call: ast.Call) -> ast.expr | None:
+    """What `master_print` is given that the `print` in its place isn't, if it is computed."""
+    given = (k.value for k in call.keywords if k.arg in ("local", "fd"))
+    return next((v for v in given if any(isinstance(p, ast.Call) for p in ast.walk(v))), None)
