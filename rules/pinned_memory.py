@@ -27,9 +27,9 @@ PIN = Rule(
     summary="pinned memory exists for CUDA only",
     why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
 and torch_xla, and a TPU has no use for it. The argument is removed. It becomes False in a
-dictionary of options, unless that is only written as text (`json.dump`) or in a file without torch,
-and in calls of the program's own functions and classes that pass their `**kwargs` on to a
-loader.""",
+dictionary of options, unless that is only written as text (`json.dump`), also by all callers of the
+function that returns it, or in a file without torch, and in calls of the program's own functions
+and classes that pass their `**kwargs` on to a loader.""",
     examples=(
         Example(
             """
@@ -164,13 +164,35 @@ def _is_only_written(ctx: Context, options: ast.expr, depth: int = 0) -> bool:
             return _is_only_written(ctx, above, depth + 1)
         case ast.Assign(targets=[ast.Name() as name]):
             return _is_only_written_as(ctx, name, depth)
+        case ast.Assign(targets=[ast.Subscript() as item]):  # all["loader"] = {…}
+            return _is_only_written(ctx, item, depth + 1)
+        case ast.Return():
+            return _is_only_written_by_callers(ctx, options, depth)
     return False
+
+
+def _is_only_written_by_callers(ctx: Context, returned: ast.expr, depth: int) -> bool:
+    """Whether all that call a plain function of this file write what it returns as text."""
+    function = ctx.names.function(returned)
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    scope = ctx.names.scope_of(function)
+    if isinstance(scope.node, ast.ClassDef) or _is_taken(ctx, function, function.name):
+        return False
+    calls = [ctx.names.call_of(use) for use in ctx.names.uses(function.name, scope)]
+    return bool(calls) and all(c is not None and _is_only_written(ctx, c, depth + 1) for c in calls)
+
+
+def _is_taken(ctx: Context, node: ast.AST, name: str) -> bool:
+    """Whether another file may import a name that is bound by a node."""
+    at_top = ctx.names.scope_of(node) is ctx.names.top
+    return at_top and ctx.project is not None and name in ctx.project.taken_names()
 
 
 def _is_only_written_as(ctx: Context, name: ast.Name, depth: int) -> bool:
     scope = ctx.names.scope_of(name)
-    if scope is ctx.names.top and ctx.project is not None and name.id in ctx.project.taken_names():
-        return False  # another file may import it
+    if _is_taken(ctx, name, name.id):
+        return False
     bound = ctx.names.lookup(name)
     if len(bound) != 1 or bound[0].kind != "assign":
         return False

@@ -17,6 +17,10 @@ WRITTEN = (
     "json.dump(config, file)\n",
     'config = json.load(file)\nconfig["zero"]["offload"]["pin_memory"] = pinned\n'
     'if config["lr"] > 1:\n    config["lr"] = config["lr"] / 2\njson.dump(config, file)\n',
+    'def make():\n    return {"pin_memory": True}\n\n\njson.dump(make(), file)\n',
+    'def make():\n    made = {"pin_memory": pinned}\n    return made\n\n\n'
+    "def write():\n    made = make()\n    print(made)\n\n\nprint(json.dumps(make()))\n",
+    'every = {}\nevery["loader"] = {"pin_memory": True}\njson.dump(every, file)\n',
     'def write():\n    each = {"pin_memory": pinned}\n    every = [each]\n    print(every)\n',
 )
 LOADED = (
@@ -24,6 +28,13 @@ LOADED = (
     'config = json.load(file)\nconfig["loader"]["pin_memory"] = True\n'
     'loader = DataLoader(data, **config["loader"])\njson.dump(config, file)\n',
     'def make():\n    return {"pin_memory": True}\n',
+    'def make():\n    return {"pin_memory": True}\n\n\n'
+    "json.dump(make(), file)\nloader = DataLoader(data, **make())\n",
+    'def make():\n    return {"pin_memory": True}\n\n\nprint(make())\ntrain(make)\n',
+    'class Own:\n    def make(self):\n        return {"pin_memory": True}\n\n\n'
+    "print(Own().make())\n",
+    'every = {}\nevery["loader"] = {"pin_memory": True}\nprint(every)\n'
+    'DataLoader(data, **every["loader"])\n',
     'config = {"pin_memory": True}\ntrain(config)\n',
     'class Config:\n    options = {"pin_memory": True}\n',
 )
