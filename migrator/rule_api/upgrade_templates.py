@@ -74,6 +74,8 @@ def _is_asked_for(ctx: Context, node: ast.AST) -> bool:
 def report(gone: Removed, name: str = "") -> Report:
     instead = gone.instead.removeprefix(BUILTIN)
     said = "" if name in ("", gone.name) else f" ({gone.name})"
+    if _library(gone) == gone.name:  # all of a library
+        return Report(f"does not run with the versions of the target{said}; use {instead}")
     return Report(f"{_library(gone)} no longer has it{said}; use {instead}")
 
 
