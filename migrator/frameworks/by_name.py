@@ -48,7 +48,7 @@ def rule_name(
     qualname = names.qualified(node)
     if qualname is None or not vocabulary.includes(qualname):
         return None
-    if qualname.startswith(vocabulary.libraries) and not names.is_plainly_imported(node):
+    if qualname.startswith(vocabulary.libraries) and not names.is_without_fallback(node):
         return None
     stored = not isinstance(node.ctx, ast.Load)
     if stored and switches and qualname.startswith(switches):

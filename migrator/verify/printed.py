@@ -30,9 +30,11 @@ _TIME = re.compile(
 _LINE = re.compile(r"[^\r\n\b]+")
 # A progress bar of tqdm, to where its times begin.
 _BAR = re.compile(r"(?:\d%\|[^|]*\| [^\[]*|\b\d+ ?[A-Za-z]+ )\[\d+:\d\d(?::\d\d)?[<,]")
-# Timings next to losses: in the output of transformers' Trainer, and seconds for each batch.
+# Timings next to losses: in the output of transformers' Trainer, seconds for each batch, and the
+# meters `BT 0.451 (0.602)` of batches and of their data.
 _TIMED = re.compile(
     r"'\w+_(?:runtime|per_second)': '?[\d.]+'?,?|\bs(?:ec)?/b(?:atch)?\s*[:=]\s*[\d.]+"
+    r"|\b[BD]T[:=]?\s+[\d.]+(?:\s*\(\s*[\d.]+\))?"
 )
 # Shares of decisions, where rounding can change single decisions; and similar names that are not.
 _DECIDED = re.compile(

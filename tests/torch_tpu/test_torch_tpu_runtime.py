@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 import tpu_runtime
 from torch import nn
 from torch.nn.functional import avg_pool1d
+from tpu_runtime import device as of_runtime
 
 Make = Callable[[], nn.Module]
 
@@ -234,3 +236,19 @@ def test_a_quotient_by_a_fraction_has_the_type_of_torch(dtype: torch.dtype) -> N
     for found, expected in zip(quotients(x.to("tpu")), quotients(x), strict=True):
         assert found.dtype == expected.dtype
         assert torch.equal(found.cpu(), expected)
+
+
+def test_nobody_asks_for_a_tpus_metadata_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """libtpu asks for it 30 times, a second each, at the first gradient."""
+    monkeypatch.setattr(of_runtime, "Path", lambda folder: tmp_path / folder.lstrip("/"))
+    for chip, asks in (("", False), ("dev/accel0", True), ("dev/vfio/0", True)):
+        monkeypatch.delenv("TPU_SKIP_MDS_QUERY", raising=False)
+        if chip:
+            (tmp_path / chip).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / chip).touch()
+        of_runtime.ask_no_metadata_without_tpu()
+        assert ("TPU_SKIP_MDS_QUERY" not in os.environ) is asks
+        if chip:
+            (tmp_path / chip).unlink()

@@ -60,10 +60,11 @@ def test_a_few_decisions_may_fall_otherwise(text: str, golden: str, run: str, pa
 
 
 def test_the_times_beside_a_loss_are_left_out() -> None:
-    """What transformers' Trainer says at the end, and HiFi-GAN at each step."""
+    """What transformers' Trainer says at the end, HiFi-GAN and SupContrast at each step."""
     for text in (
         "{{'train_runtime': '{}', 'train_steps_per_second': '0.5', 'train_loss': '{}'}}",
         "s/b : {}, Gen Loss Total : {}",
+        "Train: [1][3/8]\tBT {} (0.602)\tDT 0.005 (0.041)\tloss {} (3.5)",
     ):
         assert printed(text.format("2.427", "4.2000"), text.format("16.57", "4.2000")).passed
         assert not printed(text.format("2.427", "4.2000"), text.format("2.427", "4.3000")).passed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Set
 from functools import cached_property
 
 from migrator.analysis.syntax.canonical import canonical
-from migrator.analysis.syntax.nodes import dotted, is_for, taken_by
+from migrator.analysis.syntax.nodes import dotted, fails_silently, is_for, taken_by
 from migrator.analysis.syntax.scopes import (
     COMPREHENSIONS,
     DEFINITIONS,
@@ -258,12 +258,13 @@ class Names(Scopes):
         """True for an import that always runs, in the file or when its function is called."""
         return isinstance(self.parents.get(node), (ast.Module, *FUNCTIONS))
 
-    def is_plainly_imported(self, node: ast.expr) -> bool:
-        """True if only plain imports bind the first name of a dotted one."""
-        bindings = self._first(node)
-        return bool(bindings) and all(
-            b.kind == "import" and self.is_plain_import(b.node) for b in bindings
-        )
+    def is_without_fallback(self, node: ast.expr) -> bool:
+        """True if only imports bind the first name of a dotted one, and nothing notes that one
+        fails: plain ones, or `try: import apex` and `except ImportError: pass`."""
+        bindings, above = self._first(node), [*self.ancestors(node)]
+        blocks = [self.parents.get(b.node) for b in bindings if not self.is_plain_import(b.node)]
+        silent = (isinstance(b, ast.Try) and b not in above and fails_silently(b) for b in blocks)
+        return bool(bindings) and all(b.kind == "import" for b in bindings) and all(silent)
 
     def is_question(self, node: ast.AST) -> bool:
         """True for a name that is only imported in `try`, `if` or a function."""

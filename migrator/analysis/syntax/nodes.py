@@ -98,6 +98,13 @@ def is_for(handler: ast.ExceptHandler, error: str) -> bool:
     return own or not names.isdisjoint({error, *bases})
 
 
+def fails_silently(block: ast.Try) -> bool:
+    """Whether a `try` only imports, and its handlers only pass, or say something."""
+    said = (each for handler in block.handlers for each in handler.body)
+    imports = all(isinstance(each, ast.Import | ast.ImportFrom) for each in block.body)
+    return imports and not block.orelse and all(isinstance(e, ast.Pass | ast.Expr) for e in said)
+
+
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that some code gives a value."""
     return set().union(*map(_stored, nodes))

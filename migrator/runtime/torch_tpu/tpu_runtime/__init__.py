@@ -7,7 +7,13 @@ a GPU or the CPU it changes nothing. The other names are those of ``torch.cuda``
 
 import torch
 
-from .device import get_device_name, get_device_properties, is_bf16_supported, is_loaded
+from .device import (
+    ask_no_metadata_without_tpu,
+    get_device_name,
+    get_device_properties,
+    is_bf16_supported,
+    is_loaded,
+)
 from .dispatch import cpu_fallback, imported_names
 from .distributed import data_parallel, sums_at_root
 from .distributed.launching import launch, optimizer_step
@@ -100,6 +106,7 @@ def setup(precision: str = "highest") -> None:
     if _is_set_up:
         return
     _is_set_up = True
+    ask_no_metadata_without_tpu()
     before = imported_names.of_torch()
     for concern in _CONCERNS:
         concern.install()

@@ -1,6 +1,8 @@
 """The device as a program sees it: the TPU, a GPU, or the CPU if there is neither."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,6 +62,12 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation)
     return True
+
+
+def ask_no_metadata_without_tpu() -> None:
+    """libtpu asks a TPU machine's metadata for minutes where there is no TPU: don't let it."""
+    if not any((*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*"))):
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
 
 def is_loaded() -> bool:
