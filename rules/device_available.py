@@ -103,6 +103,8 @@ def available(ctx: Context, found: Construct) -> Decision:
     if asks_for_implementation(ctx.names, node):
         return Keep("belongs to CUDA's implementation, which a TPU does not take")
     if call is not None:
+        if ctx.code.runtime("load") is None and _is_of_location(ctx, call):
+            return Keep("reads what a GPU wrote where it was, and to the CPU on a TPU")
         if (alone := guarded(ctx, call)) is not None:
             return alone
         asked = question(ctx.names, call)
@@ -116,3 +118,19 @@ def available(ctx: Context, found: Construct) -> Decision:
     if word is None:
         return ctx.code.lacks(found.key)
     return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
+
+
+def _is_of_location(ctx: Context, call: ast.Call) -> bool:
+    """`map_location=None if torch.cuda.is_available() else "cpu"`"""
+    match ctx.names.parent(call):
+        case (
+            ast.IfExp(
+                test=test, body=ast.Constant(value=None), orelse=ast.Constant(value="cpu")
+            ) as choice
+        ) if test is call:
+            match ctx.names.parent(choice):
+                case ast.keyword(arg="map_location"):
+                    return True
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    return "location" in name
+    return False

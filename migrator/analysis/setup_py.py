@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from migrator.analysis.syntax.memoize import once_in
 from migrator.analysis.syntax.names import Names
@@ -24,6 +25,13 @@ def builds(names: Names) -> bool:
 @once_in
 def _builds(names: Names, tree: ast.Module) -> bool:
     return any(names.qualified(call.func) in SETUP for call in names.all(ast.Call))
+
+
+def reads_list(listed: Path, read: Callable[[Path], bytes | None]) -> bool:
+    """Whether a project is built with a list of requirements: setuptools knows no options there,
+    such as `--find-links`."""
+    builders = (listed.with_name(name) for name in ("setup.py", "pyproject.toml"))
+    return any(listed.name.encode() in (read(path) or b"") for path in builders)
 
 
 def required(names: Names, call: ast.Call) -> Iterator[tuple[str, ast.Constant]]:

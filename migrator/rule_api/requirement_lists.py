@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable
 from pathlib import PurePath, PurePosixPath
 from typing import Any
 
+from migrator.analysis.setup_py import reads_list
 from migrator.rule_api import (
     Construct,
     Context,
@@ -56,6 +57,8 @@ def beside_torch(ctx: Context, named: Container[str | None]) -> list[str]:
     lines = companions(ctx.target, named)
     if ctx.project is None or ctx.project.path.suffix not in _READ_BY_PIP:
         return lines
+    if reads_list(ctx.project.path, ctx.project.reader.read):
+        return [line for line in lines if wheel_of_runtime(ctx, line) is None]
     wheels = {line: wheel_of_runtime(ctx, line) for line in lines}
     folders = {line: f"--find-links {wheel.parent}" for line, wheel in wheels.items() if wheel}
     return [each for line in lines for each in (folders.get(line), line) if each]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 
+from migrator.analysis.setup_py import reads_list
 from migrator.diagnostics import Diagnostic, Range, Severity
 from migrator.errors import UsageError
 from migrator.files import in_place, witness
@@ -245,12 +246,13 @@ def _name_at_top(
         result = file.result
         if resolved(file.path) != real / "requirements.txt" or result.failed:
             continue
-        if b"--hash" in result.source:  # pip then wants one for each
-            return None
+        if b"--hash" in result.source or reads_list(file.path, read_or_none):
+            return None  # pip then wants one for each; setuptools takes no folder
         source = naming(wheel.requirement, result.source, worker.config.runtime == "wheel")
         last = result.original.count(b"\n") + 1
         place = Range(last, 1, last, 1)
-        code = next(code for code, rule in registry().rules.items() if rule.is_requirement)
+        rules = registry().of(worker.target.framework).rules
+        code = next(code for code, rule in rules.items() if rule.is_requirement)
         added = Diagnostic(place, code, Severity.INFO, "added", touched=(place,))
         new = replace(result, source=source, diagnostics=(*result.diagnostics, added))
         report.files[number] = replace(file, result=new)

@@ -150,6 +150,25 @@ def test_requirements_without_torch_get_it_too(tmp_path: Path, before: str, end:
     assert named.read_bytes().decode() == f"{start}{lines}"
 
 
+@pytest.mark.parametrize("before", ["tqdm\n", "torch==1.8\ntqdm\n"])
+@pytest.mark.parametrize(
+    "builder",
+    [
+        {"setup.py": "setup(install_requires=open('requirements.txt').read().split())\n"},
+        {"pyproject.toml": "[tool.setuptools]\ndynamic = {x = {file = 'requirements.txt'}}\n"},
+    ],
+)  # fmt: skip
+def test_a_list_that_setuptools_reads_gets_no_options(
+    tmp_path: Path, before: str, builder: dict[str, str]
+) -> None:
+    """It can't parse them: the command that installs the runtime is printed instead."""
+    project(tmp_path, {"requirements.txt": before, **builder})
+    run(tmp_path)
+    text = (tmp_path / "requirements.txt").read_text()
+    assert "vendor" not in text and NAME not in text and text.endswith("tqdm\n")
+    assert ("torchax" in text) is ("torch" in before)
+
+
 def test_requirements_with_hashes_are_left_as_they_are(tmp_path: Path) -> None:
     project(tmp_path, {"requirements.txt": f"tqdm==4.66.1 --hash=sha256:{'0' * 64}\n"})
     assert run(tmp_path) == ["train.py", f"vendor/{FILE}"]
