@@ -150,9 +150,8 @@ def main() -> None:
     except click.NoSuchOption as error:
         runs = {"verify", "record"}.intersection(sys.argv[1:2])
         behind = f"; options of the script itself come behind --: -- {error.option_name}"
-        click.echo(
-            f"tpu-migrate: {printable(error.format_message())}{behind * bool(runs)}", err=True
-        )
+        said = printable(error.format_message().rstrip("."))
+        click.echo(f"tpu-migrate: {said}{behind * bool(runs)}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         message = " ".join(error.format_message().split())  # click's own may have several lines
