@@ -26,11 +26,12 @@ def main() -> None:
     options.add_argument("--target", default="torchax")
     asked = options.parse_args()
     report = migrate_paths(asked.paths, asked.target)
+    # In a program that stays whole, all has the code of what keeps it.
     said = {
         (file.path, d.range.line): f"{d.code} {d.outcome}"
         for file in report.files
-        for d in file.result.diagnostics
-        if d.code.startswith("UPG")
+        for d in sorted(file.result.diagnostics, key=lambda d: d.code.startswith("UPG"))
+        if d.outcome is not None
     }
     for file in report.files:
         for line, name in missing(file.path):
