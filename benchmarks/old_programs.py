@@ -37,6 +37,7 @@ from migrator.runs.run import migrate_paths
 
 SEED = 72
 NO_PROGRAMS = ("test", "setup", "conftest", "__init__", "__main__", "docs")
+_OF_ENVIRONMENT = re.compile(r"\(/\S*/(?=site-packages/)")
 ENTRY = re.compile(r"^if __name__ *== *|\.parse_args\(|\.parse_known_args\(", re.MULTILINE)
 LIBRARIES = (
     "torch", "torch.utils.data", "torch.distributed", "torchvision", "scipy.stats", "PIL.Image",
@@ -149,7 +150,8 @@ def start(program: Path, repository: Path) -> str:
         at = inside[-1] if inside else frames[-1]
         said = str(error).splitlines()[0] if str(error) else ""
         place = os.path.relpath(at.filename, repository)
-        return f"{place}:{at.lineno}: {type(error).__name__}: {said}"
+        said = f"{place}:{at.lineno}: {type(error).__name__}: {said}"
+        return _OF_ENVIRONMENT.sub("(", said.replace(f"{repository}/", ""))
     return ""
 
 
