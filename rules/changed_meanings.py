@@ -133,7 +133,7 @@ def mask(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(found.node, "{mask}.bool()", {"mask": found.node})])
 
 
-@MEANINGS.on("changed", "pickle", "perhaps pickle")
+@MEANINGS.on("changed", "pickle")
 def pickled(ctx: Context, found: Construct) -> Decision:
     """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told; also
     one with the keys of what another file saves."""

@@ -1,10 +1,10 @@
 """Checks of versions that the target's versions fail."""
 
 import ast
-import re
 
 from migrator.rule_api import Construct, Context, Decision, Effort, Example, Keep, Report, Rule
 from migrator.rule_api.devices import tpu_answer
+from migrator.rule_api.libraries import known_modules
 from migrator.rule_api.upgrade_templates import is_of_gpu_code
 
 CHECKS = Rule(
@@ -80,8 +80,9 @@ def version_check(ctx: Context, found: Construct) -> Decision:
         return Keep("its error is caught")
     if installed := _passing(ctx, found):
         return Keep(f"{installed} passes it")
-    versions = found.key or f"the versions of {ctx.target.name}"
-    unknown = found.key and "(" not in found.key
+    modules = _modules(found)
+    versions = " and ".join(map(_tried, modules)) or f"the versions of {ctx.target.name}"
+    unknown = bool(modules) and not any(known_modules()[module].oldest for module in modules)
     older = "; older ones may not start with this PyTorch" if unknown else ""
     return Report(
         f"this check fails with {versions}{older}: try the program without it, and compare its "
@@ -89,10 +90,21 @@ def version_check(ctx: Context, found: Construct) -> Decision:
     )
 
 
+def _modules(found: Construct) -> list[str]:
+    return found.key.split(" and ") if found.key else []
+
+
+def _tried(module: str) -> str:
+    """A module's version that was tried, and the first that can be."""
+    known = known_modules()[module]
+    first = f" ({known.oldest} is the first that starts with this PyTorch)" if known.oldest else ""
+    return f"{module} {known.tested}{first}"
+
+
 def _passing(ctx: Context, found: Construct) -> str:
     """The modules of the environment that pass a check, which those of the target fail."""
-    asked, versions = re.findall(r"(\w+) [\d.]+", found.key), dict(ctx.options.versions)
-    known = {module: versions[module] for module in asked if module in versions}
+    versions = dict(ctx.options.versions)
+    known = {module: versions[module] for module in _modules(found) if module in versions}
     assert isinstance(found.node, ast.Assert | ast.If)
     passes = tpu_answer(ctx.names, found.node.test, known) is isinstance(found.node, ast.Assert)
     return " and ".join(map(" ".join, known.items())) if passes else ""

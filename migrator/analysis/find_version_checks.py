@@ -23,8 +23,8 @@ def may_be_in(source: bytes) -> bool:
 
 
 def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
-    """A statement that ends the program. The key is the version that decides, if it isn't
-    PyTorch's or Python's: `timm 1.0.31`."""
+    """A statement that ends the program. The key has the modules whose versions decide, if they
+    aren't PyTorch's or Python's: `timm and numpy`."""
     match node:
         case ast.Assert(test=test):
             passes = True
@@ -40,8 +40,7 @@ def find(names: Names, node: ast.stmt) -> Iterator[Construct]:
         return
     known = {module: _tested()[module] for module in sorted(asked) if module in _tested()}
     if known and tpu_answer(names, test, known) is (not passes):
-        key = " and ".join(map(_described, known))
-        yield Construct("version check", key, node)
+        yield Construct("version check", " and ".join(known), node)
 
 
 def _asked(names: Names, test: ast.expr) -> set[str]:
@@ -52,13 +51,6 @@ def _asked(names: Names, test: ast.expr) -> set[str]:
         if isinstance(node, ast.Name | ast.Attribute)
     )
     return {name.partition(".")[0] for name in meant if name.endswith(_VERSIONS)}
-
-
-def _described(module: str) -> str:
-    """A module's version that was tried, and the first that can be."""
-    oldest = known_modules()[module].oldest
-    first = f" ({oldest} is the first that starts with this PyTorch)" if oldest else ""
-    return f"{module} {_tested()[module]}{first}"
 
 
 @cache

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from migrator.analysis.find_absent_names import package_of
@@ -86,6 +85,8 @@ def _number(folder: Path) -> str | None:
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, str]]:
+    from packaging.utils import canonicalize_name  # slow to import
+
     for path in folder.iterdir():
         if (found := _DISTRIBUTION.fullmatch(path.name)) is not None:
             yield canonicalize_name(found["name"]), found["version"]
@@ -133,6 +134,8 @@ def _since(construct: Construct) -> str:
 
 def _is_reached(package: str, least: str, versions: Versions) -> bool:
     """Whether a package is this new; one that is not installed has the target's own version."""
+    from packaging.utils import canonicalize_name  # slow to import
+
     installed = _version(versions.get(canonicalize_name(package)))
     return installed is None or installed.release >= Version(least).release
 

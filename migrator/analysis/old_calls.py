@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from migrator.analysis import old_frames
-from migrator.analysis.saved_objects import holds_objects, loaded_keys
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import imported_names
+from migrator.analysis.syntax.nodes import imported_names, is_given
 from migrator.analysis.upgrade_tables import (
     CALLED,
     FRAME,
@@ -87,14 +86,9 @@ def _of_call(names: Names, call: ast.Call) -> Iterator[Construct]:
             yield Construct("pairs", called, call)
         if called == "torch.istft" and call.args and not isinstance(call.args[0], ast.Starred):
             yield Construct("pairs of istft", called, call)
-        if called == "torch.load" and not _is_given(call, "weights_only", 3):
-            if holds_objects(names, call):
-                yield Construct("changed", "pickle", call)
-            elif loaded_keys(names, call):
-                yield Construct("changed", "perhaps pickle", call)
         if called in _MASKING and len(call.args) > 1 and _is_byte(names, call.args[1]):
             yield Construct("changed", "mask", call.args[1])
-        if called == "numpy.fromstring" and not _is_given(call, "sep", 3):
+        if called == "numpy.fromstring" and not is_given(call, "sep", 3):
             yield Construct("changed", "bytes", call)
         for keyword in call.keywords:
             if called == "numpy.array" and _is_false_copy(keyword):
@@ -130,10 +124,6 @@ def _extra(called: str, call: ast.Call) -> ast.expr | None:
     extra = call.args[gone.takes]
     is_bool = isinstance(extra, ast.Constant) and isinstance(extra.value, bool)
     return extra if is_bool or not called.endswith("ReduceLROnPlateau") else None
-
-
-def _is_given(call: ast.Call, name: str, place: int) -> bool:
-    return len(call.args) > place or any(k.arg in (name, None) for k in call.keywords)
 
 
 def _is_false_copy(keyword: ast.keyword) -> bool:
@@ -186,7 +176,7 @@ def _legacy_method(names: Names, node: ast.ClassDef) -> ast.FunctionDef | None:
 def _gives_pairs(call: ast.Call) -> bool:
     """Whether a call of torch.stft doesn't say what it returns: once, real pairs."""
     starred = any(isinstance(each, ast.Starred) for each in call.args)
-    return not starred and not _is_given(call, "return_complex", 9)
+    return not starred and not is_given(call, "return_complex", 9)
 
 
 # Functions of Matplotlib that take the name of a style.

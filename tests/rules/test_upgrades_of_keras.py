@@ -80,6 +80,7 @@ def test_what_keras_3_lacks_is_reported(target: str, code: str, rule: str) -> No
         "keras.layers.Dense(2)",
         "import tensorflow as tf\ntf.keras.layers.Dense(2)\ntf.nn.relu(x)\ntf.no_such_name",
         "import torch\ntorch.no_such_name(1)",  # not of this target
+        "import torch\nweights = torch.load('a.pt')['model']",
         "rows = table.fit_generator",
     ],
 )

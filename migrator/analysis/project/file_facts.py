@@ -56,7 +56,7 @@ _NAMES_MODULES = re.compile(
 )
 _INFERS = re.compile(rb"no_grad|inference_mode")
 _WORD = re.compile(r"[^\W\d]\w*")
-_SAVES = re.compile(rb"(?i)save\w*\([\s\S]*\b(?:args|opts?)\b|\b(?:args|opts?)\b[\s\S]*save\w*\(")
+_SAVES = re.compile(rb"save\w*\(", re.IGNORECASE), re.compile(rb"\b(?:args|opts?)\b", re.IGNORECASE)
 _OPTIONS = re.compile(rb"add_argument|option")
 _ATTENDS = re.compile(rb"softmax|scaled_dot_product")
 _PATCHES = re.compile(rb"setattr\(|(?:cuda|accelerator|Tensor|Module)\.\w+[ \t]*=(?!=)")
@@ -175,7 +175,7 @@ class File:
     @cached_property
     def saved_keys(self) -> Set[str]:
         """The keys of the checkpoints that it saves with the command line's arguments."""
-        saves = _SAVES.search(self.content) is not None and self.facts is not None
+        saves = all(each.search(self.content) for each in _SAVES)
         return saved_keys(self.facts.names) if saves and self.facts else frozenset()
 
     @cached_property

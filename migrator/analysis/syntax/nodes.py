@@ -62,6 +62,11 @@ def argument(call: ast.Call, position: int | None, *keywords: str) -> ast.expr |
     return call.args[position] if position < len(call.args) else None
 
 
+def is_given(call: ast.Call, name: str, place: int) -> bool:
+    """Whether a call may have an argument: by its name, by its position, or unpacked."""
+    return len(call.args) > place or any(k.arg in (name, None) for k in call.keywords)
+
+
 def parameters(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr | None]]:
     """Each parameter with its default, in order."""
     positional = arguments.posonlyargs + arguments.args

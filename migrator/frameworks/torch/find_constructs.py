@@ -28,11 +28,11 @@ from migrator.analysis.project.imports_by_name import IMPORTING
 from migrator.analysis.ranks.file_ranks import Ranks
 from migrator.analysis.ranks.started_processes import asks_other_launcher
 from migrator.analysis.ranks.vocabulary import environment
-from migrator.analysis.saved_objects import loaded_keys
+from migrator.analysis.saved_objects import holds_objects, loaded_keys
 from migrator.analysis.setup_py import required
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import dotted
+from migrator.analysis.syntax.nodes import dotted, is_given
 from migrator.analysis.training.find_kv_caches import kv_passes
 from migrator.analysis.training.find_masked_assignments import masked_assignment
 from migrator.analysis.training.find_optimizer_steps import brings_batches, rounds_without_gradients
@@ -211,9 +211,9 @@ def _of_expression(
             if head.startswith("cuda:") or (head == "cuda" and len(node.values) == 1):
                 yield Construct("string", "cuda", node)
         case ast.Call():
-            for old in old_calls.find(names, node):
-                if old.key != "perhaps pickle" or _is_saved_with_more(names, project, node):
-                    yield old
+            yield from old_calls.find(names, node)
+            if _loads_objects(names, project, node):
+                yield Construct("changed", "pickle", node)
             yield from old_images.find(names, node)
             yield from old_shapes.find(names, flow, project, node)
             yield from of_arguments(names, flow, node, vocabulary)
@@ -245,9 +245,15 @@ def _of_expression(
             yield Construct("branch", "values", node)
 
 
-def _is_saved_with_more(names: Names, project: ProjectFacts | None, load: ast.Call) -> bool:
-    """Whether another file saves a checkpoint with such keys, and with more than tensors."""
-    return project is not None and project.saves_objects_with(loaded_keys(names, load))
+def _loads_objects(names: Names, project: ProjectFacts | None, load: ast.Call) -> bool:
+    """Whether `torch.load` gets more than tensors, as this file shows, or another one that saves a
+    checkpoint with such keys."""
+    if names.qualified(load.func) != "torch.load" or is_given(load, "weights_only", 3):
+        return False
+    if holds_objects(names, load):
+        return True
+    keys = loaded_keys(names, load)
+    return bool(keys) and project is not None and project.saves_objects_with(keys)
 
 
 def _takes_module(names: Names, flow: Flow, call: ast.Call) -> bool:
