@@ -1,4 +1,4 @@
-"""The first call of a step: compiled at once, where its code does nothing but compute."""
+"""The first call of a model: compiled at once, where its code does nothing but compute."""
 
 import functools
 import gc
@@ -16,6 +16,8 @@ from tiers import thorough_between
 from torch import Tensor, nn, optim
 from tpu_runtime.compilation.purity import only_computes
 
+from tests.runtime.for_torchax.modules import STEP, compiled
+from tests.runtime.for_torchax.steps import Compiled
 from tests.runtime.support import agree, batch
 
 tpu.setup()
@@ -65,7 +67,6 @@ def test_it_is_a_program_and_the_next_calls_use_it(name: str, last: bool) -> Non
         model = Net().to(device)
         optimizer = make(model.parameters())
 
-        @tpu.train_step
         def step(
             x: Tensor,
             model: Net = model,
@@ -84,11 +85,11 @@ def test_it_is_a_program_and_the_next_calls_use_it(name: str, last: bool) -> Non
         for number in range(4):
             found.append(step(batch(number, 5, 6).to(device)).item())
             if device == "jax" and number == 0 and make is not OPTIMIZERS["dampened"]:
-                assert step.compilations == 1
+                assert compiled(model) == compiled(optimizer, STEP) == 1
         losses[device] = found
         states[device] = [optimizer.state_dict()["state"], model.state_dict()]
     agree(losses["jax"], losses["cpu"])
-    assert step.compilations == 1 and not step.why_eager
+    assert compiled(model) == compiled(optimizer, STEP) == 1
     (state, weights), (wanted_state, wanted) = states["jax"], states["cpu"]
     assert state.keys() == wanted_state.keys()
     for number, values in wanted_state.items():
@@ -148,7 +149,7 @@ def test_what_it_leaves_behind_is_left_once(double: Any) -> None:
     seen: list[int] = []
     weight = nn.Parameter(torch.ones(3, device="jax"))
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return double(x, seen) * weight
 
@@ -165,7 +166,7 @@ def test_a_counter_of_a_module() -> None:
     count, model = 0, Remembering()
     weight = nn.Parameter(torch.ones(3, device="jax"))
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return model(x) * weight
 
@@ -176,35 +177,13 @@ def test_a_counter_of_a_module() -> None:
 def test_a_tensor_of_the_cpu_that_is_written_to() -> None:
     total, model = torch.zeros(()), nn.Linear(3, 3).to("jax")
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         total.add_(1)
         return model(x)
 
     step(batch(0, 3).to("jax"))
     assert total == 1
-
-
-def test_a_step_that_leaves_gradients_to_the_next_runs_once_before() -> None:
-    model = nn.Linear(3, 3).to("jax")
-
-    @tpu.train_step
-    def step(x: Tensor) -> Tensor:
-        loss = model(x).square().mean()
-        loss.backward()
-        return loss
-
-    for number in range(4):
-        step(batch(number, 2, 3).to("jax"))
-    assert step.compilations == 1
-    torch.manual_seed(0)
-    expected = torch.zeros(3, 3)
-    plain = nn.Linear(3, 3)
-    plain.load_state_dict({k: v.cpu() for k, v in model.state_dict().items()})
-    for number in range(4):
-        plain(batch(number, 2, 3)).square().mean().backward()
-    expected = plain.weight.grad
-    agree(model.weight.grad, expected)
 
 
 def test_clipping_before_the_gradients_are_dropped_uses_them() -> None:
@@ -245,7 +224,7 @@ def test_who_listens_to_jax_is_no_part_of_it(more: Any) -> None:
     jax.monitoring.register_event_duration_secs_listener(listen)
     model = nn.Linear(3, 3).to("jax")
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor, scale: float = 1.0) -> Tensor:
         return model(x) * scale
 
@@ -278,7 +257,7 @@ def test_the_garbage_collector_and_what_it_calls_is_no_part_of_it(more: Any) -> 
     held: list[Finalized] = []
     model, drop = nn.Linear(3, 3).to("jax"), held.clear
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor, scale: float = 1.0) -> Tensor:
         drop()
         made = list(map(list, [()] * 100))  # at which the collector runs
@@ -306,7 +285,7 @@ def test_the_garbage_collector_and_what_it_calls_is_no_part_of_it(more: Any) -> 
 def test_a_debugger_may_be_at_work() -> None:
     model = nn.Linear(3, 3).to("jax")
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return model(x)
 

@@ -1,4 +1,4 @@
-"""Forward passes without gradients, which compile by themselves; as test_torchax_train_step.py."""
+"""Forward passes without gradients, which compile by themselves."""
 
 import copy
 import dataclasses
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
+from tests.runtime.for_torchax.modules import STEP, compiled
 from tests.runtime.support import agree, batch, run
 
 tpu.setup()
@@ -92,7 +93,6 @@ def test_a_step_and_an_evaluation_keep_their_programs() -> None:
     model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).to("jax")
     optimizer = optim.SGD(model.parameters(), 0.1)
 
-    @tpu.train_step
     def step(x: Tensor) -> Tensor:
         optimizer.zero_grad()
         loss = model(x).square().mean()
@@ -108,7 +108,7 @@ def test_a_step_and_an_evaluation_keep_their_programs() -> None:
         model.eval()
         for number in range(3):
             model(batch(number, 8, 6).to("jax"))
-        assert (step.compilations, compilations(model)) == (1, 1), epoch
+        assert compiled(model) == compilations(model) == compiled(optimizer, STEP) == 1, epoch
 
 
 class Recurrent(nn.Module):
@@ -321,38 +321,35 @@ tpu_runtime.setup()
 model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to("jax")
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
-@tpu_runtime.train_step
-def step(x):
-    optimizer.zero_grad()
-    loss = model(x).mean() * scale
-    loss.backward()
-    optimizer.step()
-    return loss
+class Reads(nn.Module):
+    def forward(self, x):
+        return x * x.sum().item()
 
-@tpu_runtime.train_step
-def reads(x):
-    return x * x.sum().item()
-
+reads = Reads()
 x = torch.ones(2, 4).to("jax")
-for scale in (1.0, 1.0, 1.0, 2.0):
-    step(x), reads(x)
+for size in (2, 2, 2, 1):
+    optimizer.zero_grad()
+    model(x[:size]).mean().backward()
+    optimizer.step()
+    reads(x)
 with torch.no_grad():
     for _ in range(5):
         model(x)
 """
 
 
-def test_the_report_names_steps_and_modules(tmp_path: Path) -> None:
+def test_the_report_names_modules_and_optimizers(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     done = run(PROGRAM, TPU_RUNTIME_REPORT=str(file))
     assert not done.returncode, done.stderr
     figures = json.loads(file.read_text())
     found = {kept["name"]: kept for kept in figures["functions"]}
-    step, reads = found["step() (<string>:8)"], found["reads() (<string>:16)"]
-    assert (step["calls"], step["programs"], step["again"]) == (4, 2, 1)
+    model, reads = found["Sequential with gradients"], found["Reads with gradients"]
+    assert (model["calls"], model["programs"]) == (4, 2)
     assert not reads["programs"] and "reads a value" in reads["why_eager"]
+    assert found["SGD.step()"]["programs"] == 1
     assert found["Sequential without gradients"]["programs"] == 1
-    assert "step() (<string>:8): 4 calls, 2 programs" in figures["text"]
+    assert "Sequential with gradients: 4 calls, 2 programs" in figures["text"]
 
 
 class Cache(nn.Module):

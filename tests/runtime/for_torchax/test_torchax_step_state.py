@@ -1,6 +1,6 @@
-"""What a compiled step depends on and changes, beside its tensors; as test_torchax_train_step.py.
+"""What a compiled function depends on and changes, beside its tensors.
 
-Nothing that changes between two calls may be baked into a program, and nothing that a step changes
+Nothing that changes between two calls may be baked into a program, and nothing that it changes
 may be lost: each test fails where one of them is.
 """
 
@@ -14,7 +14,8 @@ import torch
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
-from tests.runtime.for_torchax.steps import linear, on_both, on_device
+from tests.runtime.for_torchax.modules import parts
+from tests.runtime.for_torchax.steps import Compiled, linear, on_both, on_device, programs_of
 from tests.runtime.support import agree, batch
 
 tpu.setup()
@@ -33,7 +34,7 @@ class Batch:
 def test_a_module_that_is_made_in_a_step_follows_what_it_is_made_of() -> None:
     model, slopes = linear(), {"slope": 0.1}
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return nn.LeakyReLU(slopes["slope"])(model(x)).sum()
 
@@ -47,14 +48,14 @@ def test_a_module_that_is_made_in_a_step_follows_what_it_is_made_of() -> None:
 def test_a_fresh_object_at_each_call_is_no_old_one() -> None:
     model = linear()
 
-    @tpu.train_step
-    def step(data: Batch) -> Tensor:
-        return ((model(data.x) - data.more["y"]) * data.more["scale"]).square().mean()
+    @Compiled
+    def step(x: Tensor, data: Batch) -> Tensor:
+        return ((model(x) - data.more["y"]) * data.more["scale"]).square().mean()
 
     for number in range(12):  # each is freed before the next one is made, perhaps in its place
         data = Batch(number, 1.0 if number < 9 else 2.0)
         expected = ((model(data.x) - data.more["y"]) * data.more["scale"]).square().mean()
-        agree(step(data), expected)
+        agree(step(data.x, data), expected)
     assert step.compilations == 2
 
 
@@ -67,50 +68,32 @@ def test_an_object_whose_inside_is_not_known_keeps_its_own_program() -> None:
 
     model = linear()
 
-    @tpu.train_step
-    def step(data: Slots) -> Tensor:
-        return model(data.x)
+    @Compiled
+    def step(x: Tensor, data: Slots) -> Tensor:
+        return x.sum() + model(data.x)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(12):
             data = Slots(number)
-            agree(step(data), model(data.x))
+            agree(step(data.x, data), data.x.sum() + model(data.x))
 
 
-def test_the_programs_of_a_step_are_bounded_and_the_number_that_changes_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_programs_of_a_function_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internals, "MOST", 10)  # so that fewer have to be compiled
     model = linear()
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor, epoch: int = 0) -> Tensor:
         return model(x) * epoch
 
     x = on_device(0, 5, 4)
-    with pytest.warns(UserWarning, match=r"8 sets of shapes or Python values.*\(epoch\)"):
-        for epoch in range(14):
-            for _ in range(2):  # the second one compiles
-                agree(step(x, epoch=epoch), model(x) * epoch)
-    assert step.compilations > 10 >= len(step._program.programs)
+    for epoch in range(14):
+        for _ in range(2):  # the second one compiles
+            agree(step(x, epoch=epoch), model(x) * epoch)
+    (part,) = parts(step).values()
+    assert step.compilations > 10 >= len(part.programs)
     agree(step(x, epoch=0), model(x) * 0)
-
-
-def test_shapes_that_come_once_are_not_compiled() -> None:
-    model = linear()
-
-    @tpu.train_step
-    def step(x: Tensor) -> Tensor:
-        return model(x)
-
-    with pytest.warns(UserWarning, match=r"8 sets of shapes"):
-        for size in range(1, 30):
-            step(on_device(0, size, 4))
-    assert step.compilations <= internals.UNUSED
-    for _ in range(3):
-        step(on_device(0, 20, 4))
-    assert step.compilations <= internals.UNUSED + 1
 
 
 # ---- tensors that a step writes ------------------------------------------------------------------
@@ -141,7 +124,7 @@ def test_what_is_written_to_an_argument_reaches_the_caller() -> None:
 def test_what_is_written_to_a_cpu_tensor_reaches_the_caller() -> None:
     model = linear()
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor, counts: Tensor) -> Tensor:
         counts.add_(1)
         return model(x)
@@ -191,15 +174,15 @@ def test_an_argument_that_gets_a_gradient() -> None:
         model = linear(device)
 
         @compile_
-        def step(x: Tensor) -> Tensor:
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss
+        def loss_of(x: Tensor) -> Tensor:
+            return model(x).square().mean()
 
         results = []
         for number in range(4):
             x = batch(number, 5, 4).to(device).requires_grad_()
-            results += [step(x), x.grad]
+            loss = loss_of(x)
+            loss.backward()
+            results += [loss, x.grad]
         return results
 
     assert on_both(program).compilations == 1
@@ -214,22 +197,22 @@ def test_an_argument_with_a_graph_keeps_it() -> None:
             second.bias.zero_()
 
         @compile_
-        def step(hidden: Tensor) -> Tensor:
-            loss = second(hidden).square().mean()
-            loss.backward()
-            return loss
+        def loss_of(hidden: Tensor) -> Tensor:
+            return second(hidden).square().mean()
 
         results = []
         for number in range(4):
             first.zero_grad()
-            results += [step(first(batch(number, 5, 4).to(device))), first.weight.grad.clone()]
+            loss = loss_of(first(batch(number, 5, 4).to(device)))
+            loss.backward()
+            results += [loss, first.weight.grad.clone()]
         return results
 
     on_both(program)
 
 
 def test_the_result_may_be_what_was_given() -> None:
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
         return x, x.add_(y), {"y": y, "n": 3}
 
@@ -242,7 +225,7 @@ def test_the_result_may_be_what_was_given() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*not compiled as a whole")
 def test_a_result_that_is_a_view_of_what_was_given() -> None:
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return x.view(-1)
 
@@ -268,11 +251,10 @@ class Wrapper(optim.Optimizer):
 
 @pytest.mark.filterwarnings("ignore:.*not compiled as a whole")
 def test_an_optimizer_that_wraps_another() -> None:
-    def program(device: str, compile_: Any) -> list[Any]:
+    def program(device: str) -> list[Any]:
         model, x = linear(device), batch(0, 5, 4).to(device)
         optimizer = Wrapper(optim.Adam(model.parameters()))
 
-        @compile_
         def step() -> Tensor:
             optimizer.optimizer.zero_grad()
             loss = model(x).square().mean()
@@ -282,4 +264,4 @@ def test_an_optimizer_that_wraps_another() -> None:
 
         return [step() for _ in range(3)]
 
-    on_both(program)
+    programs_of(program)

@@ -1,4 +1,4 @@
-"""Values that a compiled step depends on; a step without an optimizer."""
+"""Values that a compiled function depends on."""
 
 import collections
 import cProfile
@@ -9,14 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
-import torch.nn.functional as F
 import tpu_runtime as tpu
 from torch import Tensor, nn, optim
 
-from tests.runtime.for_torchax.steps import linear, on_both, on_device
-from tests.runtime.support import agree, batch
+from tests.runtime.for_torchax.steps import Compiled, linear, on_device, programs_of
+from tests.runtime.support import agree
 
 tpu.setup()
 internals = sys.modules["tpu_runtime.compilation.compiled_function"]
@@ -57,7 +55,7 @@ def test_values_of_helpers_are_not_baked() -> None:
     loss, weigh = Loss(), weighted(1.0)
     model = linear()
 
-    @tpu.train_step
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return loss(weigh(helpers.soften(model(x))))
 
@@ -111,7 +109,7 @@ def test_values_in_objects_and_containers_of_other_kinds() -> None:
         y = holder.scale(x) * slots.gain * other.gain * float(array[0]) * queue[0]
         return criterion(y) * (2 if 2 in chosen else 1)
 
-    step = tpu.train_step(plain)
+    step = Compiled(plain)
     x = on_device(0, 5, 4)
     changes: list[Callable[[], Any]] = [
         lambda: None,
@@ -138,7 +136,7 @@ def test_what_is_put_into_a_fresh_dict_is_in_that_dict() -> None:
     model = linear()
     data: dict[str, Any] = {}
 
-    @tpu.train_step
+    @Compiled
     def step() -> Tensor:
         data["out"] = model(data["x"])
         return data["out"].sum()
@@ -156,17 +154,15 @@ def test_what_is_put_into_a_fresh_dict_is_in_that_dict() -> None:
 def test_a_graph_that_comes_later() -> None:
     first, second = linear(), nn.Linear(3, 2).to("jax")
 
-    @tpu.train_step
-    def step(hidden: Tensor) -> Tensor:
-        loss = second(hidden).square().mean()
-        loss.backward()
-        return loss
+    @Compiled
+    def loss_of(hidden: Tensor) -> Tensor:
+        return second(hidden).square().mean()
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(6):
             hidden = first(on_device(number, 5, 4))
-            step(hidden if number > 3 else hidden.detach())
+            loss_of(hidden if number > 3 else hidden.detach()).backward()
             assert (first.weight.grad is not None) == (number > 3)
 
 
@@ -174,14 +170,13 @@ def test_a_leaf_that_only_a_helper_knows_gets_a_gradient() -> None:
     """The first trace finds it and is given up: its gradient may keep nothing of that trace."""
     code = "def weighted():\n    return (weight * x).sum()\n"
 
-    def program(device: str, compile_: Any) -> list[Any]:
+    def program(device: str) -> list[Any]:
         weight, x = (torch.ones(2).to(device).requires_grad_() for _ in range(2))
         optimizer = optim.SGD([weight], 0.1)
         here: dict[str, Any] = {"weight": weight, "x": x}
         exec(code, here)
-        weighted = here["weighted"]
+        weighted = Compiled(here["weighted"]) if device == "jax" else here["weighted"]
 
-        @compile_
         def step() -> Tensor:
             optimizer.zero_grad()
             loss = weighted()
@@ -191,71 +186,14 @@ def test_a_leaf_that_only_a_helper_knows_gets_a_gradient() -> None:
 
         return [step(), step(), step(), x.grad]
 
-    on_both(program)
+    programs_of(program)
 
 
-def test_under_a_profiler_what_a_step_depends_on_is_not_known() -> None:
-    @tpu.train_step
+def test_a_profiler_may_be_at_work() -> None:
+    @Compiled
     def step(x: Tensor) -> Tensor:
         return x * 2
 
-    with pytest.warns(UserWarning, match="a profiler is at work"), cProfile.Profile():
+    with cProfile.Profile():
         for _ in range(3):
             agree(step(torch.ones(3).to("jax")), torch.ones(3) * 2)
-
-
-# ---- a step without an optimizer -----------------------------------------------------------------
-
-
-def test_the_closure_of_lbfgs() -> None:
-    def program(device: str, compile_: Any) -> list[Any]:
-        model = linear(device)
-        optimizer = optim.LBFGS(model.parameters(), 0.5, max_iter=4)
-        x, y = batch(0, 5, 4).to(device), batch(1, 5, 3).to(device)
-
-        @compile_
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            return loss
-
-        results = []
-        for _ in range(3):  # later ones differ in float32, compiled or not
-            results.append(optimizer.step(closure))
-        return results
-
-    step = on_both(program)
-    assert 1 <= step.compilations <= 2 and not step.why_eager
-
-
-def test_a_counter_that_is_called_as_a_method_is() -> None:
-    """`step` is a number here; what the code names is `optimizer.step`."""
-    model = nn.Linear(4, 2).to("jax")
-    here: dict[str, Any] = {
-        "tpu": tpu, "model": model, "optimizer": optim.SGD(model.parameters(), 0.1), "step": 0,
-    }  # fmt: skip
-    code = (
-        "class Trainer:\n"
-        "    step = 0\n"
-        "    def __init__(self):\n"
-        "        self.step, self.loss_of = 0, lambda out: out.square().mean()\n"
-        "    @tpu.train_step\n"
-        "    def train(self, x):\n"
-        "        loss = self.loss_of(model(x))\n"
-        "        optimizer.zero_grad()\n"
-        "        loss.backward()\n"
-        "        optimizer.step()\n"
-        "        return loss\n"
-    )
-    exec(code, here)
-    trainer = here["Trainer"]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        for number in range(12):
-            here["step"] = trainer.step = number
-            trainer.train(batch(number, 3, 4).to("jax"))
-    assert trainer.train.compilations == 1
-    before = trainer.train(batch(0, 3, 4).to("jax"))
-    trainer.loss_of = lambda out: out.square().mean() * 0
-    assert before > 0 and trainer.train(batch(0, 3, 4).to("jax")) == 0

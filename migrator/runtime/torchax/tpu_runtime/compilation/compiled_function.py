@@ -7,7 +7,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import torch
@@ -26,16 +25,13 @@ from .compile_state import FirstTime, NotCompilable, inside, is_inside
 from .compiled_program import Program
 from .function_state import CallArguments, Memory, unique
 
-MANY = 8  # sets of values of one step, after which a value that changes every time is suspected
 MOST = 32  # programs kept for one step
-UNUSED = 3  # programs that only ran once, after which values must occur twice to be compiled
+MANY = 8  # the same, for forms of which none has run yet
+UNUSED = 3  # programs that only ran once, after which forms must occur twice to be compiled
 
 
 class Compiled:
     """A function that runs as one program if it can, and as it is otherwise."""
-
-    patient = True  # a new form runs as it is, and is compiled when it occurs again
-    inspects_all = False  # whether other forms may run code that the first one didn't
 
     def __init__(
         self,
@@ -43,10 +39,11 @@ class Compiled:
         name: str,
         *,
         differentiable: bool = False,
-        is_lazy: bool = False,
+        is_known: bool = False,
     ) -> None:
         self.name = name
-        self.memory = Memory(function, name, differentiable, is_lazy)
+        self._is_known = is_known  # its code only computes, so that its first call is compiled
+        self.memory = Memory(function, name, differentiable)
         self.why_eager = ""
         self.compilations = 0
         self.record = report.record(self._place())
@@ -72,7 +69,6 @@ class Compiled:
     def _call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         self.memory.use(function)
         env = torchax.default_env()
-        misfit = ""
         self._varying.note(args, kwargs)
         with natively():
             known = guard_skipping.last_of(self)
@@ -84,19 +80,18 @@ class Compiled:
                 if not isinstance(found, str):
                     self.programs.move_to_end(program)
                     return program.run(env, call, unique(found))
-                misfit = misfit or found
-        return self._without_program(env, call, args, kwargs, misfit)
+        return self._without_program(env, call, args, kwargs)
 
     def _without_program(
-        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
+        self, env: Environment, call: CallArguments, args: Any, kwargs: Any
     ) -> Any:
         sight = self._sight(call)
         is_new = sight not in self._seen
         if is_new and self._has_to_wait():
-            return self._first(env, call, args, kwargs, misfit)
+            return self._first(env, call, args, kwargs)
         program = self._tried(env, call, is_new)
         if isinstance(program, FirstTime):
-            return self._first(env, call, args, kwargs, misfit)
+            return self._first(env, call, args, kwargs)
         if isinstance(program, NotCompilable):
             if self._varying.give_up():
                 return self._call(self.memory.function, args, kwargs)
@@ -105,7 +100,7 @@ class Compiled:
         if program.result.tensors != self._seen.get(sight) and self._varying.give_up():
             return self._call(self.memory.function, args, kwargs)
         if is_new:
-            self._count(call, misfit)
+            self._count()
         with natively():
             found = program.misfit(call)
             if not isinstance(found, str):
@@ -119,10 +114,10 @@ class Compiled:
     ) -> Program | NotCompilable | FirstTime:
         """The program, or why there is none: returned, as an error of the function itself would be
         shown with one that is raised."""
-        unknown = is_new and (self.inspects_all or not self.compilations)
-        compile_ = self._compile_new if unknown else self._compile
         try:
-            return compile_(env, call)
+            if is_new:
+                return self._compile_new(env, call)
+            return compile_program(self.memory, env, call)
         except (FirstTime, NotCompilable) as why:
             return type(why)(*why.args)  # without the trace, which holds memory
 
@@ -141,33 +136,23 @@ class Compiled:
 
     def _has_to_wait(self) -> bool:
         """Whether a new form runs as it is, and is compiled when it occurs again."""
-        if self.patient or self._varying.are_there:  # their results are compared
-            return True
-        return self.unused >= UNUSED
+        return self._varying.are_there or not self._is_known
 
     @property
     def unused(self) -> int:
         """How many programs only ran once."""
         return sum(program.calls < 2 for program in self.programs)
 
-    def _compile(self, env: Environment, call: CallArguments) -> Program:
-        try:
-            return compile_program(self.memory, env, call)
-        except FirstTime:
-            return self._compile_new(env, call)
-
     def _compile_new(self, env: Environment, call: CallArguments) -> Program:
-        """Compile a function that has not run yet, if possible; otherwise FirstTime."""
-        raise FirstTime
+        """Compile a form that has not run yet; FirstTime if it has to run before."""
+        return compile_program(self.memory, env, call)
 
     def _sight(self, call: CallArguments) -> Any:
         newest = next(reversed(self.programs), None)
         with natively():
             return call.key, newest and newest.guards.signature()
 
-    def _first(
-        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
-    ) -> Any:
+    def _first(self, env: Environment, call: CallArguments, args: Any, kwargs: Any) -> Any:
         """Run operator by operator, and watch which models and optimizers take part."""
         on_device: set[bool] = set()
 
@@ -184,7 +169,7 @@ class Compiled:
             views.watchers.remove(watcher)
         tensors = [isinstance(x, torch.Tensor) for x in pytree.tree_leaves(result)]
         if on_device:  # otherwise a program was told to run on the CPU
-            self._count(call, misfit)
+            self._count()
             with natively():
                 if is_new:
                     memory.guards()  # now that more of its code is known
@@ -206,33 +191,10 @@ class Compiled:
             if not self._by_key[oldest.key]:
                 del self._by_key[oldest.key]
 
-    # ---- messages -------------------------------------------------------------------------------
-
-    def _count(self, call: CallArguments, misfit: str) -> None:
-        """Warn, once, if every call has a new form; called before the new form is noted."""
+    def _count(self) -> None:
         self.sets = self.record.forms = self.sets + 1
-        if self.patient or self.sets != MANY:
-            return
-        changing = misfit or self._differing_argument(call)
-        named = f" ({changing})" if changing else ""
-        warn(
-            f"{self.name}() has run with {MANY} sets of shapes or Python values: what changes at "
-            f"every call{named} compiles again each time; pass it as a tensor"
-        )
 
-    def _differing_argument(self, call: CallArguments) -> str:
-        """The name of an argument that differs from the last call with a new form."""
-        keys = [sight[0] for sight in self._seen] or [program.key for program in self.programs]
-        code = getattr(self.memory.function, "__code__", None)
-        if not keys or code is None:
-            return ""
-        before, now = keys[-1][0][1], call.key[0][1]  # of the arguments and the named arguments
-        names = code.co_varnames[isinstance(self.memory.function, MethodType) :]
-        for name, old, new in zip(names, before[0][1], now[0][1], strict=False):
-            if old != new:
-                return str(name)
-        named = zip(now[1][2], before[1][3], now[1][3], strict=False)
-        return next((name for name, old, new in named if old != new), "")
+    # ---- messages -------------------------------------------------------------------------------
 
     def _place(self) -> str:
         """The function's name in the report."""

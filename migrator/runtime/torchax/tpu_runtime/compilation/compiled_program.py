@@ -7,13 +7,11 @@ numbers and learning rates. The Python state that it depends on is guarded (stat
 can't be traced is not compiled.
 """
 
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import torch
 from torch.optim import Optimizer
 from torchax.tensor import Environment, Tensor
@@ -58,8 +56,7 @@ class Program:
     varying: learning_rates.Settings  # those of them that are inputs
     leaves: list[Any]  # that can have a gradient: tensors, or numbers of inputs
     with_gradient: list[int]  # which of them have a gradient before
-    learning: list[int]  # which of them have a different one afterwards
-    dropped: list[int]  # which of those with one before have none afterwards
+    learning: list[int]  # whose gradient it changes in place
     read: list[int]  # inputs whose values are used
     written: list[int]  # inputs
     changing: list[int]  # those of them whose arrays are donated to it
@@ -156,31 +153,22 @@ class Program:
     def run(self, env: Environment, call: CallArguments, inputs: list[torch.Tensor]) -> Any:
         self.calls += 1
         state, n = self.state, self.n_written
-        is_lazy = self._is_lazy()
-        if not is_lazy:  # whose arrays are only its own is known of computed ones
-            lazy_graph.run()
+        if self.backward is not None:
+            lazy_graph.forward()
         leaves = [inputs[x] if isinstance(x, int) else x for x in self.leaves]
         learning = [leaves[i] for i in self.with_gradient]
         given = given_arrays(
             env, self.memory, self.varying, list(map(stored, state[:n])), state[n:], learning,
             self.on_cpu, inputs, self.changing,
         )  # fmt: skip
-        if not is_lazy:
-            given = jax.tree.map(computed, given)
-            # An array that has another owner, like an EMA or a copy, must outlive the step.
-            written = [jnp.copy(a) if sys.getrefcount(a) > 4 else a for a in given[0]]
-            given = written, *given[1:]
         if self.mesh is not None:
             given = mesh.as_before(given, self.shardings)
-        new, new_inputs, new_gradients, key, results, kept = self.compiled(is_lazy, *given)
+        new, new_inputs, new_gradients, key, results, kept = self.compiled(*given)
         for tensor, array in zip(state, new, strict=False):
             tensor.__dict__["_elem"] = array
         torch._C._increment_version([state[i] for i in self.counted])
         write(env, [inputs[number] for number in self.written], new_inputs)
-        for number in self.dropped:
-            leaves[number].grad = None
-        for number, array in zip(self.learning, new_gradients, strict=True):
-            set_gradient(env, leaves[number], array)
+        write(env, [leaves[number].grad for number in self.learning], new_gradients)
         env.param.prng = key
         made: list[Any] = [Tensor(array, env) for array in results]
         if self.backward is not None:
@@ -197,14 +185,6 @@ class Program:
         for holder, name, template in self.stores:
             set_item(holder, name, template.build(made, old, call.structure))
         return result
-
-    def _is_lazy(self) -> bool:
-        """Whether it is recorded, to run together with others."""
-        if not self.memory.is_lazy:
-            return False
-        if self.backward is not None:
-            lazy_graph.forward()
-        return True
 
     def _run_again(
         self, env: Environment, call: CallArguments, given: Any, inputs: list[torch.Tensor]
@@ -270,21 +250,6 @@ def given_arrays(
 
 def has_graph(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and not is_leaf(tensor)
-
-
-def set_gradient(env: Environment, leaf: torch.Tensor, array: Array) -> None:
-    """Reuse the gradient's tensor if nothing else holds it: a new one takes 3 µs."""
-    gradient = leaf.grad
-    if (
-        type(gradient) is Tensor
-        and gradient.__dict__.get("_link") is None
-        and sys.getrefcount(gradient) == 2
-        and gradient.__dict__["_elem"].shape == array.shape
-        and gradient.__dict__["_elem"].dtype == array.dtype
-    ):
-        gradient.__dict__["_elem"] = array
-    else:
-        leaf.grad = Tensor(array, env)
 
 
 def arrays_of(env: Environment, tensor: Any) -> Array:

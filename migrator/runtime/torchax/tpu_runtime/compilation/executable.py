@@ -1,4 +1,4 @@
-"""The programs of a trace: each runs alone, or is recorded to run together with others."""
+"""The programs of a trace, which are recorded to run together with others."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,16 +13,14 @@ from . import lowering
 
 
 class Executable:
-    """A program that is compiled when it first runs alone; its inputs may be lazy."""
+    """A program; its inputs may be lazy, and its results are."""
 
     def __init__(self, traced: Any, name: str, donated: int) -> None:
         self._traced, self._name, self._donated = traced, name, donated
         self._compiled: Any = None
         self._operation: LazyOperation | None = None
 
-    def __call__(self, is_lazy: bool, *given: Any) -> Any:
-        if not is_lazy:
-            return self._now(*given)
+    def __call__(self, *given: Any) -> Any:
         arrays, given_as = jax.tree.flatten(given)
         if self._operation is None:
             self._tree = jax.tree.structure(self._traced.out_info)

@@ -1,9 +1,8 @@
-"""Compiling a step of training that has not run yet.
+"""Compiling a call of a model or an optimizer whose code has not run yet.
 
-It is compiled at its first call if it is certain that nothing is missed: its models and optimizers
-are those that it names, an optimizer's state is created beforehand, and all of its code only
-computes (purity.py). Otherwise it runs once as it is written, and is compiled when it is called
-again.
+It is compiled if it is certain that nothing is missed: an optimizer's state is created beforehand,
+and all of its code only computes (purity.py). Otherwise it runs once as it is written, and is
+compiled when it is called again.
 """
 
 from typing import Any
@@ -19,51 +18,46 @@ from .function_state import CallArguments, Memory
 from .initial_optimizer_state import FreshState
 from .models_and_optimizers import Trainers, step_counts_on_device
 from .purity import Inspection
-from .referenced_objects import members_of
-from .tracing import GradientUsed, Trace
+from .tracing import Trace
 
 
 def compile_new(memory: Memory, env: Environment, call: CallArguments) -> Program:
     """Compile a function that has not run yet: FirstTime if it has to run once before."""
-    fresh, named = FreshState(), memory.trainers.take(members_of(memory.function))
+    fresh = FreshState()
+    memory.trainers.take([memory.function.__self__])  # type: ignore[attr-defined]
     try:
-        return _compile_new(memory, env, call, fresh, named)
+        return _compile_new(memory, env, call, fresh)
     except BaseException as error:
         fresh.undo()
-        memory.trainers.leave_out(named)
         if isinstance(error, NotCompilable):
             raise FirstTime from error
         raise
 
 
 def _compile_new(
-    memory: Memory, env: Environment, call: CallArguments, fresh: FreshState, named: set[int]
+    memory: Memory, env: Environment, call: CallArguments, fresh: FreshState
 ) -> Program:
-    trainers, expecting = memory.trainers, _drops_gradients_first(memory.function)
+    trainers = memory.trainers
     for _ in range(TRACES):
         if (mesh.in_use() is not None and trainers.optimizers) or not _are_on_device(trainers):
             raise FirstTime
         fresh.make(trainers.optimizers.values())
         for optimizer in trainers.optimizers.values():
             step_counts_on_device(optimizer)
-        inspection, known = Inspection(), trainers.size
-        trace = Trace(memory, env, call, None, inspection, expecting)
+        inspection, known = Inspection(), len(trainers.modules)
+        trace = Trace(memory, env, call, None, inspection)
         try:
             traced = trace.run()
-        except GradientUsed:
-            expecting = False
-            continue
         except FirstTime:
-            if trainers.size == known:
+            if len(trainers.modules) == known:
                 raise
-            continue  # now a participant that isn't named is known
+            continue  # now a module that isn't a part of the model is known
         finally:
             inspection.tensors.clear()  # a tensor with a weak reference cannot be swapped
-        if inspection.refused or trace.stores or trace.leaves_gradients():
+        if inspection.refused or trace.stores:
             raise FirstTime  # otherwise the next call finds a different state
         memory.watch.learn(inspection.codes)
         fresh.drop_unused(trace.touched)
-        trainers.leave_out(named - trainers.took_part())
         return complete(trace, traced, None)
     raise FirstTime
 
@@ -77,11 +71,3 @@ def _are_on_device(trainers: Trainers) -> bool:
     for tensor in tensors:
         tensor.jax()  # drops its base, if nothing else holds that
     return True
-
-
-def _drops_gradients_first(function: Any) -> bool:
-    """Whether `zero_grad` comes before `backward`: all calls but the first have gradients."""
-    names = getattr(getattr(function, "__code__", None), "co_names", ())
-    if "zero_grad" not in names:
-        return False
-    return "backward" not in names or names.index("zero_grad") < names.index("backward")

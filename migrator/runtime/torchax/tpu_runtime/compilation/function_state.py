@@ -28,7 +28,6 @@ class Memory:
     function: Function
     name: str
     differentiable: bool = False  # its results have a graph
-    is_lazy: bool = False  # recorded, to run together with others
     refused: str = ""  # why it is no longer compiled
     used: set[int] = field(default_factory=set)  # results that got gradients
     trainers: Trainers = field(default_factory=Trainers)

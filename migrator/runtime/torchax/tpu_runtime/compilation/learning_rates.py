@@ -20,9 +20,8 @@ from torch.optim.optimizer import (
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import Function, is_device_tensor, replaces
-from . import optimizer_arithmetic
 
-if TYPE_CHECKING:  # only a training step needs it
+if TYPE_CHECKING:  # only a first call needs it
     from .purity import Inspection
 
 Settings = frozenset[tuple[int, str]]  # index of the group, and its name
@@ -99,18 +98,18 @@ def _is_rate(value: object) -> bool:
 @replaces(torch.Tensor.add_, torch.Tensor.add, torch.add, torch.Tensor.sub_, torch.Tensor.sub)
 def _with_alpha(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """`p.add_(d, alpha=-lr)`: torch requires a number for `alpha`, and asks the tensor for it."""
-    alpha, result = kwargs.get("alpha"), optimizer_arithmetic.of_step(env, function, args, kwargs)
-    if result is not NotImplemented or not _is_rate(alpha):
-        return result
+    alpha = kwargs.get("alpha")
+    if not _is_rate(alpha):
+        return NotImplemented
     return function(args[0], args[1] * alpha)
 
 
 @replaces(torch.Tensor.addcdiv_, torch.Tensor.addcdiv, torch.Tensor.addcmul_, torch.Tensor.addcmul)
 def _with_value(env: Environment, function: Function, args: Any, kwargs: Any) -> Any:
     """The same for `value`; the order of the operations is torch's."""
-    value, result = kwargs.get("value"), optimizer_arithmetic.of_step(env, function, args, kwargs)
-    if result is not NotImplemented or not _is_rate(value):
-        return result
+    value = kwargs.get("value")
+    if not _is_rate(value):
+        return NotImplemented
     one, other = args[1] * value, args[2]
     added = one / other if function.__name__.startswith("addcdiv") else one * other
     in_place = function.__name__.endswith("_")

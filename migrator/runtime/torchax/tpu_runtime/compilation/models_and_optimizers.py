@@ -27,7 +27,6 @@ class Trainers:
 
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[int, Optimizer] = field(default_factory=dict)
-    ran: dict[int, Any] = field(default_factory=dict)  # when they were last observed
     varying: Settings = frozenset()  # settings of the optimizers that have changed
 
     @contextlib.contextmanager
@@ -51,13 +50,11 @@ class Trainers:
             note(optimizer, self.optimizers)
 
         def note(member: Any, members: dict[int, Any]) -> None:
-            self.ran[id(member)] = member
             if id(member) not in members:
+                self.take([member])
                 if known:
                     raise FirstTime
-                self.take([member])
 
-        self.ran = {}
         torch.nn.Module.__init__ = init  # type: ignore[method-assign]
         handles = (
             register_module_forward_pre_hook(module_used),
@@ -69,32 +66,15 @@ class Trainers:
             torch.nn.Module.__init__ = stock  # type: ignore[method-assign]
             for handle in handles:
                 handle.remove()
-            self.take(self.ran.values())
 
-    def take(self, members: Iterable[Any]) -> set[int]:
-        """Use the expected participants; returns the ids of the new ones."""
-        known = {*self.modules, *self.optimizers}
+    def take(self, members: Iterable[Any]) -> None:
+        """Use the expected participants."""
         for member in members:
             if isinstance(member, Optimizer):
                 self.optimizers.setdefault(id(member), member)
             else:
                 for module in member.modules():
                     self.modules.setdefault(id(module), module)
-        return {*self.modules, *self.optimizers} - known
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return len(self.modules), len(self.optimizers)
-
-    def took_part(self) -> set[int]:
-        """The ids of those that ran, and of their tensors."""
-        ran = [m for m in self.ran.values() if isinstance(m, torch.nn.Module)]
-        return {*self.ran, *(id(inner) for module in ran for inner in module.modules())}
-
-    def leave_out(self, members: set[int]) -> None:
-        for member in members:
-            self.modules.pop(member, None)
-            self.optimizers.pop(member, None)
 
     def owned_groups(self) -> list[tuple[Optimizer, dict[str, Any]]]:
         """The parameter groups, each with its optimizer."""

@@ -1,8 +1,8 @@
 """Modules and optimizers that are used outside of a compiled step, as programs of their own.
 
-The outermost call of a module on the device is one program for each set of shapes, by the machinery
-of train_step: new weights, another mode, statistics, random numbers and hooks take effect. It is
-one from the first call on if its code only computes (first_call.py), and otherwise from the second.
+The outermost call of a module on the device is one program for each set of shapes: new weights,
+another mode, statistics, random numbers and hooks take effect. It is one from the first call on if
+its code only computes (first_call.py), and otherwise from the second.
 Evaluation, sampling and generation call it without gradients; with gradients its backward pass is a
 second program (differentiation.py). The same holds for `optimizer.step()` and `clip_grad_norm_`.
 Those of a step are recorded, and become one program (lazy_graph.py). What can't be compiled runs as
@@ -29,7 +29,7 @@ from ..profiling import module_scopes
 from . import guard_skipping
 from .build_program import compile_program
 from .compile_state import FirstTime, NotCompilable, is_eager, is_inside
-from .compiled_function import MANY, Compiled, warn
+from .compiled_function import MANY, UNUSED, Compiled, warn
 from .compiled_program import Program
 from .first_call import compile_new
 from .function_state import CallArguments
@@ -45,8 +45,8 @@ _told: set[tuple[type, str]] = set()
 class CompiledMethod(Compiled):
     """A method of a module or an optimizer; ``manner`` is how it runs."""
 
-    inspects_all = True
-    trusting = False  # whether code of transformers is compiled before it has run once
+    hurries = False  # whether a new form is compiled at once, if the code has run in another
+    trusts = False  # whether code of transformers is compiled before it has run once
 
     def __init__(
         self, owner: Any, call: Callable[..., Any], manner: str, *, differentiable: bool = False
@@ -54,7 +54,7 @@ class CompiledMethod(Compiled):
         self._manner = manner
         self._kind = type(owner), manner
         name, function = type(owner).__name__, MethodType(call, owner)
-        super().__init__(function, name, differentiable=differentiable, is_lazy=True)
+        super().__init__(function, name, differentiable=differentiable)
         # Each evaluation of a model is a program, also each token of `generate`.
         evaluates = isinstance(owner, torch.nn.Module) and not differentiable
         self._evaluated = owner if evaluates else None
@@ -64,11 +64,9 @@ class CompiledMethod(Compiled):
             lazy_graph.evaluate(self._evaluated)
         return super().__call__(function, args, kwargs)
 
-    def _first(
-        self, env: Environment, call: CallArguments, args: Any, kwargs: Any, misfit: str
-    ) -> Any:
+    def _first(self, env: Environment, call: CallArguments, args: Any, kwargs: Any) -> Any:
         """Record which of its results have gradients then, to compile a backward pass for those."""
-        result = super()._first(env, call, args, kwargs, misfit)
+        result = super()._first(env, call, args, kwargs)
         if self.memory.differentiable:
             tensors = (x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor))
             with_graph = {id(x): x for x in tensors if x.grad_fn is not None}
@@ -77,27 +75,21 @@ class CompiledMethod(Compiled):
         return result
 
     def _has_to_wait(self) -> bool:
-        return super()._has_to_wait() and not self._may_begin()
-
-    def _may_begin(self) -> bool:
-        """Whether a new form may be compiled at once: no other had to run as it is, and not every
-        call has a new one."""
-        had_to_run = self.sets > self.compilations or self._varying.are_there
-        return not had_to_run and self.unused < MANY and Inspection.is_possible()
+        if self._varying.are_there:  # their results are compared
+            return True
+        if self.hurries and self.sets:
+            return self.unused >= UNUSED
+        had_to_run = self.sets > self.compilations
+        return had_to_run or self.unused >= MANY or not Inspection.is_possible()
 
     def _compile_new(self, env: Environment, call: CallArguments) -> Program:
         """Compile a form that has not run, if nothing can be missed; otherwise FirstTime."""
-        if not self.patient:  # `hurried`
-            if self.sets:
-                return compile_program(self.memory, env, call)
-            if self.trusting and _only_computes(self.memory.function.__self__):  # type: ignore[attr-defined]
-                return self._compile_trusted(env, call)
-        if self._may_begin():
+        if self.hurries and self.sets:
+            return compile_program(self.memory, env, call)
+        owner = self.memory.function.__self__  # type: ignore[attr-defined]
+        if not (self.trusts and _only_computes(owner)):
             return compile_new(self.memory, env, call)
-        raise FirstTime
-
-    def _compile_trusted(self, env: Environment, call: CallArguments) -> Program:
-        self.memory.trainers.take([self.memory.function.__self__])  # type: ignore[attr-defined]
+        self.memory.trainers.take([owner])
         try:
             return compile_program(self.memory, env, call)
         except NotCompilable as why:
@@ -135,13 +127,13 @@ def hurried(trusting: bool = False, alone: bool = False) -> Iterator[None]:
     ``trusting``: the code of transformers' models need not have run. ``alone``: only library
     code runs between two calls.
     """
-    before = CompiledMethod.patient, CompiledMethod.trusting
-    CompiledMethod.patient, CompiledMethod.trusting = False, trusting
+    before = CompiledMethod.hurries, CompiledMethod.trusts
+    CompiledMethod.hurries, CompiledMethod.trusts = True, trusting
     try:
         with guard_skipping.skipping_guards(alone):
             yield
     finally:
-        CompiledMethod.patient, CompiledMethod.trusting = before
+        CompiledMethod.hurries, CompiledMethod.trusts = before
 
 
 class Parts(dict[str, CompiledMethod]):
@@ -279,7 +271,7 @@ def _clip(gradients: list[torch.Tensor], max_norm: float, norm_type: float) -> t
 
 def _clipping(stock: Callable[..., Any]) -> Callable[..., Any]:
     """`clip_grad_norm_`: separate operations on all gradients take longer than the optimizer."""
-    compiled = Compiled(_clip, "clip_grad_norm_", is_lazy=True)
+    compiled = Compiled(_clip, "clip_grad_norm_", is_known=True)
 
     @functools.wraps(stock)
     def clip_grad_norm_(

@@ -14,7 +14,7 @@ from .function_state import CallArguments, Memory, root, sharing, unique
 from .result_templates import Template
 from .state_guards import StateGuards
 
-if TYPE_CHECKING:  # only a training step needs it
+if TYPE_CHECKING:  # only a first call needs it
     from .purity import Inspection
 
 
@@ -28,7 +28,6 @@ class Inputs:
         call: CallArguments,
         before: "Inputs | None",
         inspection: "Inspection | None" = None,
-        expecting: bool = False,
     ) -> None:
         self.memory, self.env, self.call = memory, env, call
         self.trainers = memory.trainers
@@ -46,11 +45,6 @@ class Inputs:
                 i for i, leaf in enumerate(self.leaves)
                 if self._of(leaf).grad is not None and not self.differentiable
             ]  # fmt: skip
-            # Leaves without a gradient now that will have one, to be dropped, at the next call.
-            self.expected = before.expected if before is not None else [
-                i for i, leaf in enumerate(self.leaves)
-                if expecting and not isinstance(leaf, int) and leaf.grad is None
-            ]  # fmt: skip
         self.unknown: dict[int, Tensor] = {}
         self.touched: set[int] = set()  # ids of tensors that were read or written
         self.found: dict[int, torch.Tensor] = {}  # leaves whose values were read
@@ -62,7 +56,7 @@ class Inputs:
         self.written: list[int] = []
         self.read: set[int] = set()
         self.learning: list[int] = []
-        self.dropped: list[int] = []
+        self._gradients: dict[int, Tensor] = {}  # of leaves, while it is traced
         self.stores: list[tuple[Any, Any, Template]] = []
         self.result: Any = None
         # For a module: which of its results have a graph, and the forms of their gradients.
@@ -150,10 +144,6 @@ class Inputs:
         if not _same(before.constants(self.used), self.constants(self.used)):
             raise NotCompilable("it draws random numbers on the CPU; draw them outside")
         return True
-
-    def leaves_gradients(self) -> bool:
-        """Whether leaves without a gradient get one, which matters at the next call."""
-        return not {*self.learning} <= {*self.with_gradient, *self.expected}
 
     def _knows_surroundings(self) -> bool:
         """Whether the Python state that it depends on was known when it began."""

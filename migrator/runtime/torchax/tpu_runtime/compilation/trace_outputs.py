@@ -1,7 +1,7 @@
 """The outputs of a trace: results, stored values, gradients, and changes."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torchax.tensor import Tensor
@@ -17,9 +17,6 @@ from .function_state import root
 from .result_templates import Template
 from .trace_inputs import Inputs
 from .undo_log import Snapshot
-
-if TYPE_CHECKING:  # only a training step needs it
-    pass
 
 
 class Outputs(Inputs):
@@ -136,13 +133,10 @@ class Outputs(Inputs):
         leaves = [self._leaf(i, wrappers) for i in range(len(self.leaves))]
         self.learning = []
         if not self.differentiable:
-            now_there = {
-                i: leaf.grad.jax() for i, leaf in enumerate(leaves) if leaf.grad is not None
-            }
-            before = dict(zip(self.with_gradient, gradients, strict=True))
-            self.learning = [i for i, array in now_there.items() if before.get(i) is not array]
-            there_before = [*self.with_gradient, *self.expected]
-            self.dropped = [i for i in there_before if i not in now_there]
+            if any(leaf.grad is not self._gradients.get(i) for i, leaf in enumerate(leaves)):
+                raise NotCompilable("it computes gradients")
+            before = zip(self.with_gradient, gradients, strict=True)
+            self.learning = [i for i, array in before if leaves[i].grad.jax() is not array]
         gradients = [leaves[i].grad.jax() for i in self.learning]
         new, inputs = now[: self.n_written], [given[i] for i in self.written]
         if mesh.in_use() is not None:

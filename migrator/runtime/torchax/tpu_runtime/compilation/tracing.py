@@ -38,10 +38,6 @@ from .trace_outputs import Outputs
 from .undo_log import equal, leaked
 
 
-class GradientUsed(FirstTime):
-    """A gradient that was expected to be dropped was read."""
-
-
 class Trace(Outputs):
     """One trace of a function; afterwards everything is as it was before."""
 
@@ -66,18 +62,15 @@ class Trace(Outputs):
         ]
         with natively():
             parameters = self.trainers.parameters() if self.training else []
-            expected = [self.leaves[i] for i in self.expected]
-            of_no_matter = set(map(id, parameters if self.differentiable else expected))
             return Program(
                 self.memory, compiled, self.call.key, self.guards, sharing(self.structures),
                 self.state, self.n_written, self.counted, slots, self.on_cpu,
                 [(t, t._version) for t in self.guards.on_cpu if place_of(t) not in self.used],
-                [(p, p.requires_grad, None if id(p) in of_no_matter else p.grad is None)
+                [(p, p.requires_grad, None if self.differentiable else p.grad is None)
                  for p in parameters],
                 settings(self.trainers, self.varying), self.varying,
-                self.leaves, self.with_gradient, self.learning,
-                self.dropped, sorted(self.read), self.written, self.changing, self.stores,
-                self.result,
+                self.leaves, self.with_gradient, self.learning, sorted(self.read), self.written,
+                self.changing, self.stores, self.result,
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
                 self.shardings,
@@ -166,9 +159,12 @@ class Trace(Outputs):
             for tensor, array in zip(self.state, state, strict=True):
                 tensor.__dict__["_elem"] = array
             wrappers = self._wrap(arrays)
-            for number, array in zip(self.with_gradient, gradients, strict=True):
-                self._leaf(number, wrappers).grad = Tensor(array, env)
-            expected = self._expect_gradients()
+            self._gradients = {
+                number: Tensor(array, env)
+                for number, array in zip(self.with_gradient, gradients, strict=True)
+            }
+            for number, gradient in self._gradients.items():
+                self._leaf(number, wrappers).grad = gradient
             own_rates = self._set_rates(numbers)
             env.param.prng = key
             self._trace = weakref.ref(key._trace)
@@ -198,7 +194,6 @@ class Trace(Outputs):
                 raise NotCompilable("it changes the learning rate; do that outside")
             with natively():
                 self.counted = [i for i, v in enumerate(versions) if self.state[i]._version != v]
-                self._check_expected(expected)
                 return *self._outputs(state, gradients, arrays, wrappers), of_inputs
 
     def _apart(self, written: list[Array], arrays: list[Array]) -> tuple[list[Array], list[Array]]:
@@ -207,23 +202,6 @@ class Trace(Outputs):
         numbers = range(len(self.inputs))
         inputs = [next(owned if i in self.changing else others) for i in numbers]
         return written[: self.n_written], inputs
-
-    def _expect_gradients(self) -> dict[int, Tensor]:
-        """Set gradients of the previous call, whose values don't matter: they are to be dropped."""
-        leaves = {i: self.leaves[i] for i in self.expected}
-        with natively():
-            for leaf in leaves.values():
-                leaf.grad = Tensor(leaf.__dict__["_elem"], self.env)
-            return {i: leaf.grad for i, leaf in leaves.items()}
-
-    def _check_expected(self, gradients: dict[int, Tensor]) -> None:
-        for i, gradient in gradients.items():
-            leaf = self.leaves[i]
-            if leaf.grad is gradient and not {id(leaf), id(gradient)} & self.touched:
-                leaf.grad = None  # of a parameter that doesn't take part
-                self.expected.remove(i)
-            elif leaf.grad is gradient or id(gradient) in self.touched:
-                raise GradientUsed
 
     def _whole(self, state: list[Array]) -> list[Array]:
         """The arrays of the state; gathered for a model's parameters."""
@@ -364,8 +342,7 @@ class Trace(Outputs):
                 set_item(holder, name, value)
             self._undo.clear()
             self._first_gradients.clear()
-            self._wrappers = []
-            self._results = []
+            self._wrappers, self._results, self._gradients = [], [], {}
 
 
 def _first_line(error: Exception) -> str:

@@ -12,9 +12,9 @@ from jax._src.core import trace_state_clean
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 from torchax.tensor import Environment
+from torchax.tensor import Tensor as TorchaxTensor
 
 from ..compilation.compile_state import NotCompilable
-from ..compilation.compiled_program import set_gradient
 from ..device import DEVICE_TYPE
 from ..dispatch.calls import is_device_tensor
 from . import gradient_averaging, mesh
@@ -64,7 +64,7 @@ class Averaging(gradient_averaging.Averaging):
             for parameter, array in zip(
                 parameters, self._group.exchange.reduce(arrays, "avg"), strict=True
             ):
-                set_gradient(env, parameter, array)
+                parameter.grad = TorchaxTensor(array, env)
 
 
 class DistributedDataParallel(Replicated):
