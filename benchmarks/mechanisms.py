@@ -12,26 +12,26 @@ apart.
 from __future__ import annotations
 
 import argparse
-import itertools
+import ast
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mechanism_programs import PROGRAMS, ROOT, Ran
+
 from migrator.targets.copies import folder_to_import
 
-ROOT = Path(__file__).resolve().parents[1]
-STEPS = 16
-CASES = ("mlp", "convnet", "gpt", "unet", "mshnet")  # of compiled_step.py
-WARM = 6  # steps, before those that are measured
-SAME = 1e-4
+sys.path.insert(0, str(ROOT / "tests/repository"))
+
+import structure
+
+RUNTIME = ROOT / "migrator/runtime/torchax/tpu_runtime"
 
 
 # ---- mechanisms ----------------------------------------------------------------------------------
@@ -47,10 +47,26 @@ def unchanged(function: Any) -> Any:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """``off``: switches it off, given a function that imports a module of the runtime."""
+    """``code``: its modules, or `module:name name` for functions and classes of one. ``off``:
+    switches it off, given a function that imports a module of the runtime."""
 
-    files: tuple[str, ...]
+    code: tuple[str, ...]
     off: Callable[[Callable[[str], Any]], None]
+
+    def lines(self) -> int:
+        """Its lines of code, without docstrings, comments and blank lines."""
+        return sum(map(_lines, self.code))
+
+
+def _lines(code: str) -> int:
+    module, _, names = code.partition(":")
+    path, wanted = RUNTIME / f"{module}.py", names.split()
+    if not wanted:
+        return structure.lines_of_code(path)
+    found = [n for n in ast.walk(structure.parsed(path)) if getattr(n, "name", "") in wanted]
+    assert len(found) == len(wanted), f"{code}: not found"
+    spans = {line for node in found for line in range(node.lineno, node.end_lineno + 1)}
+    return len(spans & structure.code_lines(path))
 
 
 def _no_first_calls(of: Any) -> None:
@@ -120,26 +136,47 @@ MECHANISMS = {
     "models as programs": Mechanism(
         ("compilation/partial_compilation", "compilation/differentiation"), _no_models
     ),
-    "optimizers' steps as programs": Mechanism((), _no_optimizers),
+    "optimizers' steps as programs": Mechanism(
+        (
+            "compilation/partial_compilation:_stepping _calls_it_first",
+            "compilation/learning_rates", "compilation/initial_optimizer_state:is_known",
+        ),
+        _no_optimizers,
+    ),
     "first calls as programs": Mechanism(
         (
             "compilation/purity", "compilation/first_call", "compilation/initial_optimizer_state",
         ),
         _no_first_calls,
     ),
-    "clipping as a program": Mechanism((), _no_clipping),
-    "zero_grad without torchax": Mechanism((), _stock_zero_grad),
+    "clipping as a program": Mechanism(
+        ("compilation/partial_compilation:_clip _clipping _is_plain_gradient",), _no_clipping
+    ),
+    "zero_grad without torchax": Mechanism(
+        ("compilation/partial_compilation:_dropping _parameters",), _stock_zero_grad
+    ),
     "guards skipped in `generate`": Mechanism(("compilation/guard_skipping",), _all_guards),
     "numbers of calls as inputs": Mechanism(
         ("compilation/changing_numbers",), _no_changing_numbers
     ),
-    "scheduled settings as inputs": Mechanism((), _no_varying_settings),
+    "scheduled settings as inputs": Mechanism(
+        (
+            "compilation/learning_rates:may_vary set_settings _parts _numbers _setting _is_setting"
+            " _compare _power_of_setting",
+            "compilation/models_and_optimizers:note_varying varying_now",
+        ),
+        _no_varying_settings,
+    ),
     "operators recorded": Mechanism(
         ("lazy/lazy_operators", "lazy/operator_arguments", "lazy/lazy_numbers"), _no_lazy_operators
     ),
-    "numbers of operators as inputs": Mechanism(("lazy/lazy_numbers",), _no_varying_numbers),
-    "memory used again": Mechanism((), _no_donation),
-    "equal step counts share an array": Mechanism((), _no_equal_results),
+    "numbers of operators as inputs": Mechanism(
+        ("lazy/lazy_numbers", "lazy/lazy_graph:varies number _number"), _no_varying_numbers
+    ),
+    "memory used again": Mechanism(("lazy/lazy_programs:_inputs",), _no_donation),
+    "equal step counts share an array": Mechanism(
+        ("lazy/lazy_programs:equal_results",), _no_equal_results
+    ),
     "recurrent layers as loops": Mechanism(
         ("operators/recurrent_loops",), _not_installed("operators.recurrent_loops")
     ),
@@ -147,195 +184,6 @@ MECHANISMS = {
         ("profiling/source_lines",), _not_installed("profiling.source_lines")
     ),
 }  # fmt: skip
-
-
-# ---- programs ------------------------------------------------------------------------------------
-
-
-@dataclass
-class Ran:
-    """CPU seconds of the first two steps, of a later one, programs compiled, and the numbers."""
-
-    first: float
-    step: float
-    programs: int
-    numbers: list[float]
-
-
-Step = Callable[[int], list[float]]
-
-
-def _case(name: str) -> Step:
-    """A loop as people write it, on a model of compiled_step.py."""
-    import step_models
-    import torch
-
-    torch.manual_seed(0)
-    case = step_models.CASES[name]()
-    model = case.model.to("jax")
-    optimizer = step_models.adamw(model)
-    batches = [tuple(x.to("jax") for x in case.batch()) for _ in range(4)]
-
-    def step(number: int) -> list[float]:
-        batch = batches[number % 4]
-        optimizer.zero_grad()
-        loss = case.loss(model(batch[0], *case.inputs), *batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return [loss.item()]
-
-    return step
-
-
-def _one_cycle() -> Step:
-    """Learning rate and momentum change in each step."""
-    import torch
-    from step_models import images, normalized
-
-    torch.manual_seed(0)
-    layers = [*normalized(3, 16), *normalized(16, 32), torch.nn.AdaptiveAvgPool2d(1)]
-    model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(32, 10)).to("jax")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100)
-    x, y = (tensor.to("jax") for tensor in images(16, 3, 32)())
-
-    def step(_: int) -> list[float]:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        return [loss.item()]
-
-    return step
-
-
-def _annealed() -> Step:
-    """A model that is called with the weight of a loss, and the number of the step."""
-    import torch
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = torch.nn.Sequential(
-                *(torch.nn.Linear(64, 64) for _ in range(8)), torch.nn.Tanh()
-            )
-
-        def forward(self, x: torch.Tensor, weight: float, number: int) -> torch.Tensor:
-            y = self.layers(x)
-            return (y**2).mean() * weight + (y.abs().mean() if number > 3 else y.mean())
-
-    torch.manual_seed(0)
-    model, x = Model().to("jax"), torch.randn(32, 64).to("jax")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-    def step(number: int) -> list[float]:
-        optimizer.zero_grad()
-        loss = model(x, 0.1 * number, number)
-        loss.backward()
-        optimizer.step()
-        return [loss.item()]
-
-    return step
-
-
-def _generating() -> Step:
-    """transformers' `generate`, 32 tokens a step."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    config = LlamaConfig(
-        vocab_size=256, num_attention_heads=4, max_position_embeddings=256, **shape
-    )
-    model = LlamaForCausalLM(config).eval().to("jax")
-    prompt = torch.randint(3, 250, (2, 17)).to("jax")
-
-    def step(_: int) -> list[float]:
-        found = model.generate(prompt, max_new_tokens=32, do_sample=False, pad_token_id=0)
-        return [float(x) for x in found.cpu().flatten()]
-
-    return step
-
-
-def _by_step(make: Callable[[], Step]) -> Callable[[], Ran]:
-    def run() -> Ran:
-        with _counted() as programs:
-            began = time.process_time()
-            step, numbers, times = make(), [], []
-            began = time.process_time()
-            for number in range(STEPS):
-                numbers += step(number)
-                times.append(time.process_time())
-        taken = [b - a for a, b in itertools.pairwise(times)]
-        return Ran(times[1] - began, min(taken[WARM:]), len(programs), numbers)
-
-    return run
-
-
-def _training(name: str, optimizer: str) -> Callable[[], Ran]:
-    """One of the programs that training_numbers.py compares with CPU torch."""
-
-    def run() -> Ran:
-        os.environ["STEPS"] = str(STEPS)
-        sys.path[:0] = [str(ROOT / "benchmarks/training"), str(ROOT / "reference_apps/mshnet")]
-        import programs
-        import torch
-
-        programs.device = torch.device("jax")
-        times: dict[int, float] = {}
-        seeded = programs.seeded
-
-        def noting(number: int) -> Any:  # each step draws its batch first
-            times.setdefault(number % 1000, time.process_time())
-            return seeded(number)
-
-        programs.seeded = noting
-        with _counted() as compiled:
-            torch.manual_seed(7)
-            losses, models = programs.PROGRAMS[name](programs.OPTIMIZERS[optimizer])
-            state = programs.state_of(models)
-        began = [times[n] for n in sorted(times)][: STEPS + 1]
-        taken = [b - a for a, b in itertools.pairwise(began)]
-        numbers = [*losses, *(float(abs(v.astype("float64")).sum()) for v in state.values())]
-        return Ran(began[2] - began[0], min(taken[WARM:]), len(compiled), numbers)
-
-    return run
-
-
-PROGRAMS: dict[str, Callable[[], Ran]] = {
-    **{name: _by_step(partial(_case, name)) for name in CASES},
-    "one cycle": _by_step(_one_cycle),
-    "annealed": _by_step(_annealed),
-    "generate": _by_step(_generating),
-    **{
-        f"{name}, {optimizer}": _training(name, optimizer)
-        for name, optimizer in (
-            ("lstm", "adamw"), ("vae", "adamw"), ("gan", "adamw"), ("wgan_gp", "adamw"),
-            ("ddpm", "sgd"), ("contrastive", "rmsprop"), ("reinforce", "adamw"),
-            ("metric_learning", "sgd"), ("cnn", "lbfgs"),
-        )
-    },
-}  # fmt: skip
-
-
-class _counted(list[float]):
-    """The programs that XLA compiles meanwhile, by their seconds."""
-
-    def __enter__(self) -> _counted:
-        import jax
-
-        def listen(event: str, seconds: float, **_: Any) -> None:
-            if event == "/jax/core/compile/backend_compile_duration":
-                self.append(seconds)
-
-        jax.monitoring.register_event_duration_secs_listener(listen)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 # ---- measuring -----------------------------------------------------------------------------------
@@ -360,7 +208,23 @@ def inside(mechanism: str, program: str) -> None:
             }
         )
     tpu_runtime.setup()
-    print(json.dumps(asdict(PROGRAMS[program]())))
+    ran = PROGRAMS[program]()
+    ran.memory = _memory()
+    print(json.dumps(asdict(ran)))
+
+
+def _memory() -> int:
+    from tpu_runtime.lazy import lazy_programs
+
+    known = [p._compiled.memory_analysis() for p in lazy_programs._programs.values() if p._compiled]
+    return max(
+        (
+            m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
+            - m.alias_size_in_bytes
+            for m in known
+        ),
+        default=0,
+    )  # fmt: skip
 
 
 def measured(mechanism: str, program: str) -> Ran | str:
@@ -409,12 +273,35 @@ def main() -> int:
                 cell = {
                     "first": ran.first / known.first, "step": ran.step / known.step,
                     "programs": [known.programs, ran.programs], "apart": apart(ran, known),
+                    "memory": ran.memory / max(known.memory, 1),
                 }  # fmt: skip
             found.setdefault(mechanism, {})[program] = cell
             print(f"  without {mechanism}: {cell}", flush=True)
             if args.out:
                 args.out.write_text(json.dumps(found, indent=1))
+    print(table(found))
     return 0
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """A row for each mechanism: of each figure the largest ratio, and the program that has it."""
+    lines = ["| without | lines | a step | first two steps | memory | programs | apart |"]
+    lines.append("|---" * 7 + "|")
+    for name, cells in found.items():
+        known = {program: cell for program, cell in cells.items() if "error" not in cell}
+
+        def worst(figure: str, known: dict[str, Any] = known) -> str:
+            program = max(known, key=lambda each: known[each][figure])
+            return f"{known[program][figure]:.2f} ({program})"
+
+        before, after = (sum(cell["programs"][k] for cell in known.values()) for k in (0, 1))
+        far = max(cell["apart"] for cell in known.values())
+        errors = [program for program, cell in cells.items() if "error" in cell]
+        failed = f"; fails: {', '.join(errors)}" if errors else ""
+        figures = " | ".join(map(worst, ("step", "first", "memory")))
+        row = f"{name} | {MECHANISMS[name].lines()} | {figures} | {before} → {after} | {far:.0e}"
+        lines.append(f"| {row}{failed} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,12 @@ def shared_classes() -> dict[str, list[str]]:
 
 
 def lines_of_code(path: Path) -> int:
-    """The lines of a file without docstrings, comments and blank ones."""
+    """How many lines a file has without docstrings, comments and blank ones."""
+    return len(code_lines(path))
+
+
+def code_lines(path: Path) -> set[int]:
+    """The numbers of those lines."""
     found: set[int] = set()
     skipped = (
         tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
@@ -183,7 +188,7 @@ def lines_of_code(path: Path) -> int:
             if ast.get_docstring(node, clean=False) is not None:
                 end = node.body[0].end_lineno
                 found -= set(range(node.body[0].lineno, (end or 0) + 1))
-    return len(found)
+    return found
 
 
 def context_members() -> list[str]:

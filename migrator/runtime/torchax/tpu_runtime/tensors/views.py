@@ -58,7 +58,7 @@ def _shaped_like(
     return result  # type: ignore[no-any-return]
 
 
-# Called with every tensor whose values are read or replaced (by train_step, while it traces).
+# Called with every tensor whose values are read or replaced (by a trace).
 watchers: list[Callable[[Tensor], None]] = []
 
 
