@@ -5,9 +5,12 @@ Rules import it, and all else that they need, from `migrator.rule_api`.
 
 from __future__ import annotations
 
+import ast
+import functools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, overload
 
 from migrator.construct import Construct
 from migrator.context import Context
@@ -21,6 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 Handler = Callable[[Context, Construct], Decision | None]
+N = TypeVar("N", bound=ast.AST)
+NodeHandler = Callable[[Context, Construct, N], Decision | None]
 
 
 @dataclass(frozen=True)
@@ -111,15 +116,27 @@ class Rule:
         """The targets that the rule may write for, by name."""
         return {n: t for n, t in targets().items() if self.framework in ("", t.framework)}
 
-    def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]:
-        """Register a handler for a kind of construct and its keys; `*` ends a prefix.
+    @overload
+    def on(self, kind: str, *keys: str) -> Callable[[Handler], Handler]: ...
+
+    @overload
+    def on(self, kind: str, *keys: str, node: type[N]) -> Callable[[NodeHandler[N]], Handler]: ...
+
+    def on(self, kind: str, *keys: str, node: type[N] | None = None) -> Callable[..., Handler]:
+        """Register a handler for a kind of construct.
 
         The kind "advice" is for code that is not a construct: see `migrator.pipeline.advice`.
+
+        Args:
+            kind: One of those that `Construct` lists.
+            *keys: Of the constructs; `*` ends a prefix.
+            node: The type of the constructs' nodes. The handler gets the node as a third argument.
         """
 
-        def register(handler: Handler) -> Handler:
-            self.handlers.extend((kind, key, handler) for key in keys)
-            return handler
+        def register(handler: Callable[..., Decision | None]) -> Handler:
+            made = handler if node is None else _with_node(handler, node)
+            self.handlers.extend((kind, key, made) for key in keys)
+            return made
 
         return register
 
@@ -129,3 +146,16 @@ class Rule:
             if (kind, key) == (found.kind, found.key):
                 return handler(ctx, found)
         raise ValueError(f"{self.code} has no handler for {found.kind} {found.key}")
+
+
+def _with_node(handler: NodeHandler[N], kind: type[N]) -> Handler:
+    """The handler, given the construct's node; TypeError if that is of another type."""
+
+    @functools.wraps(handler)
+    def handle(ctx: Context, found: Construct) -> Decision | None:
+        if not isinstance(found.node, kind):
+            got = type(found.node).__name__
+            raise TypeError(f"{handler.__name__} expects {kind.__name__}, got {got}: {found.key}")
+        return handler(ctx, found, found.node)
+
+    return handle

@@ -231,12 +231,11 @@ that.""",
 )
 
 
-@LADDER.on("ladder", "device")
-def rung(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.If)
+@LADDER.on("ladder", "device", node=ast.If)
+def rung(ctx: Context, found: Construct, node: ast.If) -> Decision | None:
     if ctx.target.portable:
         return Keep("asks for one kind of device after another; the runtime chooses")
-    picked = ladder(ctx.names, ctx.flow, found.node)
+    picked = ladder(ctx.names, ctx.flow, node)
     if picked is None:
         return None
     available = ctx.code.runtime("is_available")
@@ -253,7 +252,7 @@ def rung(ctx: Context, found: Construct) -> Decision | None:
     before = ctx.source.code(picked.picks)[
         : ctx.source.span(picked.device)[0] - ctx.source.span(picked.picks)[0]
     ]
-    edit = AddBranch(found.node, f"{available.code}()", f"{before}{device}")
+    edit = AddBranch(node, f"{available.code}()", f"{before}{device}")
     requires = (*requires, *available.requires)
     return Rewrite([edit], requires, note=reason, leaves=picked.rungs)
 

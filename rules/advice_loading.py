@@ -144,10 +144,8 @@ _OTHER = re.compile(
 _TRAIN = re.compile(r"train", re.I)
 
 
-@LAST.on("advice", "DataLoader()")
-def last_batch(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@LAST.on("advice", "DataLoader()", node=ast.Call)
+def last_batch(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not _is_for_training(ctx, call) or argument(call, 8, "drop_last") is not None:
         return None
     size = argument(call, 1, "batch_size")
@@ -161,10 +159,10 @@ def last_batch(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@LAST.on("advice", "TrainingArguments()", "Seq2SeqTrainingArguments()", "SFTConfig()")
-def last_batch_of_trainer(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@LAST.on(
+    "advice", "TrainingArguments()", "Seq2SeqTrainingArguments()", "SFTConfig()", node=ast.Call
+)
+def last_batch_of_trainer(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     name = ctx.names.qualified(call.func) or ""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if not name.startswith(("transformers.", "trl.")) or given.keys() & {
@@ -181,10 +179,8 @@ def last_batch_of_trainer(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@WORKERS.on("advice", "DataLoader()")
-def workers(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@WORKERS.on("advice", "DataLoader()", node=ast.Call)
+def workers(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     number = argument(call, 5, "num_workers")
     if number is not None and not (isinstance(number, ast.Constant) and number.value == 0):
         return None
@@ -196,10 +192,8 @@ def workers(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@SIZES.on("advice", "DataLoader()")
-def batch(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@SIZES.on("advice", "DataLoader()", node=ast.Call)
+def batch(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     match argument(call, 1, "batch_size"):
         case ast.Constant(value=int(size)) if size > 1 and size % 8 and _is_for_training(ctx, call):
             return advice(
@@ -271,10 +265,8 @@ _WIDTHS = {
 _WASTE = 0.2  # of the padded width
 
 
-@SIZES.on("advice", "Linear()", "Embedding()")
-def width(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@SIZES.on("advice", "Linear()", "Embedding()", node=ast.Call)
+def width(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     size = _size(ctx, call, 1)
     if size is None or size < 128 or 1 - size / (-(-size // 128) * 128) < _WASTE:
         return None

@@ -57,19 +57,16 @@ _ADVICE = advice(
 @PADDED.on(
     "advice", "DataCollatorWithPadding()", "DataCollatorForSeq2Seq()",
     "DataCollatorForTokenClassification()", "DataCollatorForMultipleChoice()",
+    node=ast.Call,
 )  # fmt: skip
-def collated(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+def collated(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not (ctx.names.qualified(call.func) or "").startswith("transformers."):
         return None
     return _ADVICE if _is_longest(call, default=True) else None
 
 
-@PADDED.on("advice", "tokenizer()", "pad()")
-def padded(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@PADDED.on("advice", "tokenizer()", "pad()", node=ast.Call)
+def padded(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     by_method = isinstance(call.func, ast.Attribute) and call.func.attr == "pad"
     owner = call.func.value if by_method and isinstance(call.func, ast.Attribute) else call.func
     if not (dotted(owner) or "").lower().endswith("tokenizer"):

@@ -83,11 +83,9 @@ _ANEW = "needs a program for each position: "
 # ---- in a model ----------------------------------------------------------------------------------
 
 
-@POSITION.on("advice", "Subscript")
-def cached(ctx: Context, found: Construct) -> Decision | None:
+@POSITION.on("advice", "Subscript", node=ast.Subscript)
+def cached(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     """`self.keys[:, start : start + n]`, if a forward pass gets `start`."""
-    node = found.node
-    assert isinstance(node, ast.Subscript)
     function = ctx.names.function(node)
     if not isinstance(node.value, ast.Attribute) or not isinstance(function, ast.FunctionDef):
         return None
@@ -121,11 +119,9 @@ def cached(ctx: Context, found: Construct) -> Decision | None:
     return None
 
 
-@POSITION.on("advice", "arange()")
-def counted(ctx: Context, found: Construct) -> Decision | None:
+@POSITION.on("advice", "arange()", node=ast.Call)
+def counted(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     """`torch.arange(self.seen, self.seen + n)`, if the model counts its tokens."""
-    call = found.node
-    assert isinstance(call, ast.Call)
     function = ctx.names.function(call)
     if not isinstance(function, ast.FunctionDef) or not ctx.training.hot.in_pass(call):
         return None
@@ -153,11 +149,9 @@ def _positions(ctx: Context, function: ast.FunctionDef) -> set[str]:
 # ---- around a model ------------------------------------------------------------------------------
 
 
-@POSITION.on("advice", "Subscript")
-def given(ctx: Context, found: Construct) -> Decision | None:
+@POSITION.on("advice", "Subscript", node=ast.Subscript)
+def given(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     """`model(x[:, begin:end], begin)` in a loop."""
-    node = found.node
-    assert isinstance(node, ast.Subscript)
     told = window(ctx.training.hot, node)
     if told is None or not (told.numbers or ctx.words.step_boundary):
         return None  # if operators run one by one, a slice alone is one program
@@ -171,11 +165,9 @@ def given(ctx: Context, found: Construct) -> Decision | None:
     return advice(f"{_ANEW}give positions that are tensors: {ast.unparse(call)}")
 
 
-@POSITION.on("advice", "Subscript")
-def beside(ctx: Context, found: Construct) -> Decision | None:
+@POSITION.on("advice", "Subscript", node=ast.Subscript)
+def beside(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     """`x[:, end] = token` in such a loop, if operators are recorded."""
-    node = found.node
-    assert isinstance(node, ast.Subscript)
     loop = ctx.training.hot.loop(node) if ctx.words.step_boundary else None
     if loop is None:
         return None

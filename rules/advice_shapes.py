@@ -157,10 +157,8 @@ _REPEATS = advice(
 
 
 @DATA_DEPENDENT.on("advice", "nonzero()", "argwhere()", "masked_select()", "unique()",
-                   "unique_consecutive()")  # fmt: skip
-def selecting(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+                   "unique_consecutive()", node=ast.Call)  # fmt: skip
+def selecting(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     return _WHERE if _is_of_tensor(ctx, call) and ctx.training.hot.is_hot(call) else None
 
 
@@ -174,19 +172,15 @@ def _is_of_tensor(ctx: Context, call: ast.Call) -> bool:
     return any(ctx.training.hot.may_be_tensor(v) or ctx.training.hot.is_mask(v) for v in values)
 
 
-@DATA_DEPENDENT.on("advice", "where()")
-def where(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@DATA_DEPENDENT.on("advice", "where()", node=ast.Call)
+def where(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if len(call.args) != 1 or call.keywords or ctx.names.qualified(call.func) != "torch.where":
         return None
     return selecting(ctx, found)
 
 
-@DATA_DEPENDENT.on("advice", "nms()", "batched_nms()")
-def boxes(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@DATA_DEPENDENT.on("advice", "nms()", "batched_nms()", node=ast.Call)
+def boxes(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     name = ctx.names.qualified(call.func) or ""
     if not name.startswith("torchvision.ops.") or not call.args:
         return None
@@ -197,10 +191,8 @@ def boxes(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@DATA_DEPENDENT.on("advice", "repeat_interleave()")
-def repeats(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@DATA_DEPENDENT.on("advice", "repeat_interleave()", node=ast.Call)
+def repeats(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     of_torch = ctx.names.qualified(call.func) == "torch.repeat_interleave"
     times = argument(call, 1 if of_torch else 0, "repeats")
     if times is None or argument(call, None, "output_size") is not None:
@@ -208,10 +200,8 @@ def repeats(ctx: Context, found: Construct) -> Decision | None:
     return _REPEATS if ctx.training.hot.is_tensor(times) and ctx.training.hot.is_hot(call) else None
 
 
-@DATA_DEPENDENT.on("advice", "Subscript")
-def selected(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.Subscript)
+@DATA_DEPENDENT.on("advice", "Subscript", node=ast.Subscript)
+def selected(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     if not isinstance(node.ctx, ast.Load):
         return None
     if _is_of_positions(ctx, node):
@@ -272,10 +262,8 @@ _SDPA = "torch.nn.functional.scaled_dot_product_attention"
 _KEYS = re.compile(r"(?:^|_)(?:k|v|kv|keys?|values?)(?:$|_)", re.I)
 
 
-@GROWING.on("advice", "cat()", "concat()", "concatenate()", "hstack()", "vstack()")
-def joined(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@GROWING.on("advice", "cat()", "concat()", "concatenate()", "hstack()", "vstack()", node=ast.Call)
+def joined(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not (ctx.names.qualified(call.func) or "").startswith("torch.") or not call.args:
         return None
     parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []

@@ -157,10 +157,16 @@ _TRANSFER = advice(
 )
 
 
-@FROM_HOST.on("advice", "tensor()", "from_numpy()", "as_tensor()", "FloatTensor()", "LongTensor()")
-def from_host(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@FROM_HOST.on(
+    "advice",
+    "tensor()",
+    "from_numpy()",
+    "as_tensor()",
+    "FloatTensor()",
+    "LongTensor()",
+    node=ast.Call,
+)
+def from_host(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if ctx.words.compiles_constants or not call.args:
         return None
     name = ctx.names.qualified(call.func) or ""
@@ -210,10 +216,8 @@ def _is_of_call(ctx: Context, value: ast.expr) -> bool:
 # ---- 64 bits -------------------------------------------------------------------------------------
 
 
-@WIDE.on("advice", ".float64", ".double")
-def double(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@WIDE.on("advice", ".float64", ".double", node=ast.Attribute)
+def double(ctx: Context, found: Construct, node: ast.Attribute) -> Decision | None:
     name = ctx.names.qualified(node)
     if name not in ("torch.float64", "torch.double"):
         return None
@@ -225,10 +229,8 @@ def double(ctx: Context, found: Construct) -> Decision | None:
     return _wide(ctx, call)
 
 
-@WIDE.on("advice", "double()")
-def double_method(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@WIDE.on("advice", "double()", node=ast.Call)
+def double_method(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not isinstance(call.func, ast.Attribute) or call.args:
         return None
     owner = call.func.value
@@ -264,10 +266,8 @@ def _call_with(ctx: Context, node: ast.expr) -> ast.Call | None:
     return None
 
 
-@WIDE.on("advice", "Constant")
-def large(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.Constant)
+@WIDE.on("advice", "Constant", node=ast.Constant)
+def large(ctx: Context, found: Construct, node: ast.Constant) -> Decision | None:
     if type(node.value) is not int or node.value < 2**31:
         return None
     parent = ctx.names.parent(node)
@@ -287,10 +287,8 @@ def large(ctx: Context, found: Construct) -> Decision | None:
 # ---- 16 bits -------------------------------------------------------------------------------------
 
 
-@HALF.on("advice", ".float16", ".half")
-def half(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@HALF.on("advice", ".float16", ".half", node=ast.Attribute)
+def half(ctx: Context, found: Construct, node: ast.Attribute) -> Decision | None:
     if ctx.names.qualified(node) not in ("torch.float16", "torch.half"):
         return None
     given: ast.expr = node

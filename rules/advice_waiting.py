@@ -148,10 +148,8 @@ _MEASURE = re.compile(
 )
 
 
-@READ.on("advice", "item()", "cpu()", "tolist()")
-def read(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@READ.on("advice", "item()", "cpu()", "tolist()", node=ast.Call)
+def read(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
         return None
     owner = call.func.value
@@ -164,19 +162,15 @@ def read(ctx: Context, found: Construct) -> Decision | None:
     return _use(ctx, call) if ctx.training.hot.is_tensor(owner) else None
 
 
-@READ.on("advice", "float()", "int()")
-def converted(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@READ.on("advice", "float()", "int()", node=ast.Call)
+def converted(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not isinstance(call.func, ast.Name) or len(call.args) != 1:
         return None
     return _use(ctx, call) if ctx.training.hot.is_tensor(call.args[0]) else None
 
 
-@READ.on("advice", "print()")
-def printed(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@READ.on("advice", "print()", node=ast.Call)
+def printed(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     return _PRINTED if _in_each_round(ctx, call) and prints_tensor(ctx.training.hot, call) else None
 
 

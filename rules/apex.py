@@ -161,10 +161,8 @@ _ADVICE = {
 }
 
 
-@APEX.on("name", *_CLASSES)
-def same_class(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@APEX.on("name", *_CLASSES, node=ast.expr)
+def same_class(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if found.key == CONVERT_BY_APEX and in_one_process(ctx):
         return None
     if found.key in _SYNCHRONISED and ctx.words.devices is None:  # neither would be rewritten

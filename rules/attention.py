@@ -154,11 +154,10 @@ _ADVICE = {
 }
 
 
-@ATTENTION.on("name", *(f"flash_attn.{name}" for name in _FLASH))
-def flash(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
+@ATTENTION.on("name", *(f"flash_attn.{name}" for name in _FLASH), node=ast.expr)
+def flash(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     name = found.key.rpartition(".")[2]
-    for call, given in ctx.names.calls(found.node):
+    for call, given in ctx.names.calls(node):
         reason = _unknown(call, given[_FLASH[name] :])
         if reason is not None:
             return _not_here(ctx, found, call, reason)
@@ -171,12 +170,11 @@ def flash(ctx: Context, found: Construct) -> Decision:
     return _by_runtime(ctx, found, name, note)
 
 
-@ATTENTION.on("name", "xformers.ops.memory_efficient_attention")
-def memory_efficient(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
-    direct = ctx.names.call_of(found.node)
+@ATTENTION.on("name", "xformers.ops.memory_efficient_attention", node=ast.expr)
+def memory_efficient(ctx: Context, found: Construct, node: ast.expr) -> Decision:
+    direct = ctx.names.call_of(node)
     edits: list[Edit] = []
-    for call, _ in ctx.names.calls(found.node):
+    for call, _ in ctx.names.calls(node):
         reason = _unknown_to_xformers(ctx, call)
         if reason is not None:
             return _not_here(ctx, found, call, reason)
@@ -187,7 +185,7 @@ def memory_efficient(ctx: Context, found: Construct) -> Decision:
     if word is None:
         return ctx.code.lacks(found.key)
     if direct is None:
-        return Rewrite([Replace(found.node, word.code), *edits], word.requires)
+        return Rewrite([Replace(node, word.code), *edits], word.requires)
     chooses = [k for k in direct.keywords if k.arg == "op"]
     return Rewrite([EditCall(direct, function=word.code, drop=chooses)], word.requires)
 
@@ -233,11 +231,10 @@ def triangle(ctx: Context, found: Construct) -> Decision:
     return _by_runtime(ctx, found, "LowerTriangularMask")
 
 
-@ATTENTION.on("name", "xformers.ops.unbind")
-def unbind(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
+@ATTENTION.on("name", "xformers.ops.unbind", node=ast.expr)
+def unbind(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     torch, requires = ctx.code.torch()
-    return Rewrite([Replace(found.node, f"{torch}.unbind")], requires)
+    return Rewrite([Replace(node, f"{torch}.unbind")], requires)
 
 
 @ATTENTION.on("method", "enable_xformers_memory_efficient_attention")

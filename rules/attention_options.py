@@ -100,11 +100,10 @@ Comparisons, choices and keys stay. What the source doesn't show to be this opti
 )
 
 
-@OPTION.on("attention option", "flash")
-def flash(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Constant)
-    quote = "'" if ctx.source.code(found.node).startswith("'") else '"'
-    return Rewrite([Replace(found.node, f"{quote}sdpa{quote}")])
+@OPTION.on("attention option", "flash", node=ast.Constant)
+def flash(ctx: Context, found: Construct, node: ast.Constant) -> Decision:
+    quote = "'" if ctx.source.code(node).startswith("'") else '"'
+    return Rewrite([Replace(node, f"{quote}sdpa{quote}")])
 
 
 @OPTION.on("keyword", "use_flash_attention_2")
@@ -134,10 +133,9 @@ def _makes_model(ctx: Context, call: ast.Call) -> bool:
 _MAKING = ("from_pretrained", "from_config", "_from_config")
 
 
-@OPTION.on("attention option", "flag")
-def in_dictionary(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Constant)
-    return Rewrite([Replace(found.node, "False")])
+@OPTION.on("attention option", "flag", node=ast.Constant)
+def in_dictionary(ctx: Context, found: Construct, node: ast.Constant) -> Decision:
+    return Rewrite([Replace(node, "False")])
 
 
 @OPTION.on("attention option", "unknown")

@@ -181,10 +181,8 @@ def _is_cpu(ctx: Context, device: ast.expr) -> bool:
     return ctx.flow.kind(device) == Kind.CPU
 
 
-@AUTOCAST.on("name", *_AUTOCASTS)
-def autocast(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@AUTOCAST.on("name", *_AUTOCASTS, node=ast.expr)
+def autocast(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return _bare_autocast(ctx, node)
@@ -255,10 +253,8 @@ def _bare_autocast(ctx: Context, node: ast.expr) -> Decision:
 _OF_DEVICE = ("torch.amp.GradScaler", "torch.GradScaler")  # their first argument names it
 
 
-@SCALER.on("name", "torch.cuda.amp.GradScaler", *_OF_DEVICE)
-def scaler(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@SCALER.on("name", "torch.cuda.amp.GradScaler", *_OF_DEVICE, node=ast.expr)
+def scaler(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         if isinstance(ctx.names.parent(node), ast.arg | ast.AnnAssign | ast.BinOp | ast.Subscript):
@@ -317,11 +313,9 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
     return Rewrite([edit], (*requires, *asked.requires))
 
 
-@AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype")
-def asked(ctx: Context, found: Construct) -> Decision:
+@AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype", node=ast.expr)
+def asked(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     """Queries of CUDA's autocast state. A runtime with its own autocast answers them."""
-    node = found.node
-    assert isinstance(node, ast.expr)
     word = ctx.words.autocast
     if word is not None and RUNTIME in word.requires:
         if isinstance(node, ast.Name):  # bound before the runtime replaces it

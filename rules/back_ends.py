@@ -46,24 +46,21 @@ group's back end is compared with (`dist.get_backend() == "nccl"`).""",
 )
 
 
-@BACK_END.on("string", "nccl")
-def nccl(ctx: Context, found: Construct) -> Decision:
+@BACK_END.on("string", "nccl", node=ast.Constant)
+def nccl(ctx: Context, found: Construct, node: ast.Constant) -> Decision:
     group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
-    assert isinstance(found.node, ast.Constant)
     if ctx.words.devices is not None and ctx.words.devices.back_end is not None:
-        if _is_asked_for(ctx, found.node):
+        if _is_asked_for(ctx, node):
             return Report(f"only true on GPUs; on a TPU the back end is `{group}`")
         return Keep(
             "keeps the program on its GPU path; the process group gets the device's back end"
         )
-    if _is_asked_for(ctx, found.node):
+    if _is_asked_for(ctx, node):
         if ctx.words.devices is None:
             return Report(f"the back end is `{group}` there, so this is never true")
-        return Rewrite([SetString(found.node, group)])
-    if ctx.distributed.ranks and any(
-        assigned(ctx, call, group) is found.node for call in _starts(ctx)
-    ):
-        return Rewrite([SetString(found.node, group)])
+        return Rewrite([SetString(node, group)])
+    if ctx.distributed.ranks and any(assigned(ctx, call, group) is node for call in _starts(ctx)):
+        return Rewrite([SetString(node, group)])
     if ctx.distributed.ranks or (ctx.project is not None and ctx.project.serves_ranks()):
         return Keep(f"keeps the program on its GPU path; the process group gets `{group}`")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")

@@ -103,42 +103,37 @@ list in Python 2, and whose elements are taken, becomes one: `d.keys()[0]`.""",
 )
 
 
-@MEANINGS.on("changed", "number")
-def number(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Subscript)
-    owner = owner_of(found.node) or found.node.value
-    if not isinstance(found.node.ctx, ast.Load):
+@MEANINGS.on("changed", "number", node=ast.Subscript)
+def number(ctx: Context, found: Construct, node: ast.Subscript) -> Decision:
+    owner = owner_of(node) or node.value
+    if not isinstance(node.ctx, ast.Load):
         return Report("a loss has no dimension; assign to its data with `[...]`")
-    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
-    item = Replace(found.node, "{owner}.item()", {"owner": owner})
-    return kept or Rewrite([item], drops=[found.node.value] if owner_of(found.node) else ())
+    kept = reason_to_keep(ctx, node, "torch.Tensor")
+    item = Replace(node, "{owner}.item()", {"owner": owner})
+    return kept or Rewrite([item], drops=[node.value] if owner_of(node) else ())
 
 
-@MEANINGS.on("changed", "perhaps number")
-def perhaps_number(ctx: Context, found: Construct) -> Decision:
+@MEANINGS.on("changed", "perhaps number", node=ast.Subscript)
+def perhaps_number(ctx: Context, found: Construct, node: ast.Subscript) -> Decision:
     """Of something that is named like a loss, and may be one for each example."""
-    assert isinstance(found.node, ast.Subscript)
-    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    kept = reason_to_keep(ctx, node, "torch.Tensor")
     return kept or Report("fails if this is a mean or a sum, which has no dimension: use .item()")
 
 
-@MEANINGS.on("changed", "mask")
-def mask(ctx: Context, found: Construct) -> Decision:
-    if (kept := reason_to_keep(ctx, found.node, "torch.Tensor")) is not None:
+@MEANINGS.on("changed", "mask", node=ast.expr)
+def mask(ctx: Context, found: Construct, node: ast.expr) -> Decision:
+    if (kept := reason_to_keep(ctx, node, "torch.Tensor")) is not None:
         return kept
-    match found.node:
+    match node:
         case ast.Call(func=ast.Attribute(attr="byte"), args=[], keywords=[]) as call:
             return Rewrite([EditCall(call, method="bool")])
-    assert isinstance(found.node, ast.expr)
-    return Rewrite([Replace(found.node, "{mask}.bool()", {"mask": found.node})])
+    return Rewrite([Replace(node, "{mask}.bool()", {"mask": node})])
 
 
-@MEANINGS.on("changed", "pickle")
-def pickled(ctx: Context, found: Construct) -> Decision:
+@MEANINGS.on("changed", "pickle", node=ast.Call)
+def pickled(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """A checkpoint with more than tensors, which PyTorch refuses since 2.6 unless it is told; also
     one with the keys of what another file saves."""
-    call = found.node
-    assert isinstance(call, ast.Call)
     if (kept := reason_to_keep(ctx, call, "torch.load")) is not None:
         return kept
     note = "as before PyTorch 2.6: loading runs code of the file, so it has to be trusted"
@@ -169,14 +164,13 @@ def _of_call(call: ast.Call, edit: Edit) -> Edit:
     return edit
 
 
-@MEANINGS.on("changed", "channels")
-def channels(ctx: Context, found: Construct) -> Decision:
+@MEANINGS.on("changed", "channels", node=ast.Call)
+def channels(ctx: Context, found: Construct, node: ast.Call) -> Decision:
     """`Normalize` of images with one channel, which took the first numbers of several."""
-    assert isinstance(found.node, ast.Call)
-    if (kept := reason_to_keep(ctx, found.node, "torchvision.transforms.Normalize")) is not None:
+    if (kept := reason_to_keep(ctx, node, "torchvision.transforms.Normalize")) is not None:
         return kept
     edits = []
-    for several in numbers(found.node):
+    for several in numbers(node):
         if isinstance(several, ast.Tuple | ast.List) and len(several.elts) > 1:
             text = "({first},)" if isinstance(several, ast.Tuple) else "[{first}]"
             edits.append(Replace(several, text, {"first": several.elts[0]}))
@@ -198,11 +192,10 @@ def shapes(ctx: Context, found: Construct) -> Decision:
     )
 
 
-@MEANINGS.on("changed", "one element")
-def one_element(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Call)
-    kept = reason_to_keep(ctx, found.node, "torch.nn.CrossEntropyLoss")
-    target = ctx.source.code(found.node.args[1])
+@MEANINGS.on("changed", "one element", node=ast.Call)
+def one_element(ctx: Context, found: Construct, node: ast.Call) -> Decision:
+    kept = reason_to_keep(ctx, node, "torch.nn.CrossEntropyLoss")
+    target = ctx.source.code(node.args[1])
     return kept or Report(
         f"fails if {target} is one number, which has no dimension since PyTorch 0.4, beside a row "
         f"of scores: give it {target}.unsqueeze(0)"
@@ -218,10 +211,8 @@ def function(ctx: Context, found: Construct) -> Decision:
     )
 
 
-@MEANINGS.on("changed", "copy")
-def copied(ctx: Context, found: Construct) -> Decision:
-    call = found.node
-    assert isinstance(call, ast.Call)
+@MEANINGS.on("changed", "copy", node=ast.Call)
+def copied(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     if (kept := reason_to_keep(ctx, call, "numpy.array")) is not None:
         return kept
     if len(call.args) > 2 or {k.arg for k in call.keywords} - {"copy", "dtype", "order"}:
@@ -231,23 +222,20 @@ def copied(ctx: Context, found: Construct) -> Decision:
     return Rewrite([EditCall(call, function=f"{spelled}.asarray", drop=drop)], requires)
 
 
-@MEANINGS.on("changed", "list")
-def listed(ctx: Context, found: Construct) -> Decision:
+@MEANINGS.on("changed", "list", node=ast.Call)
+def listed(ctx: Context, found: Construct, node: ast.Call) -> Decision:
     """`d.keys()[0]`, `zip(a, b)[0]`: lists in Python 2."""
-    assert isinstance(found.node, ast.Call)
-    if (kept := reason_to_keep(ctx, found.node, "builtins.list")) is not None:
+    if (kept := reason_to_keep(ctx, node, "builtins.list")) is not None:
         return kept
     shadowed = ctx.names.top.bindings.get("list")
     if shadowed:
         return Report("is no list in Python 3, and has no elements to take")
-    return Rewrite([Replace(found.node, "list({call})", {"call": found.node})])
+    return Rewrite([Replace(node, "list({call})", {"call": node})])
 
 
-@MEANINGS.on("changed", "bytes")
-def from_bytes(ctx: Context, found: Construct) -> Decision:
+@MEANINGS.on("changed", "bytes", node=ast.Call)
+def from_bytes(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """Of bytes, `numpy.frombuffer` gives the same, as an array that can't be written to."""
-    call = found.node
-    assert isinstance(call, ast.Call)
     if (kept := reason_to_keep(ctx, call, "numpy.fromstring")) is not None:
         return kept
     if _is_only_read(ctx, call):

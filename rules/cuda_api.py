@@ -259,13 +259,11 @@ _REASONS = {
 
 
 @FUNCTION.on("name", *(f"torch.cuda.{n}" for n in sorted(MIRRORED) if not n.endswith("Tensor")),
-             "torch.cuda.is_current_stream_capturing")  # fmt: skip
-def function(ctx: Context, found: Construct) -> Decision | None:
+             "torch.cuda.is_current_stream_capturing", node=ast.expr)  # fmt: skip
+def function(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     name = found.key.removeprefix("torch.cuda.")
     if name in ("autocast", "is_available"):
         return None  # they have rules of their own
-    node = found.node
-    assert isinstance(node, ast.expr)
     if name == "current_device" and not ctx.target.portable:
         return _current_device(ctx, node)
     return counterpart(ctx, node, name)
@@ -286,10 +284,9 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     return counterpart(ctx, node, "current_device")
 
 
-@FUNCTION.on("name", "torch.Event")
-def event(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
-    call = ctx.names.call_of(found.node)
+@FUNCTION.on("name", "torch.Event", node=ast.expr)
+def event(ctx: Context, found: Construct, node: ast.expr) -> Decision:
+    call = ctx.names.call_of(node)
     if call is None:
         return Report("the class itself is passed on")
     if "torch.cuda.Event" in ctx.words.renames:
@@ -319,15 +316,14 @@ def device_context(ctx: Context, found: Construct) -> Decision:
     return unwrapped(ctx, call, "chooses a CUDA device; there is one device here")
 
 
-@OTHER.on("name", "torch.cuda*", "torch.version.cuda*")
-def other(ctx: Context, found: Construct) -> Decision:
+@OTHER.on("name", "torch.cuda*", "torch.version.cuda*", node=ast.expr)
+def other(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     name = found.key.removeprefix("torch.cuda").lstrip(".")
     if not name:
         return _module(ctx, found)
-    assert isinstance(found.node, ast.expr)
     if found.key.startswith("torch.version."):
         return Report("the version of the GPU toolkit is None on a TPU machine")
-    said = ctx.source.code(found.node)  # a script for XPU uses torch.xpu
+    said = ctx.source.code(node)  # a script for XPU uses torch.xpu
     what = re.sub(r"^[gs]et_(?=rng_)|_all$|(?<=^nvtx)\.range$", "", name)
     return Report(_REASONS.get(what, f"{said} has no counterpart on a TPU"))
 

@@ -208,10 +208,8 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
     return None
 
 
-@STRING.on("string", "cuda")
-def string(ctx: Context, found: Construct) -> Decision | None:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@STRING.on("string", "cuda", node=ast.expr)
+def string(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if places_of_load(ctx.names, node) is not None:
         return None  # torch.load's handling decides
     if method_caller(ctx.names, node) is not None:

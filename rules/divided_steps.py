@@ -84,10 +84,8 @@ _CHECKS = advice(_IN_TWO + "a check that only stops the program can come after t
 
 
 @STEP.on("advice", "item()", "cpu()", "numpy()", "tolist()", "float()", "int()", "bool()",
-         "print()")  # fmt: skip
-def read_in_step(ctx: Context, found: Construct) -> Decision | None:
-    call = found.node
-    assert isinstance(call, ast.Call)
+         "print()", node=ast.Call)  # fmt: skip
+def read_in_step(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     if not _reads_tensor(ctx, call) or ctx.training.hot.in_pass(call) or is_asked(ctx.names, call):
         return None
     return _DIVIDES if _divides(ctx, call) else None

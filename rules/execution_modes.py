@@ -143,10 +143,8 @@ _DELETED = ("set_device_index", "set_device_idx", "empty_cache", "set_stream",
 _RENAMED = {"current_device_index": "current_device", "current_device_idx": "current_device"}
 
 
-@INFERENCE.on("name", "torch.inference_mode")
-def inference_mode(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@INFERENCE.on("name", "torch.inference_mode", node=ast.expr)
+def inference_mode(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     torch, requires = ctx.code.torch()
     call = ctx.names.call_of(node)
     if call is None:
@@ -180,10 +178,8 @@ def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
     return Rewrite([Unwrap(block, [item])]) if same and isinstance(item, ast.withitem) else None
 
 
-@ACCELERATOR.on("name", "torch.accelerator*")
-def accelerator(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@ACCELERATOR.on("name", "torch.accelerator*", node=ast.expr)
+def accelerator(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if ctx.words.device_names:
         if found.key.endswith((".set_device_index", ".set_device_idx")):
             return not_on_tpu(ctx, node)

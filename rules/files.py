@@ -252,10 +252,8 @@ torch_xla the decoder runs on the CPU, as before.""",
 )
 
 
-@LOAD.on("name", "torch.load")
-def load(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@LOAD.on("name", "torch.load", node=ast.expr)
+def load(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return _loaded(ctx, node)
@@ -335,10 +333,8 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
     return Report('its map_location is a function; load to "cpu" and move afterwards', whole=call)
 
 
-@SAVE.on("name", "torch.save")
-def save(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@SAVE.on("name", "torch.save", node=ast.expr)
+def save(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     word = ctx.words.renames.get("torch.save")
     if word is None:
         return Keep("the runtime writes device tensors as CPU tensors")
@@ -386,10 +382,8 @@ def _may_hold_device_tensors(ctx: Context) -> bool:
 
 
 @IMAGE.on("name", *(f"torchvision.io.{path}{name}" for path in ("", "image.")
-                   for name in ("decode_image", "read_image")))  # fmt: skip
-def image(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+                   for name in ("decode_image", "read_image")), node=ast.expr)  # fmt: skip
+def image(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     word = ctx.words.renames.get(found.key)
     if word is None:
         return Keep("decodes on the CPU, as before")

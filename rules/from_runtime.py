@@ -103,23 +103,22 @@ _SAME = {
 }
 
 
-@MIGRATED.on("migrated", f"{RUNTIME}.*")
-def of_runtime(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
+@MIGRATED.on("migrated", f"{RUNTIME}.*", node=ast.expr)
+def of_runtime(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     name = found.key.removeprefix(f"{RUNTIME}.")
-    call = ctx.names.call_of(found.node)
+    call = ctx.names.call_of(node)
     if name == "is_available" and call is not None and (rung := _rung(ctx, call)) is not None:
         return rung
     if name in _SAME:
         word, requires = of_torch(ctx.names, _SAME[name])
-        return Rewrite([Replace(found.node, word)], requires)
-    match name, ctx.names.parent(call or found.node):
+        return Rewrite([Replace(node, word)], requires)
+    match name, ctx.names.parent(call or node):
         case "DeviceLoader", _ if ctx.words.device_loader is not None:
             return Keep("moves batches to the device on this target, too")
         case "setup", ast.Expr() as statement if call is not None:
             return Rewrite([Delete(statement)])
-        case "train_step", ast.FunctionDef() as step if found.node in step.decorator_list:
-            return Rewrite([Delete(found.node)])
+        case "train_step", ast.FunctionDef() as step if node in step.decorator_list:
+            return Rewrite([Delete(node)])
         case "autocast", _ if call is not None:
             return _autocast(ctx, call)
         case "set_matmul_precision", ast.Expr() if call is not None:

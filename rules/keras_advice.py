@@ -116,10 +116,9 @@ arguments. In datasets, which run on the host, these operations are fine.""",
 _SQUARES = ("adam", "adamw", "adamax", "adagrad", "rmsprop", "nadam", "lamb")
 
 
-@ROWS.on("advice", "Embedding()")
-def rows(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    name = keras_name(ctx.names, found.node.func)
+@ROWS.on("advice", "Embedding()", node=ast.Call)
+def rows(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    name = keras_name(ctx.names, node.func)
     if not ctx.words.keras_backend or name != "keras.layers.Embedding":
         return None
     optimizer = _squaring(ctx.names)
@@ -148,11 +147,10 @@ def _squaring(names: Names) -> str:
     return ""
 
 
-@EXECUTION.on("advice", "compile()")
-def executed(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    said = {keyword.arg for keyword in found.node.keywords}
-    is_plain = bool(found.node.args or said) and not ctx.names.qualified(found.node.func)
+@EXECUTION.on("advice", "compile()", node=ast.Call)
+def executed(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    said = {keyword.arg for keyword in node.keywords}
+    is_plain = bool(node.args or said) and not ctx.names.qualified(node.func)
     if ctx.words.strategy is None or not is_plain or "fit" not in ctx.names.by_attribute:
         return None
     if said & {"steps_per_execution", "run_eagerly", None}:
@@ -160,16 +158,15 @@ def executed(ctx: Context, found: Construct) -> Decision | None:
     return advice("steps_per_execution=… runs several steps in one call of the TPU's program")
 
 
-@SIZES.on("advice", "boolean_mask()", "unique()", "where()")
-def sized(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    name = ctx.names.qualified(found.node.func) or ""
+@SIZES.on("advice", "boolean_mask()", "unique()", "where()", node=ast.Call)
+def sized(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    name = ctx.names.qualified(node.func) or ""
     if ctx.words.strategy is None or not name.startswith("tensorflow."):
         return None
-    if name.endswith(".where") and len(found.node.args) + len(found.node.keywords) > 1:
+    if name.endswith(".where") and len(node.args) + len(node.keywords) > 1:
         return None
     functions = {*traced_functions(ctx.names), *replica_functions(ctx.names)}
-    if not is_traced(ctx.names, found.node, functions):
+    if not is_traced(ctx.names, node, functions):
         return None
     return advice(
         "the result's size depends on values, but a TPU's programs have fixed shapes: multiply "

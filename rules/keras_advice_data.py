@@ -166,12 +166,11 @@ _FOLDERS = "_dataset_from_directory"
 _SHARED = 64  # what divides a batch well: 8 cores, of 8 rows each
 
 
-@REMAINDER.on("advice", "batch()")
-def remainder(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    if argument(found.node, 1, "drop_remainder") is not None or not _is_data(ctx, found.node):
+@REMAINDER.on("advice", "batch()", node=ast.Call)
+def remainder(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    if argument(node, 1, "drop_remainder") is not None or not _is_data(ctx, node):
         return None
-    if ctx.words.strategy is not None and found.node in _of_loops(ctx):
+    if ctx.words.strategy is not None and node in _of_loops(ctx):
         return None
     return advice(
         "the last batch may be smaller: it needs a program of its own, and can't be divided "
@@ -215,10 +214,9 @@ def _methods(ctx: Context, data: ast.expr) -> list[str] | None:
 _LONG = 60  # links of a chain of methods
 
 
-@HOST.on("advice", "py_function()", "numpy_function()")
-def hosted(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    name = ctx.names.qualified(found.node.func) or ""
+@HOST.on("advice", "py_function()", "numpy_function()", node=ast.Call)
+def hosted(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    name = ctx.names.qualified(node.func) or ""
     if not name.startswith("tensorflow."):
         return None
     return advice(
@@ -227,10 +225,9 @@ def hosted(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@HOST.on("advice", "padded_batch()")
-def padded(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    if argument(found.node, 1, "padded_shapes") is not None:
+@HOST.on("advice", "padded_batch()", node=ast.Call)
+def padded(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    if argument(node, 1, "padded_shapes") is not None:
         return None
     return advice(
         "batches differ in length, and each length is compiled: use padded_shapes, or "
@@ -241,17 +238,15 @@ def padded(ctx: Context, found: Construct) -> Decision | None:
 @FILES.on(
     "advice", "TFRecordDataset()", "TextLineDataset()", "FixedLengthRecordDataset()",
     "list_files()", "load()", "make_csv_dataset()", f"image{_FOLDERS}()", f"text{_FOLDERS}()",
-    f"audio{_FOLDERS}()",
-)  # fmt: skip
-def files(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    called = found.node.func
+    f"audio{_FOLDERS}()", node=ast.Call)  # fmt: skip
+def files(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    called = node.func
     of_keras = keras_name(ctx.names, called).endswith(_FOLDERS)
     if ctx.words.strategy is None:
         return None
     if not of_keras and ctx.names.qualified(called) not in _SOURCES:
         return None
-    path = argument(found.node, 0, "filenames", "file_pattern", "directory", "path")
+    path = argument(node, 0, "filenames", "file_pattern", "directory", "path")
     match ctx.names.only_value(path) if path is not None else None:
         case ast.Constant(value=str(text)) if not text.startswith("gs://"):
             return advice(
@@ -261,11 +256,10 @@ def files(ctx: Context, found: Construct) -> Decision | None:
     return None
 
 
-@EPOCH.on("advice", "fit()")
-def epoch(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
-    data = argument(found.node, 0, "x")
-    steps = argument(found.node, None, "steps_per_epoch")
+@EPOCH.on("advice", "fit()", node=ast.Call)
+def epoch(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
+    data = argument(node, 0, "x")
+    steps = argument(node, None, "steps_per_epoch")
     if data is None or steps is None or getattr(steps, "value", steps) is None:
         return None
     methods = _methods(ctx, data)
@@ -277,15 +271,14 @@ def epoch(ctx: Context, found: Construct) -> Decision | None:
     )
 
 
-@BATCH.on("advice", "batch()", "fit()")
-def shared(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Call)
+@BATCH.on("advice", "batch()", "fit()", node=ast.Call)
+def shared(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     if ctx.words.strategy is None or has_strategy(ctx.names):
         return None
     if found.key == "fit()":
-        size = argument(found.node, None, "batch_size")
+        size = argument(node, None, "batch_size")
     else:
-        size = argument(found.node, 0, "batch_size") if _is_data(ctx, found.node) else None
+        size = argument(node, 0, "batch_size") if _is_data(ctx, node) else None
     match ctx.names.only_value(size) if size is not None else None:
         case ast.Constant(value=int(rows)) if rows % _SHARED and rows > 1:
             return advice(

@@ -221,11 +221,10 @@ any back end. Elements of data sets are TensorFlow's, so they stay.""",
 )
 
 
-@BACK_END.on("variable", _BACK_END)
-def chosen(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Constant)
+@BACK_END.on("variable", _BACK_END, node=ast.Constant)
+def chosen(ctx: Context, found: Construct, node: ast.Constant) -> Decision | None:
     wanted = ctx.words.keras_backend or "tensorflow"
-    value = _given(ctx, found.node)
+    value = _given(ctx, node)
     if value is None:
         return Report(f"may choose a back end other than {wanted}: set it to {wanted}")
     if value.value == wanted:
@@ -364,36 +363,34 @@ def _spelled(name: str, local: str) -> str:
     return name if name == local else f"{name} as {local}"
 
 
-@IMPORT.on("keras", *MODULES)
-def spelled_out(ctx: Context, found: Construct) -> Decision | None:
+@IMPORT.on("keras", *MODULES, node=ast.expr)
+def spelled_out(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if not ctx.words.keras_backend:
         return Keep("the target runs Keras with TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.expr)
-    whole: ast.expr = found.node
+    whole: ast.expr = node
     while isinstance(above := ctx.names.parent(whole), ast.Attribute):
         whole = above
     if is_legacy(ctx.names.qualified(whole) or ""):
         return Keep("only tf.keras has it, for any back end")
-    above = ctx.names.parent(found.node)
+    above = ctx.names.parent(node)
     match above:
         case ast.Assign(targets=[ast.Name(id="keras")]) if MODULES[found.key] == "keras":
             lines = Insert(ctx.names.tree, above, ["import keras"], before=True)
             return Rewrite([lines, Delete(above)])
     spelled, requires = keras(ctx)
-    return Rewrite([Replace(found.node, spelled + MODULES[found.key].removeprefix("keras"))],
+    return Rewrite([Replace(node, spelled + MODULES[found.key].removeprefix("keras"))],
                    requires)  # fmt: skip
 
 
-@NUMPY.on("keras", "numpy")
-def array(ctx: Context, found: Construct) -> Decision | None:
+@NUMPY.on("keras", "numpy", node=ast.Call)
+def array(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     if not ctx.words.keras_backend:
         return Keep("is a TensorFlow tensor")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.Call)
-    assert isinstance(found.node.func, ast.Attribute)
+    assert isinstance(node.func, ast.Attribute)
     spelled, requires = keras(ctx)
     template = f"{spelled}.ops.convert_to_numpy({{value}})"
-    return Rewrite([Replace(found.node, template, {"value": found.node.func.value})], requires)
+    return Rewrite([Replace(node, template, {"value": node.func.value})], requires)

@@ -173,18 +173,17 @@ _FLOATX = tuple(
 )
 
 
-@MIXED.on("precision", "mixed_float16")
-def mixed(ctx: Context, found: Construct) -> Decision | None:
-    assert isinstance(found.node, ast.Constant)
+@MIXED.on("precision", "mixed_float16", node=ast.Constant)
+def mixed(ctx: Context, found: Construct, node: ast.Constant) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
-    above = ctx.names.parent(found.node)
+    above = ctx.names.parent(node)
     is_dtype = isinstance(above, ast.keyword) and above.arg in ("dtype", "policy", "name")
     call = ctx.names.parent(above) if isinstance(above, ast.keyword) else above
     if isinstance(call, ast.Call):
         name = keras_name(ctx.names, call.func)
         if name.rpartition(".")[2] in _POLICIES or (is_dtype and name):
-            return Rewrite([SetString(found.node, "mixed_bfloat16")])
+            return Rewrite([SetString(node, "mixed_bfloat16")])
     return Report("is a policy for GPUs: a TPU's is mixed_bfloat16")
 
 
@@ -201,10 +200,8 @@ def scaled(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([Replace(call, "{inner}", {"inner": inner})])
 
 
-@COMPILED.on("keyword", "jit_compile")
-def compiled(ctx: Context, found: Construct) -> Decision | None:
-    keyword = found.node
-    assert isinstance(keyword, ast.keyword)
+@COMPILED.on("keyword", "jit_compile", node=ast.keyword)
+def compiled(ctx: Context, found: Construct, keyword: ast.keyword) -> Decision | None:
     call = ctx.names.parent(keyword)
     if not isinstance(call, ast.Call):
         return None

@@ -226,22 +226,21 @@ def _top(ctx: Context, statement: ast.AST) -> ast.stmt:
     return around[-1]
 
 
-@SHARE.on("tensorflow", "loss")
-def share(ctx: Context, found: Construct) -> Decision | None:
+@SHARE.on("tensorflow", "loss", node=ast.Name)
+def share(ctx: Context, found: Construct, node: ast.Name) -> Decision | None:
     if ctx.words.strategy is None:
         return Keep("is the loss of the whole batch")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.Name)  # any other is an obstacle
-    training = next(t for t in trainings(ctx.names) if t.loss is found.node)
-    code = found.node.id
+    training = next(t for t in trainings(ctx.names) if t.loss is node)
+    code = node.id
     name = f"replica_{code}"
     if name in ctx.names.by_id:
         return Report(f"has to be divided by the number of replicas, and {name} is taken")
     spelled, requires = ctx.code.module("tensorflow")
     divided = f"{name} = {code} / {spelled}.distribute.get_strategy().{REPLICAS}"
     inserted = Insert(ctx.names.tree, training.tape.body[-1], [divided])
-    return Rewrite([inserted, Replace(found.node, name)], requires)
+    return Rewrite([inserted, Replace(node, name)], requires)
 
 
 @SHARE.on("tensorflow", "term")

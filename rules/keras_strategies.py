@@ -133,14 +133,13 @@ strategy the program stays.""",
 )
 
 
-@STRATEGY.on("name", MIRRORED, ONE_DEVICE, *WORKERS)
-def strategy(ctx: Context, found: Construct) -> Decision | None:
+@STRATEGY.on("name", MIRRORED, ONE_DEVICE, *WORKERS, node=ast.expr)
+def strategy(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.expr)
     if ctx.words.strategy is not None:
         return _on_tpus(ctx, ctx.words.strategy, found)
-    known = strategy_of(ctx.names, found.node)
+    known = strategy_of(ctx.names, node)
     assert known is not None  # any other is an obstacle
     spelled, requires = keras(ctx)
     own = f"{spelled}.distribution"

@@ -158,15 +158,14 @@ def _kept(ctx: Context) -> Mapping[ast.AST, tuple[str, str]]:
     return tpu_obstacles(ctx.names) if ctx.file.is_entry else obstacles_elsewhere(ctx.names)
 
 
-@OPERATION.on("tensorflow", "operation")
-def computed(ctx: Context, found: Construct) -> Decision | None:
+@OPERATION.on("tensorflow", "operation", node=ast.expr)
+def computed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if not ctx.words.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.expr)
-    known = operation(ctx.names, found.node, ctx.names.qualified(found.node) or "")
-    call = ctx.names.call_of(found.node)
+    known = operation(ctx.names, node, ctx.names.qualified(node) or "")
+    call = ctx.names.call_of(node)
     assert known is not None
     assert call is not None
     spelled, requires = keras(ctx)
@@ -178,24 +177,22 @@ def computed(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([edit], requires, note=note)
 
 
-@OPERATION.on("tensorflow", "dtype")
-def typed(ctx: Context, found: Construct) -> Decision | None:
+@OPERATION.on("tensorflow", "dtype", node=ast.expr)
+def typed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if not ctx.words.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.expr)
-    name = dtype_of(ctx.names.qualified(found.node) or "")
-    return Rewrite([Replace(found.node, ctx.code.quoted(name, found.node))])
+    name = dtype_of(ctx.names.qualified(node) or "")
+    return Rewrite([Replace(node, ctx.code.quoted(name, node))])
 
 
-@OPERATION.on("tensorflow", "activation")
-def passed(ctx: Context, found: Construct) -> Decision | None:
+@OPERATION.on("tensorflow", "activation", node=ast.expr)
+def passed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if not ctx.words.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
-    assert isinstance(found.node, ast.expr)
-    name = activation(ctx.names.qualified(found.node) or "")
+    name = activation(ctx.names.qualified(node) or "")
     spelled, requires = keras(ctx)
-    return Rewrite([Replace(found.node, f"{spelled}.activations.{name}")], requires)
+    return Rewrite([Replace(node, f"{spelled}.activations.{name}")], requires)

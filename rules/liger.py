@@ -112,12 +112,11 @@ _KERNELS = {"rope", "cross_entropy", "fused_linear_cross_entropy", "rms_norm", "
             "layer_norm", None}  # fmt: skip
 
 
-@LIGER.on("name", *(f"{_HOME}{name}" for name in _CLASSES))
-def same_class(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
+@LIGER.on("name", *(f"{_HOME}{name}" for name in _CLASSES), node=ast.expr)
+def same_class(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if ctx.names.by_attribute.get("variance_epsilon"):
         return Report("the program reads the norm's variance_epsilon, which is eps in torch's")
-    return made_by_torch(ctx, found.node, _CLASSES[found.key.removeprefix(_HOME)])
+    return made_by_torch(ctx, node, _CLASSES[found.key.removeprefix(_HOME)])
 
 
 @LIGER.on("name", f"{_HOME}apply_liger_kernel_to_*", f"{_HOME}_apply_liger_kernel*")

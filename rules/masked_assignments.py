@@ -77,10 +77,8 @@ choose wrong elements.""",
 )
 
 
-@MASKED.on("tensor", "masked assignment")
-def masked(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Assign)
+@MASKED.on("tensor", "masked assignment", node=ast.Assign)
+def masked(ctx: Context, found: Construct, node: ast.Assign) -> Decision:
     chosen = masked_assignment(ctx.names, ctx.flow, node)
     if chosen is None or ctx.file.is_without_device:
         return Keep("nothing here uses a device")

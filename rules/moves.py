@@ -134,10 +134,8 @@ answer also moves a model to the device, it is reported.""",
 )
 
 
-@CUDA.on("method", "cuda")
-def cuda(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@CUDA.on("method", "cuda", node=ast.Attribute)
+def cuda(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return Report(
@@ -211,10 +209,8 @@ def _defines_cuda(ctx: Context, receiver: ast.expr) -> str | None:
     return None
 
 
-@CUDA.on("name", "torch.Tensor.cuda", "torch.nn.Module.cuda")
-def unbound_cuda(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@CUDA.on("name", "torch.Tensor.cuda", "torch.nn.Module.cuda", node=ast.expr)
+def unbound_cuda(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     call = ctx.names.call_of(node)
     if call is not None:
         function = ctx.names.function(call)
@@ -259,11 +255,10 @@ def _gets_a_tensor_alone(ctx: Context, function: ast.expr, depth: int = 0) -> bo
     return False
 
 
-@CUDA.on("string", "cuda")
-def by_name(ctx: Context, found: Construct) -> Decision | None:
+@CUDA.on("string", "cuda", node=ast.expr)
+def by_name(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     """`methodcaller("cuda")`"""
-    assert isinstance(found.node, ast.expr)
-    call = method_caller(ctx.names, found.node)
+    call = method_caller(ctx.names, node)
     if call is None:
         return None
     named = [k for k in call.keywords if k.arg == "non_blocking"]
@@ -280,10 +275,8 @@ def is_cuda_by_name(ctx: Context, found: Construct) -> Decision:
     return Report(f"is False on the target; check `{_asks(ctx, found.node).format(x='')}`")
 
 
-@IS_CUDA.on("method", "is_cuda")
-def is_cuda(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@IS_CUDA.on("method", "is_cuda", node=ast.Attribute)
+def is_cuda(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
     if ctx.names.call_of(node) is not None:
         return Report("is called, so it is not that of a tensor")
     if ctx.flow.is_flag(node):
@@ -301,10 +294,8 @@ def _asks(ctx: Context, node: ast.AST) -> str:
     return f"{{x}}.device.type == {ctx.code.device_string(node, compared=True)}"
 
 
-@IS_CUDA.on("method", "get_device")
-def get_device(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@IS_CUDA.on("method", "get_device", node=ast.Attribute)
+def get_device(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
     call = ctx.names.call_of(node)
     assert call is not None
     if is_model(ctx.flow, node.value):

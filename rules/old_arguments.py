@@ -165,27 +165,25 @@ def extra(ctx: Context, found: Construct) -> Decision:
     return Rewrite([EditCall(call, drop=[found.node])], note=note)
 
 
-@ARGUMENTS.on("loader", "*")
-def without_loader(ctx: Context, found: Construct) -> Decision | None:
+@ARGUMENTS.on("loader", "*", node=ast.Call)
+def without_loader(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     """PyYAML 6 has no default any more; that of PyYAML 5 was this one."""
-    assert isinstance(found.node, ast.Call)
-    if (kept := reason_to_keep(ctx, found.node, "yaml.load")) is not None:
+    if (kept := reason_to_keep(ctx, node, "yaml.load")) is not None:
         return kept
     spelled, requires = ctx.code.module("yaml")
     put = {"Loader": f"{spelled}.FullLoader"}
-    return Rewrite([EditCall(found.node, put=put)], requires, "PyYAML 6 has to be told")
+    return Rewrite([EditCall(node, put=put)], requires, "PyYAML 6 has to be told")
 
 
-@ARGUMENTS.on("pairs", "*")
-def without_return_complex(ctx: Context, found: Construct) -> Decision:
+@ARGUMENTS.on("pairs", "*", node=ast.Call)
+def without_return_complex(ctx: Context, found: Construct, node: ast.Call) -> Decision:
     """PyTorch has no default any more; for real numbers, that of PyTorch 1 was this one."""
-    assert isinstance(found.node, ast.Call)
-    if (kept := reason_to_keep(ctx, found.node, "torch.stft")) is not None:
+    if (kept := reason_to_keep(ctx, node, "torch.stft")) is not None:
         return kept
     if _COMPLEX.search(ctx.source.text):  # then the signal may be complex, too
         return Report("PyTorch has to be told return_complex; False if the signal is real")
     put = {"return_complex": "False"}
-    return Rewrite([EditCall(found.node, put=put)], note="PyTorch 2 has to be told")
+    return Rewrite([EditCall(node, put=put)], note="PyTorch 2 has to be told")
 
 
 @ARGUMENTS.on("style", "*")
@@ -199,11 +197,9 @@ def old_style(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(text, written.replace("seaborn", "seaborn-v0_8", 1))])
 
 
-@ARGUMENTS.on("pairs of istft", "*")
-def of_pairs(ctx: Context, found: Construct) -> Decision | None:
+@ARGUMENTS.on("pairs of istft", "*", node=ast.Call)
+def of_pairs(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
     """`torch.istft` took real pairs, and takes complex numbers alone since PyTorch 2.0."""
-    call = found.node
-    assert isinstance(call, ast.Call)
     given = ctx.names.only_value(call.args[0])
     known = {each.node for each in ctx.constructs if each.kind == "pairs"}
     if given not in known and _MAKES_COMPLEX.search(ctx.source.text):

@@ -100,13 +100,12 @@ _MASKED = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "wh
 _CASTS = ("float", "double", "half", "long", "int", "bool", "type_as", "type")
 
 
-@ARITHMETIC.on("changed", "inverted mask")
-def inverted(ctx: Context, found: Construct) -> Decision:
+@ARITHMETIC.on("changed", "inverted mask", node=ast.BinOp)
+def inverted(ctx: Context, found: Construct, node: ast.BinOp) -> Decision:
     """`1 - mask`: the same as `~mask` where it is a mask, or is taken for numbers at once."""
-    assert isinstance(found.node, ast.BinOp)
-    if (kept := reason_to_keep(ctx, found.node, "torch.Tensor")) is not None:
+    if (kept := reason_to_keep(ctx, node, "torch.Tensor")) is not None:
         return kept
-    match ctx.names.parent(found.node):
+    match ctx.names.parent(node):
         case ast.Subscript() | ast.BinOp(op=ast.Mult()):
             same = True
         case ast.Attribute(attr=attr):
@@ -117,7 +116,7 @@ def inverted(ctx: Context, found: Construct) -> Decision:
             same = False
     if not same:
         return Report(f"{_BOOLEANS}: use ~ for a mask, or subtract .float() or .long()")
-    return Rewrite([Replace(found.node, "~{mask}", {"mask": found.node.right})])
+    return Rewrite([Replace(node, "~{mask}", {"mask": node.right})])
 
 
 @ARITHMETIC.on("changed", "mask minus")
@@ -132,13 +131,12 @@ def inverted_bytes(ctx: Context, found: Construct) -> Decision:
     return kept or Report("inverts every bit of bytes since PyTorch 1.2: a mask needs .bool()")
 
 
-@ARITHMETIC.on("changed", "divided index", "divided size")
-def divided_whole(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.BinOp)
-    if (kept := reason_to_keep(ctx, found.node, "torch.Tensor")) is not None:
+@ARITHMETIC.on("changed", "divided index", "divided size", node=ast.BinOp)
+def divided_whole(ctx: Context, found: Construct, node: ast.BinOp) -> Decision:
+    if (kept := reason_to_keep(ctx, node, "torch.Tensor")) is not None:
         return kept
-    parts = {"of": found.node.left, "by": found.node.right}
-    return Rewrite([Replace(found.node, "{of} // {by}", parts)])
+    parts = {"of": node.left, "by": node.right}
+    return Rewrite([Replace(node, "{of} // {by}", parts)])
 
 
 @ARITHMETIC.on("changed", "named size")

@@ -228,10 +228,8 @@ def loop_without_gradients(ctx: Context, found: Construct) -> Decision:
     return _with_boundary(ctx, found.node)
 
 
-@ROUND.on("loop", "with gradients")
-def loop_with_gradients(ctx: Context, found: Construct) -> Decision:
-    loop = found.node
-    assert isinstance(loop, ast.For)
+@ROUND.on("loop", "with gradients", node=ast.For)
+def loop_with_gradients(ctx: Context, found: Construct, loop: ast.For) -> Decision:
     decision = _with_boundary(ctx, loop)
     if isinstance(decision, Rewrite) and not only_evaluates(ctx.training.computation, loop):
         return Keep("its values may get a backward pass")

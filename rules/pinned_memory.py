@@ -275,19 +275,18 @@ def _is_set_to(ctx: Context, node: ast.Attribute) -> bool:
     return ast.unparse(node.value) in {ast.unparse(n.value) for n in same}
 
 
-@NON_BLOCKING.on("method", "record_stream")
-def record_stream(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Attribute)
-    call = ctx.names.call_of(found.node)
+@NON_BLOCKING.on("method", "record_stream", node=ast.Attribute)
+def record_stream(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
+    call = ctx.names.call_of(node)
     stream = argument(call, 0, "stream") if call is not None else None
-    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.values.evidence.is_tensor(found.node.value)
-    if not known and _is_set_to(ctx, found.node):
+    known = ctx.flow.kind(stream) & Kind.STREAM or ctx.values.evidence.is_tensor(node.value)
+    if not known and _is_set_to(ctx, node):
         return Keep("a function of the program's own, under this name")
     if stream is None or not known:
         return Report("on a tensor, it is for CUDA's caching allocator: remove it")
     if call is not None and ctx.names.is_statement(call):
         if ctx.words.on_gpu is not None:
-            return behind_question(ctx, found.node)
+            return behind_question(ctx, node)
         statement = ctx.names.statement(call)
         assert statement is not None
         return Rewrite([Delete(statement)])

@@ -137,10 +137,8 @@ _RAISING = ("torch.backends.cuda.cufft_plan_cache", "torch.backends.cuda.can_use
 
 
 @FLAG.on("name", "torch.backends.cudnn*", "torch.backends.cuda*", "torch.backends.miopen*",
-         "torch.backends.cusparselt*")  # fmt: skip
-def flag(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+         "torch.backends.cusparselt*", node=ast.expr)  # fmt: skip
+def flag(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if ctx.target.portable:
         return Keep("for GPUs only; no effect elsewhere")
     call = ctx.names.call_of(node)
@@ -241,14 +239,13 @@ def all_precisions(ctx: Context, found: Construct) -> Decision:
     return Report(f"sets the precision of CUDA's products{_by_hand(ctx)}")
 
 
-@TF32.on("name", *_TF32_FLAGS)
-def tf32(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
-    if isinstance(found.node, ast.Attribute) and isinstance(found.node.ctx, ast.Load):
+@TF32.on("name", *_TF32_FLAGS, node=ast.expr)
+def tf32(ctx: Context, found: Construct, node: ast.expr) -> Decision:
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
         return Keep("only read; it answers without CUDA too")
     if ctx.target.portable:
         return Keep("for GPUs only; the set-up decides on a TPU")
-    stored = _stored(ctx, found.node)
+    stored = _stored(ctx, node)
     return stored or Keep("only read; it answers without CUDA too")
 
 

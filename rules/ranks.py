@@ -243,17 +243,16 @@ def of_sharded(ctx: Context, found: Construct) -> Decision | None:
     return Keep("asks what the model is wrapped with") if name in OF_SHARDED else None
 
 
-@RANKS.on("name", "torch.utils.data.DistributedSampler")
-def sampler(ctx: Context, found: Construct) -> Decision | None:
+@RANKS.on("name", "torch.utils.data.DistributedSampler", node=ast.expr)
+def sampler(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     words = in_one_process(ctx)
     if words is None:
         return None
-    assert isinstance(found.node, ast.expr)
-    call, word = ctx.names.call_of(found.node), words.sampler
+    call, word = ctx.names.call_of(node), words.sampler
     if word is None:
         return ctx.code.lacks(found.key)
     if call is None:
-        return Rewrite([Replace(found.node, word.code)], word.requires)
+        return Rewrite([Replace(node, word.code)], word.requires)
     return Rewrite([EditCall(call, function=word.code)], word.requires)
 
 
@@ -351,34 +350,29 @@ def world(ctx: Context, found: Construct) -> Decision | None:
     return Rewrite([Replace(call, f"{count.code}()")]) if count else ctx.code.lacks(found.key)
 
 
-@RANKS.on("ranks", "undone")
-def undone(ctx: Context, found: Construct) -> Decision:
+@RANKS.on("ranks", "undone", node=ast.expr)
+def undone(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if not in_one_process(ctx) or is_alone(ctx):
         return Keep("a number")
-    assert isinstance(found.node, ast.expr)
     spelled, requires = ctx.code.module("torch.distributed")
-    return Rewrite([Replace(found.node, f"{spelled}.get_world_size()")], requires)
+    return Rewrite([Replace(node, f"{spelled}.get_world_size()")], requires)
 
 
-@RANKS.on("ranks", "option")
-def option(ctx: Context, found: Construct) -> Decision:
+@RANKS.on("ranks", "option", node=ast.Call)
+def option(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     """The option that a launcher passes to each process; a single process gets none."""
-    call = found.node
     default = argument(call, None, "default") if isinstance(call, ast.Call) else None
     if not in_one_process(ctx) or (isinstance(default, ast.Constant) and default.value == 0):
         return Keep("a launcher may give it")
-    assert isinstance(call, ast.Call)
     needed: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "required"]
     return Rewrite([EditCall(call, drop=needed, put={"default": "0"})])
 
 
-@RANKS.on("ranks", "environment")
-def launcher(ctx: Context, found: Construct) -> Decision:
+@RANKS.on("ranks", "environment", node=ast.expr)
+def launcher(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     """Variables that torchrun sets for each process."""
     if not in_one_process(ctx):
         return Keep("set by a launcher")
-    node = found.node
-    assert isinstance(node, ast.expr)
     value = ENVIRONMENT[environment(ctx.names, node) or ""]
     if value is None:
         count = ctx.code.runtime("device_count")

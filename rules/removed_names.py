@@ -158,21 +158,20 @@ def _is_of_first_fields(ctx: Context, node: ast.Attribute) -> bool:
     return False
 
 
-@REMOVED.on("removed builtin", "*")
-def without_import(ctx: Context, found: Construct) -> Decision | None:
+@REMOVED.on("removed builtin", "*", node=ast.Name)
+def without_import(ctx: Context, found: Construct, node: ast.Name) -> Decision | None:
     """`xrange`: a name that Python 2 had without an import."""
-    if (kept := reason_to_keep(ctx, found.node, found.key)) is not None:
+    if (kept := reason_to_keep(ctx, node, found.key)) is not None:
         return kept
     gone = removed_builtins()[found.key]
-    assert isinstance(found.node, ast.Name)
     if not gone.exact:
         return report(gone)
     module, _, name = gone.instead.rpartition(".")
     if module == BUILTIN.rstrip("."):
         shadowed = ctx.names.top.bindings.get(name)
-        return report(gone) if shadowed else with_builtin(ctx, found.node, name)
+        return report(gone) if shadowed else with_builtin(ctx, node, name)
     spelled, requires = ctx.code.module(module)
-    return Rewrite([Replace(found.node, f"{spelled}.{name}")], requires)
+    return Rewrite([Replace(node, f"{spelled}.{name}")], requires)
 
 
 @REMOVED.on("removed import", "*")

@@ -75,10 +75,9 @@ stay; imports are adapted (docs/rules-of-your-own.md).""",
 )
 
 
-@OWN.on("own", "*")
-def reference(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.Attribute)
-    return renamed(ctx, found.node, found.key, dict(ctx.options.replace)[found.key])
+@OWN.on("own", "*", node=ast.Attribute)
+def reference(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
+    return renamed(ctx, node, found.key, dict(ctx.options.replace)[found.key])
 
 
 @OWN.on("own import", "*")

@@ -75,16 +75,15 @@ same numbers and take more memory. SparseAdam, which only takes sparse ones, is 
 )
 
 
-@SPARSE.on("sparse", "gradients")
-def sparse_gradients(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.keyword)
-    call = ctx.names.parent(found.node)
+@SPARSE.on("sparse", "gradients", node=ast.keyword)
+def sparse_gradients(ctx: Context, found: Construct, node: ast.keyword) -> Decision:
+    call = ctx.names.parent(node)
     assert isinstance(call, ast.Call)
     if ctx.file.is_without_device:
         return Keep("nothing here uses a device")
-    if found.node.arg is None or not isinstance(found.node.value, ast.Constant):
+    if node.arg is None or not isinstance(node.value, ast.Constant):
         return Report("a TPU has no sparse gradients: it has to be False there")
-    return Rewrite([EditCall(call, drop=[found.node])])
+    return Rewrite([EditCall(call, drop=[node])])
 
 
 OPTIMIZER = Rule(

@@ -66,10 +66,8 @@ T is written out, otherwise a call that takes both kinds of types.""",
 )
 
 
-@TENSOR_TYPE.on("name", *(f"torch.cuda.{name}" for name in DTYPES))
-def tensor_type(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@TENSOR_TYPE.on("name", *(f"torch.cuda.{name}" for name in DTYPES), node=ast.expr)
+def tensor_type(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     name = found.key.rpartition(".")[2]
     word = ctx.code.runtime(name)
     if word is None:
@@ -77,10 +75,8 @@ def tensor_type(ctx: Context, found: Construct) -> Decision:
     return Rewrite([Replace(node, word.code)], word.requires)
 
 
-@TENSOR_TYPE.on("method", "type")
-def type_method(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.Attribute)
+@TENSOR_TYPE.on("method", "type", node=ast.Attribute)
+def type_method(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
     call = ctx.names.call_of(node)
     assert call is not None
     kind = call.args[0]

@@ -105,10 +105,8 @@ them, so that files of a GPU load, and new ones load there.""",
 )
 
 
-@COMPILE.on("name", "torch.compile")
-def compile_(ctx: Context, found: Construct) -> Decision:
-    node = found.node
-    assert isinstance(node, ast.expr)
+@COMPILE.on("name", "torch.compile", node=ast.expr)
+def compile_(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if ctx.target.asks_runtime:
         return Rewrite([Replace(node, f"{RUNTIME}.compile")])
     call = ctx.names.call_of(node)
@@ -176,15 +174,14 @@ _NO_MODELS = Kind.OPTIMIZER | Kind.SCHEDULER | Kind.SCALER
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-@COMPILE.on("method", "compile")
-def compile_model(ctx: Context, found: Construct) -> Decision:
+@COMPILE.on("method", "compile", node=ast.Attribute)
+def compile_model(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
     """`model.compile(...)` compiles the model in place."""
-    assert isinstance(found.node, ast.Attribute)
-    call = ctx.names.call_of(found.node)
+    call = ctx.names.call_of(node)
     assert call is not None
     told = {keyword.arg: ast.unparse(keyword.value).strip("'") for keyword in call.keywords}
     if not (
-        ctx.flow.kind(found.node.value) & Kind.MODULE
+        ctx.flow.kind(node.value) & Kind.MODULE
         or "fullgraph" in told
         or told.get("mode") in _MODES
         or told.get("backend") == "inductor"
@@ -192,7 +189,7 @@ def compile_model(ctx: Context, found: Construct) -> Decision:
         return Report("the source doesn't show whether this is a model; a model's is for GPUs only")
     if ctx.words.compiles and not ctx.target.asks_runtime:
         return _compiled(call)
-    statement = ctx.names.statement(found.node)
+    statement = ctx.names.statement(node)
     if ctx.target.asks_runtime or not (isinstance(statement, ast.Expr) and statement.value is call):
         return Report("compiles the model for a GPU; call it there only, XLA compiles by itself")
     return Rewrite([Delete(statement)])

@@ -130,9 +130,8 @@ def script_module(ctx: Context, found: Construct) -> Decision:
 
 
 @SCRIPT.on("name", "torch.jit.script", "torch.jit.trace", "torch.jit.trace_module",
-           "torch.jit.load")  # fmt: skip
-def script(ctx: Context, found: Construct) -> Decision:
-    assert isinstance(found.node, ast.expr)
+           "torch.jit.load", node=ast.expr)  # fmt: skip
+def script(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if not ctx.file.uses_device and not is_migrated(ctx.names, ctx.flow):
         return Keep("the program uses no device")
     name = found.key.rpartition(".")[2]
@@ -142,8 +141,8 @@ def script(ctx: Context, found: Construct) -> Decision:
         why = "cannot follow it, or keeps results as constants"
         call_it = "call the module itself, which XLA compiles"
         return Report(f"{ctx.target.name} {why}; {call_it}")
-    call = ctx.names.call_of(found.node)
-    if not ctx.words.scripts_devices and (asking := _asking(ctx, found.node, call)) is not None:
+    call = ctx.names.call_of(node)
+    if not ctx.words.scripts_devices and (asking := _asking(ctx, node, call)) is not None:
         return asking
     if call is None or (call.args and _is_function(ctx, call)):
         return Keep("a scripted function runs on the target as it is")
