@@ -48,6 +48,8 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--largest", metavar="OPTION",
               help="Find the largest value of this option of the script that fits: its batch size.",
 )  # fmt: skip
+@click.option("--smallest", is_flag=True,
+              help="Find the smallest slice that fits, with each --shard.")  # fmt: skip
 @shared_options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
@@ -66,7 +68,7 @@ def forecast_command(
     script: Path, arguments: tuple[str, ...], target: str, chip: str, chips: int,
     steps: int | None, price: float | None, efficiency: float, shard: str | None,
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
-    report: Path | None, compute: bool, largest: str | None,
+    report: Path | None, compute: bool, largest: str | None, smallest: bool,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -78,6 +80,7 @@ def forecast_command(
     from . import page
     from .forecast import forecast, priced
     from .largest import find_largest
+    from .slices import find_smallest
 
     known = known_chips()[chip]
     if target != DEFAULT:  # the only one whose compiled steps it has been tried on
@@ -85,6 +88,8 @@ def forecast_command(
     if chips not in known.topologies:
         counts = ", ".join(map(str, known.topologies))
         raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
+    if smallest and (largest or shard or chips != 1):
+        raise UsageError("--smallest tries --chips and --shard by itself; and not with --largest")
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
     before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
@@ -93,14 +98,20 @@ def forecast_command(
     out = console(stderr=True)
     with_compiler = _python(target, python, install, out)
     how: dict[str, Any] = {
-        "python": with_compiler, "timeout": timeout, "shard": shard, "console": out,
-        "unsafe": shard == "fsdp", "compute": compute,
-    }  # fmt: skip
+        "python": with_compiler,
+        "timeout": timeout,
+        "console": out,
+        "compute": compute,
+    }
 
-    def make(given: Sequence[str]) -> Forecast:
-        return forecast(script, given, target, chip_of(f"{chip}-{chips}"), **how)
+    def make(given: Sequence[str], count: int = chips, shard: str | None = shard) -> Forecast:
+        divided: dict[str, Any] = {"shard": shard, "unsafe": shard == "fsdp"}
+        return forecast(script, given, target, chip_of(f"{chip}-{count}"), **how, **divided)
 
-    if largest is None:
+    if smallest:
+        found, tried = find_smallest(known, lambda count, shard: make(arguments, count, shard))
+        found = replace(found, slices=tried)
+    elif largest is None:
         found = make(arguments)
     else:
         found, trials = find_largest(largest, arguments, make)

@@ -63,6 +63,7 @@ class Forecast:
     runtime: str | None = None  # programs and steps of the run, one a line
     largest: str | None = None  # the option whose largest value was looked for
     trials: list[Any] = field(default_factory=list)  # of its values
+    slices: list[Any] = field(default_factory=list)  # that were tried for the smallest
 
     @property
     def label(self) -> str:

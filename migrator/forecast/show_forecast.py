@@ -15,6 +15,7 @@ from migrator.verify.number_formats import show_notes
 from .forecast import Forecast, figure, gib
 from .forecast_advice import memory_advice
 from .roofline import Cost, StepEstimate
+from .slices import SliceTrial
 
 
 def show(found: Forecast, console: Console) -> None:
@@ -39,6 +40,12 @@ def show(found: Forecast, console: Console) -> None:
             console.print(_costs(f"{longest.name}, by operation", longest.operations))
     if found.trials:
         console.print(_trials(found))
+    if found.slices:
+        console.print(_slices(found))
+        for each in found.slices:
+            if each.error:
+                say(f"{_slice(found, each)}: {each.error}", "dim")
+        say(_smallest(found), "bold")
     for step in found.steps:
         for line in memory_advice(step, chip):
             say(f"to make {step.name} fit: {line}", "yellow")
@@ -108,6 +115,38 @@ def _trials(found: Forecast) -> Table:
         fits = "yes" if trial.fits else "no"
         table.add_row(f"{trial.value:,}", gib(trial.hbm), gib(trial.capacity), fits, whole, one)
     return table
+
+
+def _slices(found: Forecast) -> Table:
+    table = Table(
+        caption="HBM in GiB, of the step that needs most; bounds of all steps",
+        caption_justify="left",
+    )
+    table.add_column("slice")
+    table.add_column("--shard")
+    for heading in ("needs", "of", "fits", "bound, ms", "in bfloat16"):
+        table.add_column(heading, justify="right")
+    for each in found.slices:
+        table.add_row(
+            f"{found.chip.name}-{each.chips}", each.shard or "-",
+            gib(each.hbm) if each.hbm else "-", gib(each.capacity) if each.hbm else "-",
+            "yes" if each.fits else "no",
+            *("-" if seconds is None else _ms(seconds) for seconds in (each.bound, each.bfloat16)),
+        )  # fmt: skip
+    return table
+
+
+def _smallest(found: Forecast) -> str:
+    fitting = [each for each in found.slices if each.fits]
+    if not fitting:
+        return "no slice of this chip that the compiler knows fits"
+    best = min(fitting, key=lambda each: (each.chips, each.bound))
+    return f"the smallest that fits: {_slice(found, best)}; its figures are above"
+
+
+def _slice(found: Forecast, tried: SliceTrial) -> str:
+    divided = f" with --shard {tried.shard}" if tried.shard else ""
+    return f"{found.chip.name}-{tried.chips}{divided}"
 
 
 def _costs(title: str, costs: list[Cost]) -> Table:

@@ -1,0 +1,65 @@
+"""The smallest slice that a script fits on: each number of chips, with each way to divide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from migrator.errors import UsageError
+from migrator.verify.chips import Chip
+
+from .forecast import Forecast
+
+SHARDINGS = ("fsdp", "tp", "tp-row")
+
+
+@dataclass(frozen=True)
+class SliceTrial:
+    """A forecast for one slice. Bytes are of one device; seconds of all its steps together."""
+
+    chips: int
+    shard: str | None
+    fits: bool
+    hbm: int
+    capacity: int
+    bound: float | None  # None where there is no forecast, or a step is refused
+    bfloat16: float | None  # the bound with float32 products in bfloat16
+    error: str | None = None
+
+
+Make = Callable[[int, str | None], Forecast]  # of a number of chips, and --shard
+
+
+def find_smallest(chip: Chip, make: Make) -> tuple[Forecast, list[SliceTrial]]:
+    """The forecast of the smallest slice on which all steps fit, and all trials.
+
+    Of equally many chips, the one with the least bound is taken; where nothing fits, the forecast
+    of one chip. Raises UsageError: there is no forecast for one chip.
+    """
+    found: list[tuple[Forecast, SliceTrial]] = []
+    for count in sorted(chip.topologies):
+        for shard in (None,) if count == 1 else SHARDINGS:
+            made = make(count, shard)
+            if not found and made.error is not None:
+                raise UsageError(made.error)
+            found.append((made, _trial(count, shard, made)))
+    fitting = [pair for pair in found if pair[1].fits]
+    best = min(fitting, key=lambda pair: (pair[1].chips, pair[1].bound or 0), default=found[0])
+    return best[0], [trial for _, trial in found]
+
+
+def _trial(count: int, shard: str | None, made: Forecast) -> SliceTrial:
+    if made.error is not None or not made.steps:
+        why = made.error or "; ".join(made.problems) or "no step was compiled"
+        return SliceTrial(count, shard, False, 0, 0, None, None, why)
+    if count > 1 and all(step.devices == 1 for step in made.steps):
+        why = "its steps use one device: nothing is divided"
+        return SliceTrial(count, shard, False, 0, 0, None, None, why)
+    most = max(made.steps, key=lambda step: step.hbm)
+    refused = next((step.error for step in made.steps if step.error), None)
+    bound, narrow = (
+        None if refused else sum(getattr(step, name).seconds for step in made.steps)
+        for name in ("bounds", "bfloat16")
+    )
+    fits = all(step.fits for step in made.steps)
+    return SliceTrial(count, shard, fits, most.hbm, most.capacity, bound, narrow, refused)

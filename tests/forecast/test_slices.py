@@ -1,0 +1,70 @@
+"""The smallest slice that fits."""
+
+from dataclasses import replace
+
+import pytest
+
+from migrator.errors import UsageError
+from migrator.forecast.forecast import Forecast
+from migrator.forecast.roofline import step_of
+from migrator.forecast.show_forecast import show
+from migrator.forecast.slices import find_smallest
+from migrator.report.terminal import console
+from migrator.verify.chips import chip_of
+from migrator.verify.tpu import CompiledForTpu
+
+V6E = chip_of("v6e-1")
+
+
+def forecast_of(count: int, shard: str | None, hbm: int, flops: float = 1e12) -> Forecast:
+    chip = chip_of(f"v6e-{count}")
+    compiled = CompiledForTpu(
+        "step", "f", True, 0, [], [], 1.0, hbm=hbm, arguments=hbm, flops=flops
+    )
+    step = replace(step_of(compiled, [], chip), devices=count if shard else 1)
+    return Forecast("train.py", chip, steps=[step])
+
+
+def divided(weights: int) -> "list[tuple[int, str | None]]":
+    tried: list[tuple[int, str | None]] = []
+
+    def make(count: int, shard: str | None) -> Forecast:
+        tried.append((count, shard))
+        part = 1 if shard is None else count // 2 if shard == "tp" else count
+        return forecast_of(count, shard, weights // part, 2e12 if shard == "tp" else 1e12)
+
+    best, trials = find_smallest(V6E, make)
+    assert tried[0] == (1, None) and len(tried) == 1 + 3 * (len(V6E.topologies) - 1)
+    assert [(t.chips, t.shard) for t in trials] == tried
+    return (
+        [(best.chip.count, next(t.shard for t in trials if t.fits))] if best.steps[0].fits else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "best"),
+    [(20, [(1, None)]), (60, [(4, "fsdp")]), (120, [(4, "fsdp")]), (200, [(8, "fsdp")]), (900, [])],
+)
+def test_the_least_chips_are_taken(weights: int, best: list[tuple[int, str | None]]) -> None:
+    assert divided(weights * 2**30) == best
+
+
+def test_what_divides_nothing_fits_on_no_slice(capsys: pytest.CaptureFixture[str]) -> None:
+    best, trials = find_smallest(V6E, lambda count, _: forecast_of(count, None, 40 * 2**30))
+    assert not any(trial.fits for trial in trials) and best.chip.count == 1
+    assert {trial.error for trial in trials[1:]} == {"its steps use one device: nothing is divided"}
+    show(replace(best, slices=trials), console())
+    assert "no slice of this chip that the compiler knows fits" in capsys.readouterr().out
+
+
+def test_the_smallest_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    best, trials = find_smallest(
+        V6E, lambda count, shard: forecast_of(count, shard, 100 * 2**30 // (count if shard else 1))
+    )
+    show(replace(best, slices=trials), console())
+    assert "the smallest that fits: v6e-4 with --shard" in capsys.readouterr().out
+
+
+def test_without_a_forecast_for_one_chip_there_is_none() -> None:
+    with pytest.raises(UsageError, match="it raised"):
+        find_smallest(V6E, lambda *_: Forecast("train.py", V6E, error="it raised"))
