@@ -8,7 +8,9 @@ import torch
 from tiers import thorough_but
 from torch import Tensor, nn, optim
 from torch.nn import functional as F
+from tpu_runtime.compilation.compiled_function import UNUSED
 from tpu_runtime.lazy import lazy_programs
+from tpu_runtime.profiling import report
 
 from tests.runtime.for_torchax.modules import agree, state
 from tests.runtime.support import batch
@@ -54,6 +56,41 @@ def test_all_steps_are_one_program(kind: Callable[[Any], optim.Optimizer]) -> No
         return [*losses, *state(model)]
 
     agree(program)
+
+
+def test_a_step_that_clips_its_gradients_is_one_program() -> None:
+    def program(device: str) -> list[Tensor]:
+        model, losses = layers(device), []
+        optimizer = adamw(model.parameters())
+        for number in range(3):
+            optimizer.zero_grad()
+            loss = model(batch(number, 4, 6).to(device)).square().mean()
+            loss.backward()
+            losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.1))
+            optimizer.step()
+            losses.append(loss.detach())
+            if device == "jax":
+                assert len(lazy_programs._programs) == 1
+        return [*losses, *state(model)]
+
+    agree(program)
+
+
+def test_gradients_of_other_parameters_in_each_step_are_not_compiled_each_time() -> None:
+    def program(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        models = nn.ModuleList(nn.Linear(3, size) for size in range(1, 9)).to(device)
+        norms = []
+        for number in range(8):
+            models.zero_grad()
+            models[number](batch(number, 4, 3).to(device)).square().mean().backward()
+            norms.append(nn.utils.clip_grad_norm_(models.parameters(), 0.1))
+        return [*norms, *state(models)]
+
+    (clipping,) = [r for name, r in report._records.items() if name.startswith("clip_grad_norm_")]
+    before = clipping.programs
+    agree(program)
+    assert clipping.programs - before <= UNUSED
 
 
 class AtSeveralSizes(nn.Module):

@@ -136,7 +136,7 @@ class Compiled:
 
     def _has_to_wait(self) -> bool:
         """Whether a new form runs as it is, and is compiled when it occurs again."""
-        return self._varying.are_there or not self._is_known
+        return self._varying.are_there or not self._is_known or self.unused >= UNUSED
 
     @property
     def unused(self) -> int:
