@@ -1,5 +1,6 @@
 """A script runs in a subprocess that leaves nothing behind."""
 
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from migrator.verify.run_script import Run, run
+from migrator.verify.runtime_report import RuntimeReport, read_report
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 
@@ -119,3 +121,15 @@ def test_the_migrators_own_python_settings_stay_with_it(
         tmp_path, "import os; print(os.environ.get('PYTHONPATH'), os.environ['A'])", env={"A": "1"}
     )
     assert done.tail() == "None 1"
+
+
+def test_the_report_of_a_run_has_those_of_its_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert read_report(path) == RuntimeReport()
+    step = {"name": "step", "calls": 3, "why_eager": "it writes a file"}
+    of_ranks = {"text": "9 programs\nstep: 3 calls", "functions": [step, {**step, "calls": 0}]}
+    path.write_text(json.dumps({"text": "0 programs", "functions": []}))
+    for rank in range(2):
+        (tmp_path / f"report.rank{rank}.json").write_text(json.dumps(of_ranks))
+    lines = [f"rank{rank}: {line}" for rank in range(2) for line in of_ranks["text"].splitlines()]
+    assert read_report(path) == RuntimeReport("\n".join(["0 programs", *lines]), ["step"])

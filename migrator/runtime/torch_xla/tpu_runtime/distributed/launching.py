@@ -16,12 +16,14 @@ from torch_xla._internal import pjrt, tpu
 
 from ..compilation import persistent_cache
 from ..device import CORES, is_started
+from ..profiling import report_writing
 from ..random_numbers import seeds
 
 
 def _run_rank(index: int, count: int, function: Callable[[], None]) -> None:
     """The function that a started process runs."""
     os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", str(index))
+    report_writing.note_rank(index)
     persistent_cache.install()
     task = functools.partial(_run_awake, function)
     pjrt._run_thread_per_device(index, count, task, pjrt.initialize_multiprocess)
@@ -65,6 +67,7 @@ def install() -> None:
     if dist.is_torchelastic_launched() and count > 1 and xr.device_type() == "TPU":
         # Before the first use of a device, maybe before the process group is created.
         rank = os.environ["LOCAL_RANK"]
+        report_writing.note_rank(int(os.environ["RANK"]))
         os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", rank)
         os.environ.setdefault("PJRT_LOCAL_PROCESS_COUNT", str(count))
         tpu.configure_topology(int(rank), count)

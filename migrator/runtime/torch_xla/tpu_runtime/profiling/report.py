@@ -1,13 +1,12 @@
 """torch_xla's figures for this run: programs compiled, executions, operators run on the CPU.
 
-With TPU_RUNTIME_REPORT=1 they are written to standard error when the program ends, with the lines
-of the program at which most was compiled; any other value is the name of a JSON file to write.
-Without it, one line says so if steps compile again and again; with 0, nothing does.
+TPU_RUNTIME_REPORT says where they are written when the process ends (`report_writing`), with the
+lines of the program at which most was compiled. Without it, one line says so if steps compile again
+and again.
 """
 
 import atexit
 import functools
-import json
 import linecache
 import os
 import re
@@ -22,8 +21,9 @@ import torch_xla
 import torch_xla.debug.metrics as metrics
 
 from .recompilation import CURE, MANY, SHOWN
+from .report_writing import VARIABLE, write
 
-VARIABLE = "TPU_RUNTIME_REPORT"
+_PREFIX = "tpu_runtime-"  # of the files in which torch_xla says where it compiles
 # Steps so far, how many and which one at last compiled something, and the compilations until then.
 _steps = {"all": 0, "compiling": 0, "compiled": 0, "programs": 0}
 
@@ -51,9 +51,12 @@ def install() -> None:
 
 
 def _note_lines() -> None:
-    """Let torch_xla write where it compiles; it asks for these variables at the first graph."""
-    if "PT_XLA_DEBUG_LEVEL" not in os.environ and "PT_XLA_DEBUG_FILE" not in os.environ:
-        handle, name = tempfile.mkstemp(prefix="tpu_runtime-", suffix=".txt")
+    """Let torch_xla write where it compiles; it asks for these variables at the first graph. Of the
+    processes of a host, only the first writes."""
+    file = os.environ.get("PT_XLA_DEBUG_FILE", "")
+    is_own = Path(file).name.startswith(_PREFIX)  # of the process that started this one
+    if is_own or ("PT_XLA_DEBUG_LEVEL" not in os.environ and not file):
+        handle, name = tempfile.mkstemp(prefix=_PREFIX, suffix=".txt")
         os.close(handle)
         os.environ |= {"PT_XLA_DEBUG_LEVEL": "1", "PT_XLA_DEBUG_FILE": name}
         _notes.append(Path(name))
@@ -151,10 +154,4 @@ def _warn() -> None:
 
 def _write(where: str) -> None:
     figures = collect()
-    if where == "1":
-        print(
-            "\n".join(f"tpu_runtime: {line}" for line in describe(figures).splitlines()),
-            file=sys.stderr,
-        )
-    else:
-        Path(where).write_text(json.dumps(figures | {"text": describe(figures)}), encoding="utf-8")
+    write(where, figures, describe(figures).splitlines())

@@ -22,6 +22,7 @@ from jax._src import xla_bridge
 from torchax.tensor import Environment
 
 from .. import device
+from ..profiling import report, report_writing
 from . import topology
 
 _COORDINATOR = "tpu_runtime/coordinator"
@@ -81,6 +82,7 @@ def join(store: Any, rank: int, size: int) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(address, size, rank, cluster_detection_method="deactivate")
     _joined, _store = (rank, size), store
+    report_writing.note_rank(rank)
     atexit.register(_end)
 
 
@@ -96,6 +98,7 @@ def _end() -> None:
     wouldn't notice the failure and end them.
     """
     if _has_failed or getattr(sys, "last_value", None) is not None:  # an uncaught error
+        report.finish()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)

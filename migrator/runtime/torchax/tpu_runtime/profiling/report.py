@@ -1,25 +1,22 @@
 """JAX's figures for this run: how many programs it compiled, and for how long; the outcome of each
 training step and each class of modules; and the lines of the program that cost most.
 
-With TPU_RUNTIME_REPORT=1 it is written to standard error when the program ends; any other value is
-the name of a JSON file to write. Without it, one line says which lines compile again and again;
-with 0, nothing does.
+TPU_RUNTIME_REPORT says where it is written when the process ends (`report_writing`). Without it,
+one line says which lines compile again and again.
 """
 
 import atexit
-import json
 import os
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 
 from . import costly_lines
 from .recompilation import CURE
+from .report_writing import VARIABLE, write
 
-VARIABLE = "TPU_RUNTIME_REPORT"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _figures: dict[str, Any] = {"programs": 0, "seconds": 0.0}
 
@@ -67,7 +64,19 @@ def install(env: object) -> None:
         return
     costly_lines.is_timed = bool(where)
     jax.monitoring.register_event_duration_secs_listener(_count)
-    atexit.register(_write, where) if where else atexit.register(_warn)
+    atexit.register(finish)
+
+
+def finish() -> None:
+    """Write the report, or warn."""
+    where = os.environ.get(VARIABLE)
+    if where == "0":
+        return
+    if not where:
+        _warn()
+        return
+    figures = collect()
+    write(where, figures, describe(figures))
 
 
 def _count(event: str, seconds: float, **_: Any) -> None:
@@ -116,13 +125,3 @@ def _warn() -> None:
     if again:
         where = "; ".join(f"{len(line.calls)} times at {line}" for line in again)
         print(f"tpu_runtime: compiled again {where} ({CURE})", file=sys.stderr)
-
-
-def _write(where: str) -> None:
-    figures = collect()
-    lines = describe(figures)
-    if where == "1":
-        print("\n".join(f"tpu_runtime: {line}" for line in lines), file=sys.stderr)
-    else:
-        figures["text"] = "\n".join(lines)
-        Path(where).write_text(json.dumps(figures), encoding="utf-8")
