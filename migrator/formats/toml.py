@@ -149,22 +149,29 @@ def lists(text: str, file: str = "pyproject.toml") -> list[list[Entry]]:
     return [entries for entries in (*found.values(), extra) if entries]
 
 
-_UV_SOURCES = re.compile(r"^\[tool\.uv\.sources\][^\n]*\n", re.M)
-
-
 def with_uv_source(text: str, name: str, path: str) -> str:
     """A pyproject.toml in which uv takes a package from a file; unchanged if it says a source."""
-    data = tomllib.loads(text)
-    sources = _at(data, ("tool", "uv", "sources"))
-    if sources is not None and name in sources:
+    return _with_key(text, "tool.uv.sources", name, f'{{ path = "{path}" }}')
+
+
+def with_pixi_links(text: str, folder: str) -> str:
+    """A pyproject.toml in which pixi also looks for packages in a folder; unchanged if it names
+    folders already. `pypi-dependencies` can't have what `project.dependencies` has."""
+    return _with_key(text, "tool.pixi.pypi-options", "find-links", f'[{{ path = "{folder}" }}]')
+
+
+def _with_key(text: str, table: str, key: str, value: str) -> str:
+    """TOML with a key in a table, unless it is there, or the table is no section of the file."""
+    there = _at(tomllib.loads(text), tuple(table.split(".")))
+    if there is not None and key in there:
         return text
     end = "\r\n" if "\r\n" in text else "\n"
-    line = f'{name} = {{ path = "{path}" }}{end}'
-    if header := _UV_SOURCES.search(text):
+    line = f"{key} = {value}{end}"
+    if header := re.search(rf"^\[{re.escape(table)}\][^\n]*\n", text, re.M):
         return text[: header.end()] + line + text[header.end() :]
-    if sources is not None:
+    if there is not None:
         return text  # in one line, for example
-    return f"{text.rstrip()}{end}{end}[tool.uv.sources]{end}{line}"
+    return f"{text.rstrip()}{end}{end}[{table}]{end}{line}"
 
 
 _TORCH = re.compile(r"torch\b(?!-)")

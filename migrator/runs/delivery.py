@@ -277,18 +277,20 @@ def named_as_in(after: bytes, result: Result, delivered: Delivered) -> Result:
 
 
 def _with_source(file: FileReport, worker: Worker, wheel: RuntimeWheel) -> FileReport:
-    """A pyproject.toml of uv also says where the wheel is."""
+    """A pyproject.toml of uv or pixi also says where the wheel is."""
     delivered = worker.delivered.get(worker.project(file.path).root)
     source, folder = file.result.source, resolved(file.path).parent
     if file.path.name != "pyproject.toml" or delivered is None or delivered.wheel is None:
         return file
     if wheel.requirement.encode() not in source:
         return file
-    if b"[tool.uv" not in source and not witness.exists(folder / "uv.lock"):
-        return file
-    path = Path(os.path.relpath(resolved(delivered.wheel), folder)).as_posix()
-    new = toml.with_uv_source(source.decode("utf-8"), wheel.name, path)
-    return replace(file, result=replace(file.result, source=new.encode("utf-8")))
+    path = PurePath(os.path.relpath(resolved(delivered.wheel), folder))
+    text = source.decode("utf-8")
+    if "[tool.uv" in text or witness.exists(folder / "uv.lock"):
+        text = toml.with_uv_source(text, wheel.name, path.as_posix())
+    if "[tool.pixi" in text:
+        text = toml.with_pixi_links(text, path.parent.as_posix())
+    return replace(file, result=replace(file.result, source=text.encode("utf-8")))
 
 
 # A line of a Dockerfile that copies one file.
