@@ -76,7 +76,8 @@ def _between_pixels(images: Tensor, y: Tensor, x: Tensor) -> Tensor:
             place = place[:, :, None].expand(-1, -1, flat.shape[2], -1)
             share = torch.where(inside, share, 0).flatten(2)[:, :, None]
             result = result + flat.gather(3, place) * share
-    return result.unflatten(3, (places, -1))
+    by_place: Tensor = result.unflatten(3, (places, -1))
+    return by_place
 
 
 def pair(size: Size) -> tuple[int, int]:

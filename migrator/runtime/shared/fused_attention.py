@@ -44,12 +44,14 @@ def flash_attn_func(
 
 def flash_attn_qkvpacked_func(qkv: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`flash_attn.flash_attn_qkvpacked_func`; ``qkv``: (batch, tokens, 3, heads, dim)."""
-    return flash_attn_func(*qkv.unbind(-3), *args, **kwargs)
+    q, k, v = qkv.unbind(-3)
+    return flash_attn_func(q, k, v, *args, **kwargs)
 
 
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`flash_attn.flash_attn_kvpacked_func`; ``kv``: (batch, tokens, 2, heads, dim)."""
-    return flash_attn_func(q, *kv.unbind(-3), *args, **kwargs)
+    k, v = kv.unbind(-3)
+    return flash_attn_func(q, k, v, *args, **kwargs)
 
 
 def flash_attn_varlen_func(
@@ -90,13 +92,15 @@ def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *args: Any, **kwargs: Any
 ) -> Tensor:
     """`flash_attn.flash_attn_varlen_qkvpacked_func`; ``qkv``: (tokens, 3, heads, dim)."""
+    q, k, v = qkv.unbind(-3)
     lengths = cu_seqlens, cu_seqlens, max_seqlen, max_seqlen
-    return flash_attn_varlen_func(*qkv.unbind(-3), *lengths, *args, **kwargs)
+    return flash_attn_varlen_func(q, k, v, *lengths, *args, **kwargs)
 
 
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`flash_attn.flash_attn_varlen_kvpacked_func`; ``kv``: (tokens, 2, heads, dim)."""
-    return flash_attn_varlen_func(q, *kv.unbind(-3), *args, **kwargs)
+    k, v = kv.unbind(-3)
+    return flash_attn_varlen_func(q, k, v, *args, **kwargs)
 
 
 class LowerTriangularMask:

@@ -81,9 +81,10 @@ def roi_align(
 
     if pool_mode != "avg":
         raise NotImplementedError("roi_align: here, pool_mode has to be 'avg'")
-    return torchvision.ops.roi_align(
+    pooled: Tensor = torchvision.ops.roi_align(
         input, boxes, pair(output_size), spatial_scale, sampling_ratio, aligned
     )
+    return pooled
 
 
 class RoIAlign(nn.Module):
@@ -149,6 +150,8 @@ def sigmoid_focal_loss(
 
 class SigmoidFocalLoss(nn.Module):
     """`mmcv.ops.SigmoidFocalLoss`"""
+
+    weight: Tensor | None
 
     def __init__(
         self, gamma: float, alpha: float, weight: Tensor | None = None, reduction: str = "mean"

@@ -69,4 +69,5 @@ def ms_deform_attn_backward(
     inputs = [x.detach().requires_grad_() for x in (value, sampling_loc, attn_weight)]
     with torch.enable_grad():
         output = read_levels(inputs[0], spatial_shapes, level_start_index, *inputs[1:])
-    return torch.autograd.grad(output, inputs, grad_output)
+    of_value, of_loc, of_weight = torch.autograd.grad(output, inputs, grad_output)
+    return of_value, of_loc, of_weight

@@ -36,7 +36,8 @@ def gather_operation(features: Tensor, idx: Tensor) -> Tensor:
 
 def grouping_operation(features: Tensor, idx: Tensor) -> Tensor:
     """The features of groups of points: (batch, channels, groups, points in each)."""
-    return gather_operation(features, idx.flatten(1)).unflatten(2, idx.shape[1:])
+    grouped: Tensor = gather_operation(features, idx.flatten(1)).unflatten(2, idx.shape[1:])
+    return grouped
 
 
 @torch.no_grad()

@@ -1,10 +1,12 @@
 """The first call of a model: compiled at once, where its code does nothing but compute."""
 
+import dis
 import functools
 import gc
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 import tpu_runtime as tpu
 from tiers import thorough_between
 from torch import Tensor, nn, optim
+from tpu_runtime.compilation.bytecode_names import operations_of
 from tpu_runtime.compilation.purity import only_computes
 
 from tests.runtime.for_torchax.modules import STEP, compiled
@@ -319,7 +322,17 @@ def computes() -> list[Callable[..., Any]]:
         total = x
         return lambda: total + len(outer)
 
-    return [local_list, in_place, cell]
+    def __init__(self: Any, y: Any) -> None:
+        self.y = y
+
+    def two_lists(x: Any) -> Any:
+        parts: list[Any] = []
+        others: list[Any] = []
+        parts.append(x)
+        others.append(x)
+        return parts, others
+
+    return [local_list, in_place, cell, __init__, two_lists]
 
 
 def leaves_behind() -> list[Callable[..., Any]]:
@@ -342,6 +355,18 @@ def leaves_behind() -> list[Callable[..., Any]]:
         items = x.items if flag else []
         items.append(1)
 
+    def taken_over(x: Any) -> None:
+        items: Any = []
+        items, other = x
+        items.append(other)
+
+    def attribute_of_that_name(x: Any) -> None:
+        items: Any = []
+        x.items.append(items)
+
+    def two_attributes(x: Any, y: Any) -> None:
+        x.seen = y.seen = x
+
     def other_variable() -> None:
         nonlocal number
         number += 1
@@ -357,14 +382,32 @@ def leaves_behind() -> list[Callable[..., Any]]:
         import math  # noqa: F401
 
     return [
-        attribute, item, outer_list, argument, either, other_variable, module_variable, drawn,
-        imported,
+        attribute, item, outer_list, argument, either, taken_over, attribute_of_that_name,
+        two_attributes, other_variable, module_variable, drawn, imported,
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", computes(), ids=lambda f: f.__name__)
 def test_code_that_only_computes(function: Any) -> None:
     assert only_computes(function.__code__)
+
+
+def test_instructions_of_two_variables_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python 3.13 writes them."""
+
+    def joined(code: CodeType) -> list[SimpleNamespace]:
+        return [
+            SimpleNamespace(opname=kind, argval=names, argrepr="", is_jump_target=True)
+            for kind, names in (("RESUME", 0), ("STORE_FAST_LOAD_FAST", ("a", "b")),
+                                ("LOAD_FAST_LOAD_FAST", ("b", "a")), ("LOAD_CONST", (1, 2)))
+        ]  # fmt: skip
+
+    monkeypatch.setattr(dis, "get_instructions", joined)
+    found = [(o.kind, o.name, o.is_target) for o in operations_of(joined.__code__)]
+    assert found == [
+        ("RESUME", 0, True), ("STORE_FAST", "a", True), ("LOAD_FAST", "b", False),
+        ("LOAD_FAST", "b", True), ("LOAD_FAST", "a", False), ("LOAD_CONST", (1, 2), True),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", leaves_behind(), ids=lambda f: f.__name__)

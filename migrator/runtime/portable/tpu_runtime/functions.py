@@ -51,7 +51,8 @@ def cast(tensor: torch.Tensor, kind: Any) -> torch.Tensor:
     """`tensor.type(kind)`, where ``kind`` may be a type that this runtime stands in for."""
     if device_choice.chosen_device() == "tpu":
         return device_choice.tpu().cast(tensor, kind)  # type: ignore[no-any-return]
-    return tensor.type(kind)
+    typed: torch.Tensor = tensor.type(kind)
+    return typed
 
 
 def set_default_tensor_type(kind: Any) -> None:

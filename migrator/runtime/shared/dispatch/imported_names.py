@@ -23,8 +23,8 @@ def of_torch() -> Functions:
 def renew(before: Functions) -> None:
     """Update names like `matmul` from `from torch import matmul` to torch's new functions."""
     replaced: dict[int, tuple[Any, Any]] = {}
-    for (module, name), value in before.items():
-        now = getattr(sys.modules.get(module), name, value)
+    for (of, name), value in before.items():
+        now = getattr(sys.modules.get(of), name, value)
         if now is not value and (getattr(value, "__module__", None) or "torch").startswith("torch"):
             replaced[id(value)] = value, now
     for module in _modules(of_torch=False) if replaced else ():

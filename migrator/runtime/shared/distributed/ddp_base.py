@@ -23,7 +23,7 @@ class Replicated(Stock):
     """A copy of a model whose gradients are the mean over the ranks."""
 
     averaging: ClassVar[Callable[..., Any]]  # of its gradients
-    say: ClassVar[Callable[[str], None]]  # to the user, once
+    process_group: Any
 
     def __init__(
         self, module: nn.Module, device_ids: object = None, output_device: object = None,
@@ -53,6 +53,11 @@ class Replicated(Stock):
         self._sends_buffers = True  # before the next pass, but not in evaluation, as in torch
         if init_sync:
             self._from_rank_0([*kept, *self._sent_buffers()])
+
+    @staticmethod
+    def say(what: str) -> None:
+        """Tell the user, once."""
+        raise NotImplementedError
 
     @property
     def _group(self) -> Any:

@@ -40,6 +40,8 @@ class UnshardedDataParallel(Stock):
     ``param_init_fn``, parameters on the CPU or without memory, and gradients in low precision.
     """
 
+    process_group: Any
+
     def __init__(
         self, module: nn.Module, process_group: Any = None, sharding_strategy: Any = None,
         cpu_offload: Any = None, auto_wrap_policy: Any = None, backward_prefetch: Any = None,
@@ -81,7 +83,7 @@ class UnshardedDataParallel(Stock):
         self._all_handles: list[Any] = []
         self._is_root: bool | None = None
         self._sync_gradients, self.training_state = True, TrainingState.IDLE
-        self._zero_scalar: Tensor | None = None
+        self._zero_scalar = None
         self._state_dict_type = StateDictType.FULL_STATE_DICT
         self._state_dict_config: Any = FullStateDictConfig()
         self._optim_state_dict_config: Any = FullOptimStateDictConfig()
@@ -204,7 +206,7 @@ class UnshardedDataParallel(Stock):
                 for parameter, value in kept:
                     parameter.copy_(value)
 
-    def state_dict(  # type: ignore[override]
+    def state_dict(
         self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
         """The wrapped module's, with whole parameters."""
@@ -295,7 +297,7 @@ class UnitsAveraging(Averaging):
 
     def _kind(self, parameter: Tensor) -> torch.dtype | None:
         """The precision in which its gradient is sent."""
-        mixed = self._of[id(parameter)].mixed_precision
+        mixed: MixedPrecision = self._of[id(parameter)].mixed_precision
         return mixed.reduce_dtype or mixed.param_dtype
 
     def _put_aside(self, parameter: Tensor, gradients: object) -> None:

@@ -25,4 +25,5 @@ def _or_none(model: nn.Module) -> Any:
 def install() -> None:
     _optim_utils._get_fqn_to_fsdp_param_info = _or_none
     # It keeps measurements in its class, which ranks that are threads would share.
-    _optim_utils.SimpleProfiler.profile = lambda _what: nullcontext()  # type: ignore[assignment]
+    profiler: Any = _optim_utils.SimpleProfiler
+    profiler.profile = lambda _what: nullcontext()

@@ -90,7 +90,8 @@ class ParameterGroup:
         kind = of_tpus(self._mixed.param_dtype)
         if kind is not None:
             found = ((m, *named) for m in self._module.modules() for named in m._parameters.items())
-            lower(((m, name, p) for m, name, p in found if owners.get(p) is self), kind)
+            own = ((m, name, p) for m, name, p in found if p is not None and owners.get(p) is self)
+            lower(own, kind)
 
     def given(self, arguments: Any) -> Any:
         """Inputs of the outermost module are moved to the device and cast as the policy says."""

@@ -4,6 +4,7 @@ torch's operators of these names need a process group in C++, and so do their gr
 use the methods of the target's group. An exchange has ended when it returns: nothing waits for it.
 """
 
+import importlib
 from typing import Any
 
 import torch
@@ -37,8 +38,11 @@ def all_to_all_single(self: Tensor, to: Sizes, of: Sizes, group_name: str) -> Te
     """``to``: the lengths of the parts of the result, and ``of``: those of ``self``."""
     result = self.new_empty((sum(to), *self.shape[1:]))
     alike = len({*to, *of}) == 1
-    sizes = (None, None) if alike else (list(to), list(of))
-    dist.all_to_all_single(result, self.contiguous(), *sizes, group=_group(group_name))
+    group = _group(group_name)
+    if alike:
+        dist.all_to_all_single(result, self.contiguous(), group=group)
+    else:
+        dist.all_to_all_single(result, self.contiguous(), list(to), list(of), group=group)
     return result
 
 
@@ -115,8 +119,7 @@ WITH_GRADIENTS = {
 
 def give_results_at_once(device_type: str) -> None:
     """Results are complete: otherwise torch would wrap each in a tensor that waits."""
-    from torch.distributed import _functional_collectives as functional
-
+    functional: Any = importlib.import_module("torch.distributed._functional_collectives")
     wrap, wrapped = functional._maybe_wrap_tensor, functional._FromTorchTensor.forward
 
     def unwrapped(tensor: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def shard(model: Model, table: Mapping[str, str], device: Any = DEVICE_TYPE) -> 
     def placed(tensor: torch.Tensor) -> torch.Tensor:
         return mesh.placed(tensor.to(DEVICE_TYPE), divided.get(id(tensor)))
 
-    model._apply(placed)
+    model._apply(placed)  # type: ignore[no-untyped-call]
     for layer in gathered if count > 1 else ():
         layer.register_forward_pre_hook(_gather_input, with_kwargs=True)
     if count > 1:

@@ -53,10 +53,11 @@ def _without_padding(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return stock(self, src, mask, src_key_padding_mask, is_causal)
         name = "src_key_padding_mask"
         padding = F._canonical_mask(src_key_padding_mask, name, None, "", src.dtype)
+        assert padding is not None  # it is None for None
         output = src
         for layer in self.layers:
             output = layer(output, src_mask=None, is_causal=False, src_key_padding_mask=padding)
-        there = padding == 0
+        there = padding.eq(0)
         first = there.int().cumprod(1, dtype=torch.int32)
         behind = (first == there).all()  # where all rows have padding
         output = torch.where(there[..., None] | ~behind, output, 0.0)

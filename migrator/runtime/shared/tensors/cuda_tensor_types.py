@@ -192,4 +192,4 @@ def install(env: object = None) -> None:
             return torch.tensor(args[0], dtype=dtype, device="cpu")
         return stock(cls, *args, **kwargs)
 
-    torch.Tensor.__new__ = staticmethod(__new__)  # type: ignore[method-assign,assignment]
+    torch.Tensor.__new__ = staticmethod(__new__)  # type: ignore[method-assign]

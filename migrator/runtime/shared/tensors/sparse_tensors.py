@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from ..device import DEVICE_TYPE
 from .dense_warning import warn_of
@@ -73,7 +73,7 @@ def _to_sparse(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def _rows(tensor: Tensor) -> Tensor:
     """Of a matrix, where the entries of each row begin and end."""
-    indices = _coalesced(tensor).indices()  # type: ignore[operator]
+    indices = _coalesced(tensor).indices()
     counts = torch.bincount(indices[0].cpu(), minlength=tensor.shape[0])
     ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return ends.to(indices)
@@ -101,7 +101,7 @@ def _entries_of(tensor: Tensor, name: str) -> Tensor:
 
 def _of_entries(source: Tensor, result: Tensor) -> Tensor:
     """``result`` with the entries of ``source``."""
-    indices = _coalesced(source).indices()  # type: ignore[operator]
+    indices = _coalesced(source).indices()
     setattr(result, _ENTRIES, (indices, result[tuple(indices)], True))
     return result
 
@@ -146,7 +146,7 @@ _OF_ENTRIES: dict[str, Callable[[Tensor], Any]] = {
     "indices": lambda tensor: getattr(tensor, _ENTRIES)[0],
     "values": lambda tensor: getattr(tensor, _ENTRIES)[1],
     "crow_indices": _rows,
-    "col_indices": lambda tensor: _coalesced(tensor).indices()[1],  # type: ignore[operator]
+    "col_indices": lambda tensor: _coalesced(tensor).indices()[1],
     "coalesce": _coalesced,
     "is_coalesced": lambda tensor: getattr(tensor, _ENTRIES)[2],
 }

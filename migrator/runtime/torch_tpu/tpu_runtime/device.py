@@ -41,7 +41,7 @@ def get_device_name(device: DeviceLike = None) -> str:
     """ "TPU v6e", the name of a GPU, or "CPU"."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
-    return str(torch.tpu.get_device_name()) if _has_tpu() else "CPU"
+    return str(torch.tpu.get_device_name()) if _has_tpu() else "CPU"  # type: ignore[attr-defined]
 
 
 def get_device_properties(device: DeviceLike = None) -> Any:
@@ -51,7 +51,7 @@ def get_device_properties(device: DeviceLike = None) -> Any:
     if not _has_tpu():
         return DeviceProperties("CPU")
     try:
-        found = torch.tpu.get_device_properties()
+        found = torch.tpu.get_device_properties()  # type: ignore[attr-defined]
     except RuntimeError:  # a generation that torch_tpu doesn't know
         return DeviceProperties(get_device_name())
     return DeviceProperties(found.name, found.total_memory, found.multi_processor_count)
@@ -60,7 +60,7 @@ def get_device_properties(device: DeviceLike = None) -> Any:
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True on a TPU, whose native type is bfloat16; on a GPU, torch.cuda's answer."""
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation)
+        return bool(torch.cuda.is_bf16_supported(including_emulation))
     return True
 
 

@@ -14,7 +14,7 @@ import torch_xla
 import torch_xla.backends
 import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
-from torch_xla import _XLAC  # type: ignore[attr-defined]
+from torch_xla import _XLAC
 from torch_xla._internal import tpu
 
 from ._versions import INSTALL

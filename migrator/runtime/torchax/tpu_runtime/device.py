@@ -5,6 +5,7 @@ devices as the one torch device ``jax``; the devices counted and named here are 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -17,7 +18,7 @@ DEVICE_TYPE = "jax"
 
 IN_USE = "bytes_in_use"  # the platform's key for allocated memory
 
-count = jax.device_count  # ranks count differently (launching.py)
+count: Callable[[], int] = jax.device_count  # ranks count differently (launching.py)
 
 CORES = "TPU_RUNTIME_NUM_CORES"  # how many devices to use: 1, or all
 
@@ -125,7 +126,9 @@ def _describe(device: DeviceLike) -> DeviceProperties:
     )
 
 
-describe = _describe  # ranks do it differently (launching.py)
+describe: Callable[[DeviceLike], DeviceProperties] = (
+    _describe  # ranks do it differently (launching.py)
+)
 
 
 def before_waiting() -> None:

@@ -12,7 +12,7 @@ from torchax.tensor import Tensor as DeviceTensor
 Array = Any
 
 
-def farthest_points(points: Tensor, count: int, may_be: Tensor) -> Tensor:
+def farthest_points(points: Any, count: int, may_be: Any) -> Tensor:
     """Indices (batch, count), beginning with 0: each is the farthest from all before it.
 
     Of equally far ones, it is the first; only points that ``may_be`` chosen count.

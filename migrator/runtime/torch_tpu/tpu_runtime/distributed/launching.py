@@ -23,7 +23,7 @@ def launch(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
     device = accelerator()
     count = torch.accelerator.device_count() or 1
     if device.type == "tpu":
-        torch.tpu.distributed.set_tpu_launch_env()
+        torch.tpu.distributed.set_tpu_launch_env()  # type: ignore[attr-defined]
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     torch.multiprocessing.spawn(_rank, (count, port, fn, args), nprocs=count)

@@ -40,7 +40,7 @@ def by_all_ranks(
 ) -> Any:
     if (dst is None) is (group_dst is None):
         raise ValueError("reduce takes one of dst and group_dst")
-    everyone = group if group is not None else dist.group.WORLD
+    everyone: Any = group if group is not None else dist.group.WORLD
     rank = dist.get_rank(everyone)
     if rank < 0:
         return None  # not one of the group
@@ -48,7 +48,7 @@ def by_all_ranks(
     work = dist.all_reduce(result, op or dist.ReduceOp.SUM, group, async_op)
     if work is not None:
         work.wait()
-    root = dist.get_group_rank(everyone, dst) if group_dst is None else group_dst
+    root = group_dst if dst is None else dist.get_group_rank(everyone, dst)
     if rank == root:
         with torch.no_grad():
             tensor.copy_(result)

@@ -20,6 +20,7 @@ def _pdist(original: Any) -> Any:
         if input.device.type != "tpu" or input.dim() != 2 or not 0 < p < torch.inf:
             return original(input, p)  # type: ignore[no-any-return]
         first, second = torch.triu_indices(len(input), len(input), 1).to(input.device)
-        return torch.linalg.vector_norm(input[first] - input[second], p, dim=-1)
+        apart: torch.Tensor = torch.linalg.vector_norm(input[first] - input[second], p, dim=-1)
+        return apart
 
     return pdist

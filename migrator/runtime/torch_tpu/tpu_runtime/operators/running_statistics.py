@@ -56,9 +56,9 @@ def _instance_norm(original: Any) -> Any:
         eps: float = 1e-5,
     ) -> _Tensor:
         if not use_input_stats or not _are_on_tpu(input, running_mean, running_var):
-            return original(
+            return original(  # type: ignore[no-any-return]
                 input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-            )  # type: ignore[no-any-return]
+            )
         result = original(input, None, None, weight, bias, True, momentum, eps)
         _update(input, running_mean, running_var, range(2, input.dim()), momentum)
         return result  # type: ignore[no-any-return]

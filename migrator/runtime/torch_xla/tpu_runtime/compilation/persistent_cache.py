@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import torch_xla.runtime as xr
-from torch_xla import _XLAC  # type: ignore[attr-defined]
+from torch_xla import _XLAC
 
 
 def install() -> None:

@@ -25,7 +25,7 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.XLA)
 
 def stock(name: str) -> Kernel:
     """The current kernel of the operator ``name``; it takes all arguments by position."""
-    kernel = torch.library.get_kernel(f"aten::{name}", KEY)  # type: ignore[attr-defined]
+    kernel = torch.library.get_kernel(f"aten::{name}", KEY)
     return functools.partial(kernel.call_boxed, _KEYS)
 
 
@@ -96,7 +96,7 @@ def substitute(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
     TorchScript identifies torch's functions by identity, and can't compile others.
     """
-    operator = _builtins._find_builtin(getattr(owner, name))  # type: ignore[attr-defined]
+    operator = _builtins._find_builtin(getattr(owner, name))
     if operator:
-        _builtins._register_builtin(function, operator)  # type: ignore[attr-defined]
+        _builtins._register_builtin(function, operator)
     setattr(owner, name, function)

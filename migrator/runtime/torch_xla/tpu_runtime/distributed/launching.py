@@ -62,7 +62,7 @@ def _run_ranks(
 
 def install() -> None:
     """Replace torch_xla's way to run ranks; assign its device to a rank of torchrun."""
-    pjrt.run_multiprocess = _run_ranks
+    pjrt.run_multiprocess = _run_ranks  # type: ignore[assignment]
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     if dist.is_torchelastic_launched() and count > 1 and xr.device_type() == "TPU":
         # Before the first use of a device, maybe before the process group is created.

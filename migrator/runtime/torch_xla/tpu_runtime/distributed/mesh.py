@@ -53,9 +53,10 @@ def divides(axis: str) -> bool:
 
 def placed(tensor: Tensor, dim: int | None) -> Tensor:
     """A part of ``tensor`` for each device, along ``dim``; None: the whole of it."""
-    if _mesh is not None and dim is not None:
-        xs.mark_sharding(tensor, _mesh, tuple(_mesh.axis_names[0] if i == dim else None
-                                              for i in range(tensor.dim())))  # fmt: skip
+    if _mesh is not None and _mesh.axis_names is not None and dim is not None:
+        axis = _mesh.axis_names[0]
+        divided = tuple(axis if i == dim else None for i in range(tensor.dim()))
+        xs.mark_sharding(tensor, _mesh, divided)
     return tensor
 
 

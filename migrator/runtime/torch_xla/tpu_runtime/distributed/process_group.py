@@ -44,7 +44,7 @@ class ProcessGroup(ByHosts):
     def __new__(cls, store: object, rank: int, size: int, timeout: Any) -> Any:
         if size != xr.world_size():
             return SomeRanks(store, rank, size, timeout)
-        return super().__new__(cls, store, rank, size, timeout)
+        return super().__new__(cls, store, rank, size, timeout)  # type: ignore[call-arg]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)
@@ -160,8 +160,8 @@ def _completed_work(result: Any) -> Any:
 
 def _configured_value(url: str, option: str, variable: str) -> int | None:
     """The value that the program gives, or else its launcher."""
-    values = parse_qs(urlparse(url).query).get(option) or [os.environ.get(variable)]
-    return None if values[0] in (None, "") else int(values[0])
+    given = parse_qs(urlparse(url).query).get(option) or [os.environ.get(variable, "")]
+    return int(given[0]) if given[0] else None
 
 
 def _rendezvous(stock: Any, url: str, timeout: Any = ..., **options: Any) -> Iterator[Any]:
@@ -231,7 +231,7 @@ def broadcast_object_list(group: ProcessGroup, given: dict[str, Any]) -> None:
 
 def install() -> None:
     """Replace torch_xla's group and rendezvous."""
-    xla_backend.ProcessGroupXla = ProcessGroup
+    xla_backend.ProcessGroupXla = ProcessGroup  # type: ignore[misc]
     dist.Backend.default_device_backend_map["xla"] = "xla"
     # A function of the same name hides the module.
     handlers: Any = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers

@@ -30,7 +30,7 @@ def _by_hosts(name: str) -> Callable[..., Any]:
             places.append((tensor, host))
             return host
 
-        options = args[-1] if args and hasattr(args[-1], "reduceOp") else None
+        options: Any = args[-1] if args and hasattr(args[-1], "reduceOp") else None
         means = options is not None and options.reduceOp == dist.ReduceOp.AVG
         if means:  # gloo has no mean
             options.reduceOp = dist.ReduceOp.SUM
@@ -53,14 +53,17 @@ def _divide(total: Tensor, count: int) -> None:
     total.div_(count, rounding_mode="trunc" if exact else None)
 
 
-class ByHosts(xla_backend.ProcessGroupXla):  # type: ignore[misc]
+class ByHosts(xla_backend.ProcessGroupXla):
     """Ranks whose hosts are connected: two of them exchange without the others."""
 
-    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of tensors that it exchanges
+    # Of tensors that it exchanges.
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # type: ignore[assignment]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(store, rank, size, timeout)
-        self._hosts = dist.ProcessGroupGloo(dist.PrefixStore("hosts", store), rank, size, timeout)
+        super().__init__(store, rank, size, timeout)  # type: ignore[no-untyped-call]
+        self._hosts: Any = dist.ProcessGroupGloo(
+            dist.PrefixStore("hosts", store), rank, size, timeout
+        )
 
     def send(self, tensors: Tensors, to: int, tag: int = 0) -> Any:
         return self._hosts.send([tensor.detach().cpu() for tensor in tensors], to, tag)

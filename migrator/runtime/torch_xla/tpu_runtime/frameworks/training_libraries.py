@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 import torch_xla
+from torch.nn import parallel
 
 from ..device import DEVICE_TYPE
 from ..distributed.ddp import DistributedDataParallel, join
 from ..text import compiled_generate
+from ..text.generate_calls import GenerateTarget
 from . import lightning_accelerator, lightning_ranks, mixed_targets
 from .import_hooks import when_imported
 
@@ -31,7 +33,7 @@ def _choose(state: Any) -> None:
 
     def backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
         if not cpu and int(os.environ.get("WORLD_SIZE") or 1) > 1:
-            torch.nn.parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc]
+            parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc,assignment]
             join()
             return _RANKS, several
         if not cpu:
@@ -140,7 +142,7 @@ def install() -> None:
         torch_xla.sync, functools.partial(lightning_ranks.of_ranks, False)
     )
     compiled_generate.install(
-        compiled_generate.GenerateTarget(
+        GenerateTarget(
             hurried=lambda *_: contextlib.nullcontext(),
             as_it_is=contextlib.nullcontext,
             in_thread=contextlib.nullcontext,

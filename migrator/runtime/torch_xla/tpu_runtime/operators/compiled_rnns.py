@@ -97,4 +97,5 @@ def install() -> None:
     for kind in _CELLS:
         stock = getattr(torch._VF, kind)
         setattr(torch._VF, kind, layered(kind, stock, _run, _is_ours, SHORT))
-    scanning.Scan.backward = staticmethod(once(scanning.Scan.backward))
+    backward = staticmethod(once(scanning.Scan.backward))
+    scanning.Scan.backward = backward  # type: ignore[method-assign]

@@ -49,7 +49,7 @@ def _convolve(
         torch_xla.backends.get_mat_mul_precision(),
     )  # fmt: skip
     inputs = [left, kernel]
-    return torch_xla._XLAC._xla_user_computation("xla::convolution", inputs, computation)[0]  # type: ignore[no-any-return,attr-defined]
+    return torch_xla._XLAC._xla_user_computation("xla::convolution", inputs, computation)[0]  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,9 +96,9 @@ def _of_input(
     spatial = range(2, weight.dim())
     pads = []
     for i, s, p, d in zip(range(len(size)), stride, padding, dilation, strict=True):
-        kernel, out = (weight.shape[2 + i] - 1) * d + 1, (gradient.shape[2 + i] - 1) * s + 1
-        before = kernel - p - 1
-        pads.append((before, size[i] + kernel - 1 - out - before))
+        reach, out = (weight.shape[2 + i] - 1) * d + 1, (gradient.shape[2 + i] - 1) * s + 1
+        before = reach - p - 1
+        pads.append((before, size[i] + reach - 1 - out - before))
     outs, ins = weight.shape[0] // groups, weight.shape[1]
     kernel = weight.reshape(groups, outs, ins, *weight.shape[2:]).transpose(1, 2)
     kernel = kernel.reshape(groups * ins, outs, *weight.shape[2:]).flip(*spatial)
@@ -151,8 +151,8 @@ def convolution_backward(
     elif wanted[0]:
         of_input = _of_input(gradient, weight, x.shape[2:], *how)
     if wanted[1]:
-        pair = (x, gradient) if transposed else (gradient, x)
-        of_weight = _of_weight(*pair, weight.shape[2:], *how)
+        of_output, of_entered = (x, gradient) if transposed else (gradient, x)
+        of_weight = _of_weight(of_output, of_entered, weight.shape[2:], *how)
     if wanted[2]:
         of_bias = gradient.sum([0, *range(2, gradient.dim())])
     return of_input, of_weight, of_bias

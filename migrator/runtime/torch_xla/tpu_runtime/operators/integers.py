@@ -51,7 +51,7 @@ def _quotient(name: str) -> Kernel:
         left, right = torch.broadcast_tensors(left, right)
         computation = _division(dtype, tuple(left.shape))
         inputs = [left, right]
-        result: Tensor = torch_xla._XLAC._xla_user_computation(  # type: ignore[attr-defined]
+        result: Tensor = torch_xla._XLAC._xla_user_computation(
             "xla::quotient", inputs, computation
         )[0]
         if rounding_mode == "trunc" or not dtype.is_signed:

@@ -36,6 +36,9 @@ def masked_scatter(name: str) -> Kernel:
     return kernel
 
 
+_MASKS = (torch.bool, torch.uint8)
+
+
 def index_put(name: str) -> Kernel:
     """`x[mask] = value`; stock finds the places on the CPU, and compiles for their number."""
     write = stock(name)
@@ -44,8 +47,7 @@ def index_put(name: str) -> Kernel:
         self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
     ) -> Tensor:
         *front, mask = indices
-        is_mask = mask is not None and mask.dtype in (torch.bool, torch.uint8)
-        if not is_mask or any(index is not None for index in front):
+        if mask is None or mask.dtype not in _MASKS or any(index is not None for index in front):
             return write(self, indices, values, accumulate)  # type: ignore[no-any-return]
         behind = self.dim() - len(front) - mask.dim()
         covered = self.shape[len(front) : self.dim() - behind]

@@ -185,7 +185,7 @@ def _arange(name: str) -> Kernel:
 
     def kernel(start: Number, end: Number, step: Number = 1, *, out: Tensor) -> Tensor:
         if isinstance(step, float) or isinstance(start, float) or isinstance(end, float):
-            count = math.ceil((end - start) / step)  # type: ignore[operator]
+            count = math.ceil((end - start) / step)  # type: ignore[arg-type]
             end = start + (count - 0.5) * step if count > 0 else start
         return make(start, end, step, out=out)  # type: ignore[no-any-return]
 
@@ -309,7 +309,8 @@ def _transform(name: str) -> Kernel:
 
 def _below_zero(*args: Any) -> bool:
     """Negative padding: stock raises."""
-    return min(args[-1]) < 0
+    least: int = min(args[-1])
+    return least < 0
 
 
 _KERNELS: dict[Callable[[str], Kernel], str] = {

@@ -82,7 +82,10 @@ def _lines() -> list[dict[str, Any]]:
 
 _LIBRARIES = tuple(
     str(path) + os.sep
-    for path in (*(Path(m.__file__).parent for m in (torch, torch_xla)), Path(__file__).parents[1])
+    for path in (
+        *(Path(m.__file__ or "").parent for m in (torch, torch_xla)),
+        Path(__file__).parents[1],
+    )
 )
 
 

@@ -14,6 +14,7 @@ def keep_own() -> None:
     root = logging.getLogger()
     for handler in root.handlers[:]:
         form = handler.formatter._fmt if handler.formatter is not None else None
-        bare = type(handler) is logging.StreamHandler and form == logging.BASIC_FORMAT
-        if bare and handler.stream is sys.stderr and root.level == logging.WARNING:
+        if type(handler) is not logging.StreamHandler or form != logging.BASIC_FORMAT:
+            continue
+        if handler.stream is sys.stderr and root.level == logging.WARNING:
             root.removeHandler(handler)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._tensor import _rebuild_from_type_v2
 from torch.nn import Parameter
-from torch_xla import _XLAC  # type: ignore[attr-defined]
+from torch_xla import _XLAC
 
 from ..device import DEVICE_TYPE
 from ..dispatch.replaced_kernels import replace, stock
@@ -25,7 +25,7 @@ def _shallow(self: Tensor) -> Any:
     """`copy.copy`: another tensor with the same elements and the program's own attributes."""
     if self.device.type != DEVICE_TYPE or isinstance(self, Parameter):
         return copy._reconstruct(self, None, *self.__reduce_ex__(4))  # type: ignore[attr-defined]
-    state = torch._utils._get_obj_state(self)  # type: ignore[no-untyped-call]
+    state = torch._utils._get_obj_state(self)
     return _rebuild_from_type_v2(
         lambda: self.data.requires_grad_(self.requires_grad), type(self), (), state
     )
@@ -44,7 +44,7 @@ def _deep(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
             new = stock(self, memo)
         elif base is not None and base.is_leaf and is_view(self):
             with torch.no_grad():
-                new = self._view_func_unsafe(copy.deepcopy(base, memo))  # type: ignore[attr-defined]
+                new = self._view_func_unsafe(copy.deepcopy(base, memo))
             new.__dict__.update(copy.deepcopy(self.__dict__, memo))
         elif other is not None and other.shape == self.shape:
             new = other.detach()
@@ -67,7 +67,7 @@ def _as_another_input(tensor: Tensor) -> Tensor:
     if _XLAC._check_tensor_need_materialization([tensor])[0]:
         return tensor
     found = _XLAC._get_tensors_xla_device_data_node([tensor])[1]
-    return found[0] if found else tensor  # type: ignore[no-any-return]
+    return found[0] if found else tensor
 
 
 def install() -> None:

@@ -49,7 +49,7 @@ def _is_written_once(x: Tensor) -> bool:
         return True
     with _Looking() as looking:
         try:
-            x._view_func_unsafe(memory)  # type: ignore[attr-defined]
+            x._view_func_unsafe(memory)
         except RuntimeError:  # real parts of conjugates
             return True
     return not looking.found

@@ -34,7 +34,7 @@ def _layout(x: Tensor) -> Tensor | None:
     if memory is None:
         return None
     try:
-        return x._view_func_unsafe(memory)  # type: ignore[no-any-return,attr-defined]
+        return x._view_func_unsafe(memory)  # type: ignore[no-any-return]
     except RuntimeError:  # real parts of conjugates
         return None
 
@@ -46,7 +46,7 @@ def _is_wrapped(x: Tensor) -> bool:
 
 def storage_of(x: Tensor) -> int:
     with torch._C.DisableTorchFunctionSubclass():  # lazy modules' buffers allow few functions
-        return x.untyped_storage()._cdata  # type: ignore[attr-defined,no-any-return]
+        return x.untyped_storage()._cdata  # type: ignore[no-any-return]
 
 
 def memory_of(view: Tensor) -> Tensor | None:
@@ -128,7 +128,7 @@ def _detach(stock: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def detach(self: Tensor) -> Tensor:
         if not _is_found(self):
             return stock(self)
-        return self._view_func_unsafe(_renewed(self._base).detach())  # type: ignore[no-any-return,attr-defined,arg-type]
+        return self._view_func_unsafe(_renewed(self._base).detach())  # type: ignore[no-any-return,arg-type]
 
     return detach
 
@@ -139,7 +139,7 @@ def _data(stock: Any) -> property:
     def get(self: Tensor) -> Tensor:
         if not _is_found(self):
             return stock.__get__(self)  # type: ignore[no-any-return]
-        return self._view_func_unsafe(stock.__get__(_renewed(self._base)))  # type: ignore[no-any-return,attr-defined,arg-type]
+        return self._view_func_unsafe(stock.__get__(_renewed(self._base)))  # type: ignore[no-any-return,arg-type]
 
     def put(self: Tensor, new: Tensor) -> None:
         if self.device.type == new.device.type == DEVICE_TYPE:
@@ -209,7 +209,7 @@ def _as_strided(stock: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         layout = _layout(input)
         if layout is not None:
-            offset = layout.storage_offset() if storage_offset is None else storage_offset
+            offset = int(layout.storage_offset() if storage_offset is None else storage_offset)
             if input._base is not None and not is_view(input):  # the base has been replaced
                 if not layout.is_contiguous():
                     raise RuntimeError("as_strided: the base of this view has other data now")
@@ -343,4 +343,4 @@ def install() -> None:
     for name in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
         turn = _turning(getattr(Tensor, f"{name}_"), getattr(Tensor, name))
         substitute(Tensor, f"{name}_", turn)
-    Tensor.data = _data(Tensor.data)  # type: ignore[assignment,method-assign]
+    Tensor.data = _data(Tensor.data)  # type: ignore[assignment]

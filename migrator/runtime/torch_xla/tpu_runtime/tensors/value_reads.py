@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_xla import _XLAC  # type: ignore[attr-defined]
+from torch_xla import _XLAC
 
 from ..device import DEVICE_TYPE
 from ..dispatch.replaced_kernels import Kernel, replace_all, stock

@@ -17,13 +17,13 @@ from ..device import is_resting
 
 def install() -> None:
     """Intercept the first backward pass of this process."""
-    run = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+    run = torch.autograd._engine_run_backward
 
     @functools.wraps(run)
     def start_and_run(*args: Any, **kwargs: Any) -> Any:
         if multiprocessing.parent_process() is None and not is_resting():
             torch_xla.device()
-        torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
+        torch.autograd._engine_run_backward = run
         return run(*args, **kwargs)
 
-    torch.autograd._engine_run_backward = start_and_run  # type: ignore[attr-defined]
+    torch.autograd._engine_run_backward = start_and_run

@@ -1,9 +1,10 @@
-"""The names that code uses, by kind of use.
+"""The instructions of code, the same on each Python, and the names that it uses, by kind of use.
 
 `optimizer.step()` has nothing to do with a number that is called `step`.
 """
 
 import dis
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,34 @@ _GLOBAL = (
     "LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME",
     "LOAD_FROM_DICT_OR_GLOBALS",  # since Python 3.12
 )  # fmt: skip
+
+
+_OF_ONE = re.compile("(?:LOAD|STORE)_FAST")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An instruction of at most one local variable."""
+
+    kind: str
+    name: Any  # that it uses, or its argument
+    text: str  # the argument, as `dis` shows it
+    is_target: bool  # of a jump
+
+
+def operations_of(code: CodeType) -> list[Operation]:
+    """What ``code`` does. Since Python 3.13, one instruction may load or store two variables."""
+    found = []
+    for each in dis.get_instructions(code):
+        if each.opname in ("CACHE", "NOP"):
+            continue
+        kinds, names = [each.opname], (each.argval,)
+        if isinstance(each.argval, tuple) and _OF_ONE.match(each.opname):
+            kinds, names = _OF_ONE.findall(each.opname), each.argval
+        targets = (each.is_jump_target, False)
+        parts = zip(kinds, names, targets, strict=False)
+        found += [Operation(kind, name, each.argrepr, first) for kind, name, first in parts]
+    return found
 
 
 @dataclass(frozen=True)

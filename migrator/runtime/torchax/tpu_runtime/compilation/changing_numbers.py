@@ -51,7 +51,7 @@ class Number:
         self._value = value
         self._log: list[Comparison] = []
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:  # isinstance(epoch, int)
         return int
 
@@ -67,8 +67,8 @@ class Number:
     __lt__, __le__ = _comparing(operator.lt), _comparing(operator.le)
     __gt__, __ge__ = _comparing(operator.gt), _comparing(operator.ge)
     __eq__, __ne__ = _comparing(operator.eq), _comparing(operator.ne)
-    __hash__ = __bool__ = __index__ = __int__ = __float__ = __complex__ = _refuse  # type: ignore
-    __str__ = __repr__ = __format__ = __reduce__ = __reduce_ex__ = _refuse  # type: ignore
+    __hash__ = __bool__ = __index__ = __int__ = __float__ = __complex__ = _refuse
+    __str__ = __repr__ = __format__ = __reduce__ = __reduce_ex__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
     __divmod__ = __rdivmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _refuse

@@ -11,7 +11,8 @@ class ClosureVariables(dict[str, Any]):
 
     def __init__(self, function: FunctionType) -> None:
         super().__init__()
-        self.refresh(function)
+        self.function = function
+        self.refresh()
 
     def refresh(self, function: FunctionType | None = None) -> None:
         """Their current values; ``function`` is a new one with the same code."""

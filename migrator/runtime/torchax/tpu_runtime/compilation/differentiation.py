@@ -113,7 +113,7 @@ def attach(
         run = Pass(env, backward, results, its_targets, targets, values, run_again)
         numbers = [backward.attached[n] for n in results]
         with env:
-            after = _Attach.apply(  # type: ignore[no-untyped-call]
+            after = _Attach.apply(
                 run, [made[number] for number in numbers], *(targets[n] for n in its_targets)
             )
         for number, result in zip(numbers, after, strict=True):

@@ -54,14 +54,14 @@ def _zeros(results: Any, *given: Any) -> Any:
 # JAX 0.10.2 on a CPU: fusions for a library of kernels read memory that nothing has written, where
 # all that they take is constant, such as scores of `torch.zeros` and `torch.ones`: the result is
 # NaN, or anything. Products and convolutions by themselves are right.
-_ON_CPU = {
+_ON_CPU: dict[str, str | bool] = {
     "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,"
     "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
 }
 
 
 @functools.cache
-def compiler_options() -> dict[str, str] | None:
+def compiler_options() -> dict[str, str | bool] | None:
     """Options for the compiler; None where it doesn't have them."""
     if jax.default_backend() != "cpu":
         return None

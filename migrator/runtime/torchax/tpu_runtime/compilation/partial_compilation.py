@@ -159,7 +159,7 @@ def _compiled_method(
         parts = owner.__dict__[KEPT] = Parts(owner)
     if manner not in parts:
         parts[manner] = CompiledMethod(owner, call, manner, differentiable=differentiable)
-    return parts[manner]  # type: ignore[no-any-return]
+    return parts[manner]
 
 
 def _is_worth_it(module: torch.nn.Module) -> bool:
@@ -318,7 +318,7 @@ def _parameters(owner: Any) -> Iterator[torch.Tensor]:
 def install(env: Environment) -> None:
     """Take over the calls of modules and the steps of optimizers."""
     for kind in (torch.nn.Module, Optimizer):
-        patch(kind, zero_grad=_dropping(kind.zero_grad))  # type: ignore[attr-defined]
+        patch(kind, zero_grad=_dropping(kind.zero_grad))
     patch(torch.nn.Module, __call__=_calling(torch.nn.Module.__call__))
     clipping = _clipping(torch.nn.utils.clip_grad_norm_)
     for module in (torch.nn.utils, torch.nn.utils.clip_grad):

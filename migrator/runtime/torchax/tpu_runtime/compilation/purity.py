@@ -7,7 +7,6 @@ started: it stores into an object, a variable of an outer scope, or a list that 
 Writes to tensors are allowed, because a trace undoes them.
 """
 
-import dis
 import functools
 import gc
 import itertools
@@ -26,6 +25,7 @@ from torch.utils.weak import TensorWeakRef
 from torchax.tensor import Tensor
 
 from ..dispatch.calls import holds_device_tensor
+from .bytecode_names import Operation, operations_of
 from .compile_state import Suspect
 from .initial_optimizer_state import is_known
 from .program_code import is_generated, is_library
@@ -47,6 +47,7 @@ _CHANGING = {
     "__setattr__", "__setitem__", "__delitem__", "__next__", "register_buffer",
     "register_parameter", "register_module", "add_module", "load_state_dict", "requires_grad_",
 }  # fmt: skip
+_BEGIN = Operation("", None, "", False)
 _MAKING = {"BUILD_LIST", "BUILD_MAP", "BUILD_SET", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE"}
 _WITH_STATE = tuple(
     torch.__path__[0] + place
@@ -66,12 +67,11 @@ _STANDARD = contextmanager.__code__.co_filename.removesuffix("contextlib.py")
 @cache
 def only_computes(code: CodeType) -> bool:
     """Whether running ``code`` changes nothing but tensors and its own variables."""
-    instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "NOP")]
-    own = _made_here(code, instructions)
-    before = [None, *instructions]
-    for previous, instruction in zip(before, instructions, strict=False):
-        kind, name = instruction.opname, instruction.argval
-        on_own = previous is not None and previous.argval in own
+    operations = operations_of(code)
+    own = _made_here(code, operations)
+    for previous, operation in itertools.pairwise([_BEGIN, *operations]):
+        kind, name = operation.kind, operation.name
+        on_own = previous.kind.startswith("LOAD_FAST") and previous.name in own
         if kind in _STORES:
             return False
         if kind == "STORE_ATTR" and not (code.co_name == "__init__" and _is_self(code, previous)):
@@ -82,20 +82,21 @@ def only_computes(code: CodeType) -> bool:
             return False
         if kind in ("LOAD_METHOD", "LOAD_ATTR") and name in _CHANGING and not on_own:
             return False
-        if kind == "BINARY_OP" and instruction.argrepr.endswith("=") and _is_list(previous):
+        if kind == "BINARY_OP" and operation.text.endswith("=") and _is_list(previous):
             return False  # `items += [x]`
     return True
 
 
-def _made_here(code: CodeType, instructions: list[dis.Instruction]) -> set[Any]:
+def _made_here(code: CodeType, operations: list[Operation]) -> set[Any]:
     """The local variables that only hold lists and dicts that this code creates."""
     arguments = code.co_argcount + code.co_kwonlyargcount
     arguments += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
-    made, others = set(), set(code.co_varnames[:arguments])
-    for previous, instruction in itertools.pairwise(instructions):
-        if instruction.opname.startswith("STORE_FAST"):
-            fresh = previous.opname in _MAKING and not instruction.is_jump_target
-            (made if fresh else others).add(instruction.argval)
+    made: set[Any] = set()
+    others = {*code.co_varnames[:arguments]}
+    for previous, operation in itertools.pairwise(operations):
+        if operation.kind.startswith("STORE_FAST"):
+            fresh = previous.kind in _MAKING and not operation.is_target
+            (made if fresh else others).add(operation.name)
     return made - others
 
 
@@ -104,14 +105,13 @@ def _kinds_of(kind: type) -> set[type]:
     return {kind}.union(*map(_kinds_of, kind.__subclasses__()))
 
 
-def _is_self(code: CodeType, instruction: Any) -> bool:
-    return instruction.opname.startswith("LOAD_FAST") and (
-        instruction.argval == next(iter(code.co_varnames), None)
-    )
+def _is_self(code: CodeType, operation: Operation) -> bool:
+    first = next(iter(code.co_varnames), None)
+    return operation.kind.startswith("LOAD_FAST") and bool(operation.name == first)
 
 
-def _is_list(instruction: Any) -> bool:
-    return instruction.opname in (*_MAKING, "BUILD_TUPLE")
+def _is_list(operation: Operation) -> bool:
+    return operation.kind in (*_MAKING, "BUILD_TUPLE")
 
 
 class Inspection:

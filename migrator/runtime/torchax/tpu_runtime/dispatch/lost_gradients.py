@@ -41,7 +41,7 @@ class _Crossing(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        return _Crossing.apply(gradients[0], ctx.env), None  # type: ignore[no-untyped-call]
+        return _Crossing.apply(gradients[0], ctx.env), None
 
 
 def _cross(tensor: Any, env: Environment) -> torch.Tensor:
@@ -55,7 +55,7 @@ def to_other_device(env: Environment, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of the CPU or the device on the other, with the gradient that torchax cuts off."""
     if needs_gradient(tensor):
         with env:
-            return _Crossing.apply(tensor, env)  # type: ignore[no-any-return, no-untyped-call]
+            return _Crossing.apply(tensor, env)  # type: ignore[no-any-return]
     return _cross(tensor, env)
 
 

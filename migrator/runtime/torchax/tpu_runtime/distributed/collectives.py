@@ -25,7 +25,12 @@ _AXIS = "rank"
 _BUCKET = 2**28  # bytes that are concatenated
 _ROWS = PartitionSpec(_AXIS)
 _BITS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
-_SUMMED = {"sum": lax.psum, "avg": lax.psum, "min": lax.pmin, "max": lax.pmax}
+_SUMMED: dict[str, Callable[..., Array]] = {
+    "sum": lax.psum,
+    "avg": lax.psum,
+    "min": lax.pmin,
+    "max": lax.pmax,
+}
 _JOINED: dict[str, Callable[..., Array]] = {
     "product": jnp.prod,
     "band": jnp.bitwise_and.reduce,

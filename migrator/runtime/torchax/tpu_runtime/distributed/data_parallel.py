@@ -22,7 +22,7 @@ from . import mesh
 from .process_group_base import check_ranks
 
 
-class DataParallel(torch.nn.DataParallel):
+class DataParallel(torch.nn.DataParallel):  # type: ignore[type-arg]
     """`torch.nn.DataParallel`: each batch is split over all devices, whatever ``device_ids`` says.
 
     Statistics of BatchNorm are those of the whole batch; in the original, those of one part.

@@ -183,7 +183,8 @@ def install(env: Environment) -> None:
     # A function of the same name hides the module.
     spawning: Any = importlib.import_module("torch.multiprocessing.spawn")
     start_processes = _starting(spawning.start_processes)
-    for module in (spawning, importlib.import_module("torch.multiprocessing")):
+    modules: tuple[Any, ...] = spawning, importlib.import_module("torch.multiprocessing")
+    for module in modules:
         module.start_processes = start_processes
     if dist.is_available() and dist.is_torchelastic_launched():
         _join_launched()

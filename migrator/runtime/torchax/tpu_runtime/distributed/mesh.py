@@ -181,6 +181,6 @@ def placed(tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
 def gathered(tensor: Any) -> torch.Tensor:
     """The same values, whole on each device."""
     if _mesh is None or not is_device_tensor(tensor):
-        return tensor
+        return tensor  # type: ignore[no-any-return]
     whole = NamedSharding(_mesh, PartitionSpec())
     return Tensor(jax.lax.with_sharding_constraint(tensor.jax(), whole), tensor._env)

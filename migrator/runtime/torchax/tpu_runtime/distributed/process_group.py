@@ -39,7 +39,7 @@ class ProcessGroup(NamedGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._cpu = dist.ProcessGroupGloo(dist.PrefixStore("cpu", store), rank, size, timeout)
+        self._cpu: Any = dist.ProcessGroupGloo(dist.PrefixStore("cpu", store), rank, size, timeout)
         device = jax.local_devices()[0]
         store.set(f"device/{rank}", f"{device.id} {jax.process_index()}")
         told = [store.get(f"device/{r}").decode().split() for r in range(size)]

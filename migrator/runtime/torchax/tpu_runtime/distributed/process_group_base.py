@@ -13,10 +13,11 @@ Tensors = list[torch.Tensor]
 class NamedGroup(dist.ProcessGroup):
     """A process group that torch can find by its name."""
 
-    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # of tensors that it exchanges
+    # Of tensors that it exchanges.
+    _device_types = (torch.device("cpu"), torch.device(DEVICE_TYPE))  # type: ignore[assignment]
 
     def __init__(self, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._name = ""
 
     def getBackendName(self) -> str:
@@ -34,7 +35,7 @@ def completed_work(result: Any) -> Any:
     """The object that torch waits for, for a completed exchange."""
     future: Any = torch.futures.Future()
     future.set_result(result)
-    return torch._C._distributed_c10d._create_work_from_future(future)
+    return torch._C._distributed_c10d._create_work_from_future(future)  # type: ignore[attr-defined]
 
 
 def check_ranks(number: int | None) -> None:

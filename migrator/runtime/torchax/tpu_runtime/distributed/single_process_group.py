@@ -38,7 +38,7 @@ class WorldOfOne(NamedGroup):
         _check_root(opts)
         return completed_work(tensors)
 
-    broadcast = reduce
+    broadcast = reduce  # type: ignore[assignment]
 
     def barrier(self, opts: object = None) -> Any:
         return completed_work([])
@@ -70,7 +70,7 @@ class WorldOfOne(NamedGroup):
         result.copy_(tensor.reshape(result.shape))
         return completed_work([result])
 
-    _reduce_scatter_base = _allgather_base
+    _reduce_scatter_base = _allgather_base  # type: ignore[assignment]
 
     def alltoall_base(self, result: torch.Tensor, tensor: torch.Tensor, *sizes: object) -> Any:
         return self._allgather_base(result, tensor)

@@ -35,12 +35,12 @@ def _normalize(norm: nn.SyncBatchNorm, x: Tensor, momentum: float) -> Tensor:
     values = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     number = values.new_full((1,), x.numel() // x.shape[1])
     group = norm.process_group
-    sums = _Sum.apply(torch.cat([values.sum(others), number]), group)  # type: ignore[no-untyped-call]
+    sums = _Sum.apply(torch.cat([values.sum(others), number]), group)
     count = sums[-1].detach()
     mean = sums[:-1] / count
     centred = values - mean.reshape(shape)
     squares = centred.square().sum(others)
-    variance = _Sum.apply(squares, group) / count  # type: ignore[no-untyped-call]
+    variance = _Sum.apply(squares, group) / count
     result = centred * (variance + norm.eps).rsqrt().reshape(shape)
     with torch.no_grad():
         if norm.running_mean is not None and norm.running_var is not None:
@@ -49,7 +49,8 @@ def _normalize(norm: nn.SyncBatchNorm, x: Tensor, momentum: float) -> Tensor:
             norm.running_var.lerp_(unbiased.to(norm.running_var.dtype), momentum)
     if norm.affine:
         result = result * norm.weight.reshape(shape) + norm.bias.reshape(shape)
-    return result.to(x.dtype)
+    made: torch.Tensor = result.to(x.dtype)
+    return made
 
 
 def install(env: Environment) -> None:

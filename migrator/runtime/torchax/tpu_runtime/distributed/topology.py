@@ -7,6 +7,7 @@ rank has to join the others (launching.py) before it uses its own.
 import functools
 import os
 import re
+from typing import Any
 
 import jax
 from jax._src import hardware_utils
@@ -20,16 +21,17 @@ _HOSTS = {
     "v3-8": "1,1,1", "v3-32": "2,2,1", "v3-64": "2,4,1", "v3-128": "4,4,1", "v3-256": "4,8,1",
     "v3-512": "8,8,1", "v3-1024": "8,16,1", "v3-2048": "16,16,1",
 }  # fmt: skip
+_config: Any = jax.config
 _FORCED = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 @functools.cache
 def chips() -> int:
     """The number of this host's TPU chips that JAX would use."""
-    platforms = jax.config.jax_platforms
+    platforms = _config.jax_platforms
     if platforms and "tpu" not in platforms.split(","):
         return 0
-    return hardware_utils.num_available_tpu_chips_and_device_id()[0]
+    return int(hardware_utils.num_available_tpu_chips_and_device_id()[0])
 
 
 def device_count() -> int | None:
@@ -37,9 +39,9 @@ def device_count() -> int | None:
     if chips():
         version = hardware_utils.num_available_tpu_chips_and_device_id()[1]
         return chips() * (2 if version in (TpuVersion.v3, TpuVersion.tpu7x) else 1)
-    if jax.config.jax_platforms != "cpu" and hardware_utils.has_visible_nvidia_gpu():
+    if _config.jax_platforms != "cpu" and hardware_utils.has_visible_nvidia_gpu():
         return None
-    asked = jax.config.jax_num_cpu_devices
+    asked = _config.jax_num_cpu_devices
     forced = _FORCED.search(os.environ.get("XLA_FLAGS", ""))
     return int(asked if asked > 0 else forced[1] if forced else 1)
 

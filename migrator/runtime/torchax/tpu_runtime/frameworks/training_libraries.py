@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import torch
+from torch.nn import parallel
 from torch.overrides import _get_current_function_mode
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
@@ -19,6 +20,7 @@ from ..device import DEVICE_TYPE
 from ..dispatch.calls import natively
 from ..distributed.ddp import DistributedDataParallel
 from ..text import compiled_generate
+from ..text.generate_calls import GenerateTarget
 from ..training.amp import autocast
 from . import lightning_accelerator, lightning_ranks, mixed_targets
 from .import_hooks import when_imported
@@ -45,7 +47,7 @@ def _choose(state: Any) -> None:
     def backend(self: Any, cpu: bool = False, *args: Any, **kwargs: Any) -> Any:
         if cpu or "LOCAL_RANK" not in os.environ:
             return prepare(self, cpu, *args, **kwargs)
-        torch.nn.parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc]
+        parallel.DistributedDataParallel = DistributedDataParallel  # type: ignore[misc,assignment]
         return DEVICE_TYPE, several
 
     def device(self: Any) -> None:
@@ -72,7 +74,7 @@ def _follow(arguments: Any) -> None:
     chosen.func = device
 
 
-def _generation(env: Environment) -> compiled_generate.GenerateTarget:
+def _generation(env: Environment) -> GenerateTarget:
     """How tokens go to the device and logits come back, without the checks of `.to`."""
 
     def to_device(tensor: torch.Tensor) -> torch.Tensor:
@@ -95,7 +97,7 @@ def _generation(env: Environment) -> compiled_generate.GenerateTarget:
     def apart_if_alone() -> contextlib.AbstractContextManager[None]:
         return passing_tensors_on() if is_outermost() else contextlib.nullcontext()
 
-    return compiled_generate.GenerateTarget(
+    return GenerateTarget(
         hurried,
         inside,
         in_thread,

@@ -88,6 +88,7 @@ def hold(
 
 
 _functions: dict[Any, LazyOperation] = {}
+_config: Any = jax.config  # its options are no attributes to mypy
 
 
 def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
@@ -97,7 +98,7 @@ def call(key: Any, function: Callable[..., Array], *arrays: Array) -> Array:
     """
     if not is_recording():
         return function(*map(computed, arrays))
-    key = key, jax.config.jax_default_matmul_precision
+    key = key, _config.jax_default_matmul_precision
     forms = tuple([(a.aval.shape, a.aval.dtype, a.aval.weak_type) for a in arrays])
     operation = _functions.get((key, forms))
     if operation is None:
@@ -128,7 +129,8 @@ def number(value: Any) -> jax.Array:
     """A number as an input of a program, which takes the dtype of arrays that it meets."""
     if not is_recording():  # a constant of the trace, which must not outlive it
         return jnp.asarray(value)
-    return _number(type(value), repr(value))  # 0.0 == -0.0, and 1 == True
+    kind: type = type(value)
+    return _number(kind, repr(value))  # 0.0 == -0.0, and 1 == True
 
 
 @functools.lru_cache(256)

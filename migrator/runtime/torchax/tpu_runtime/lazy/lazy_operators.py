@@ -172,6 +172,7 @@ def _arrays(numbers: list[Any]) -> list[jax.Array]:
 
 
 _forms: dict[Any, _Form] = {}
+_config: Any = jax.config  # its options are no attributes to mypy
 
 
 def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[..., Any]) -> Any:
@@ -184,11 +185,11 @@ def _record(mode: Any, function: Any, args: Any, kwargs: Any, call: Callable[...
         return NotImplemented
     if lazy_graph.is_back() and _begins_forward(given.tensors):
         lazy_graph.forward()
-    state = env.param.__dict__
+    state, config = env.param.__dict__, _config
     key = (
         function, given.form, state["autocast_dtype"], state["prng"].dtype,
         torch.get_default_dtype(),
-        jax.config.jax_default_matmul_precision, jax.config.jax_enable_x64,
+        config.jax_default_matmul_precision, config.jax_enable_x64,
     )  # fmt: skip
     known = _forms.get(key)
     if known is None:

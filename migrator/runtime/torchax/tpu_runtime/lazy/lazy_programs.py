@@ -70,7 +70,8 @@ class LazyOperation:
         known = {v: values[source] for v, source in zip(jaxpr.invars, sources, strict=True)}
 
         def value(v: Any) -> Any:
-            return (repr(v), v.aval.dtype) if type(v) is Literal else known.get(v, v)
+            aval: Any = v.aval
+            return (repr(v), aval.dtype) if type(v) is Literal else known.get(v, v)
 
         for equation in jaxpr.eqns:
             is_scalar = not any(v.aval.shape for v in (*equation.invars, *equation.outvars))

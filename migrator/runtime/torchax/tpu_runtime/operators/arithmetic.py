@@ -75,7 +75,7 @@ def _zeta(x: Any, q: Any) -> Array:
     is_whole = q == jnp.floor(q)
     wrong = (x < 1) | ((q < 0) & ~is_whole & (x != jnp.floor(x)))
     known = [x == 1, wrong, (q <= 0) & is_whole, jnp.isinf(x) & (q <= 1)]
-    values = [jnp.inf, jnp.nan, jnp.inf, jnp.power(q, -x)]
+    values: list[Any] = [jnp.inf, jnp.nan, jnp.inf, jnp.power(q, -x)]
     return jnp.select(known, values, jax.scipy.special.zeta(x, q))
 
 

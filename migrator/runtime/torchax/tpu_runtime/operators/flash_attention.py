@@ -55,17 +55,19 @@ def attention(
 ) -> torch.Tensor:
     """`F.scaled_dot_product_attention`, by the kernel if it fits."""
 
-    def written_out(*tensors: Any) -> torch.Tensor:
-        return scaled_dot_product(*tensors, dropout_p, is_causal, scale, enable_gqa)
+    def written_out(query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
+        how = dropout_p, is_causal, scale, enable_gqa
+        return scaled_dot_product(query, key, value, mask, *how)
 
     given = query, key, value, attn_mask
     if env.param.autocast_dtype is not None:
-        function = torch.nn.functional.scaled_dot_product_attention
-        (query, key, value), _ = amp.cast_arguments(env, function, (query, key, value), {})
+        stock = torch.nn.functional.scaled_dot_product_attention
+        (query, key, value), _ = amp.cast_arguments(env, stock, (query, key, value), {})
     if dropout_p or not _fits(query, key, value, attn_mask, is_causal, enable_gqa):
         return written_out(*given)
     factor = factor_of(query, scale)
-    arrays = [peek(tensor) for tensor in (query, key, value)]
+    inputs: tuple[Any, ...] = query, key, value
+    arrays = [peek(tensor) for tensor in inputs]
     if attn_mask is not None:
         arrays.append(_of_keys(attn_mask, query.shape[0], key.shape[2]))
     devices = mesh.in_use()
@@ -76,12 +78,14 @@ def attention(
     def by_xla(*arrays: Array) -> Array:
         tensors = [Tensor(array, env) for array in arrays]
         mask = None if attn_mask is None else tensors.pop()[:, None, None]
-        return written_out(*tensors, mask).jax()  # type: ignore[attr-defined]
+        of_query, of_key, of_value = tensors
+        made: Any = written_out(of_query, of_key, of_value, mask)
+        return made.jax()
 
     def by_either(*arrays: Array) -> Array:
         """A program is made for a device, not on one."""
         made = jax.lax.platform_dependent(*arrays, tpu=by_kernel, default=by_xla)
-        return made  # type: ignore[no-any-return]
+        return made
 
     at_once = not lazy_graph.is_recording() and not isinstance(arrays[0], jax.core.Tracer)
     if at_once and _mode != "interpret" and jax.default_backend() != "tpu":
@@ -184,7 +188,8 @@ def _precision(dtype: Any) -> str:
 
     A TPU's kernels only support this and the highest.
     """
-    asked = jax.config.jax_default_matmul_precision
+    config: Any = jax.config
+    asked = config.jax_default_matmul_precision
     return "default" if dtype == jnp.bfloat16 or asked in (None, "default") else "highest"
 
 

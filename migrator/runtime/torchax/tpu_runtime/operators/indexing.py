@@ -77,12 +77,11 @@ def of_base(
     tensor: Any, size: Any, strides: Any, offset: int | None = None
 ) -> tuple[Any, Any, Any, int]:
     """The arguments of `as_strided`, which counts positions in memory: in the base's array."""
-    if offset is None:
-        offset = torch.Tensor.storage_offset(tensor)
+    start = int(torch.Tensor.storage_offset(tensor) if offset is None else offset)
     dtype = tensor.dtype
     while (link := tensor.__dict__.get("_link")) is not None and link.parent.dtype == dtype:
         tensor = link.parent
-    return tensor, size, strides, offset
+    return tensor, size, strides, start
 
 
 @replaces(torch.as_strided_copy)

@@ -176,7 +176,8 @@ def _take_along_dim(env: Environment, function: Function, args: Any, kwargs: Any
     if not holds_device_tensor((args, kwargs)) or "out" in kwargs:
         return NotImplemented
     names = ("input", "indices", "dim")[len(args) :]
-    tensor, index, dim = [*args, *map(kwargs.get, names)]
+    operands: tuple[Any, ...] = args
+    tensor, index, dim = (*operands, *(kwargs.get(name) for name in names))
     with env:
         if dim is None:
             return tensor.flatten().gather(0, index.flatten())

@@ -47,7 +47,7 @@ class _Product(torch.autograd.Function):
         return _product(left, right)  # nothing in here requires a gradient
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> tuple[torch.Tensor, torch.Tensor]:
         left, right = ctx.saved_tensors
         of_left = _product(gradient, right.transpose(-1, -2))
         return of_left, _product(left.transpose(-1, -2), gradient)

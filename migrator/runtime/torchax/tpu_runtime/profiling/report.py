@@ -63,7 +63,7 @@ def install(env: object) -> None:
     if where == "0":
         return
     costly_lines.is_timed = bool(where)
-    jax.monitoring.register_event_duration_secs_listener(_count)
+    jax.monitoring.register_event_duration_secs_listener(_count)  # type: ignore[arg-type]
     atexit.register(finish)
 
 

@@ -255,7 +255,8 @@ def _factories(env: Environment) -> dict[Any, Any]:
         return jnp.dtype(mappings.t2j_dtype(dtype or torch.get_default_dtype()))
 
     def sizes(size: Any) -> Shape:
-        return size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        given: Shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        return given
 
     def made(is_normal: bool) -> Any:
         def draw(*size: Any, dtype: Any = None, **rest: Any) -> Array:

@@ -73,7 +73,7 @@ def _normal(env: Environment, function: Function, args: Any, kwargs: dict[str, A
     with env:
         if tensors:
             size = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
-            dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+            dtype: Any = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         else:
             size, dtype = given["size"], kwargs.get("dtype")
         drawn = torch.randn(size, dtype=dtype, device="jax") * std + mean

@@ -72,7 +72,8 @@ def get_rng_state(device: Any = None) -> torch.Tensor:
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Restore a state from ``get_rng_state``."""
     if is_device_tensor(new_state):
-        words = jax.lax.bitcast_convert_type(new_state.jax().reshape(-1, 4), jnp.uint32)
+        array = new_state.jax()  # type: ignore[attr-defined]
+        words = jax.lax.bitcast_convert_type(array.reshape(-1, 4), jnp.uint32)
     else:
         words = jnp.asarray(new_state.cpu().numpy().copy().view(np.uint32))
     torchax.default_env().param.prng = jax.random.wrap_key_data(words)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from torch.nn.parameter import Parameter, UninitializedTensorMixin
+from torch.nn.parameter import Parameter, UninitializedTensorMixin  # type: ignore[attr-defined]
 from torchax.ops import mappings
 from torchax.tensor import Environment, Tensor
 from torchax.view import View
@@ -48,10 +48,11 @@ def _to(env: Environment, function: Function, args: Args, kwargs: Kwargs) -> Any
         converted = tensor if dtype is None else native(tensor.to, (dtype,), {})
         check_range(converted)
         moved = to_other_device(env, converted)
+        kind: type = type(tensor)
         if isinstance(tensor, UninitializedTensorMixin):
-            moved.__class__ = on_device(type(tensor))
+            moved.__class__ = on_device(kind)
         elif type(tensor) is not torch.Tensor and not isinstance(tensor, Parameter):
-            warn_of_class(type(tensor))
+            warn_of_class(kind)
         return moved
     if isinstance(tensor, View):
         tensor = tensor.torch()

@@ -217,7 +217,7 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     return on_cpu(self).__reduce_ex__(protocol)
 
 
-def _as_subclass(self: Tensor, cls: type) -> torch.Tensor:
+def _as_subclass(self: torch.Tensor, cls: type) -> torch.Tensor:
     """A plain tensor, also when a subclass is moved to the device."""
     if not issubclass(torch.Tensor, cls):
         warn_of_class(cls)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch.nn.parameter import Parameter, UninitializedTensorMixin
+from torch.nn.parameter import Parameter, UninitializedTensorMixin  # type: ignore[attr-defined]
 from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import is_device_tensor, patch, replaces
@@ -33,7 +33,8 @@ def class_on_cpu(tensor: torch.Tensor) -> type:
     kind = type(tensor)
     if kind is Tensor:
         return Parameter if isinstance(tensor, Parameter) else torch.Tensor
-    return kind.__bases__[1] if issubclass(kind, Tensor) else kind
+    on_cpu: type = kind.__bases__[1] if issubclass(kind, Tensor) else kind
+    return on_cpu
 
 
 class OnCpu(dict[int, Any]):
@@ -43,7 +44,7 @@ class OnCpu(dict[int, Any]):
 def on_cpu(tensor: Tensor) -> Any:
     """A CPU copy of a device tensor, with its class and its attributes, but without its graph."""
     values, kind = tensor.torch(), class_on_cpu(tensor)
-    copy = torch.Tensor._make_subclass(kind, values, tensor.requires_grad)
+    copy: torch.Tensor = torch.Tensor._make_subclass(kind, values, tensor.requires_grad)
     copy.__dict__.update(attributes(tensor))
     return copy
 
@@ -62,7 +63,7 @@ def on_device(kind: type) -> type:
             raise RuntimeError(
                 f"a {kind.__name__} cannot be moved to the device, where its {name} is not called"
             )
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
     if is_lazy:
         names["cls_to_become"] = on_device(kind.cls_to_become)  # type: ignore[attr-defined]
     return types.new_class(kind.__name__, (Tensor, kind), {}, lambda space: space.update(names))

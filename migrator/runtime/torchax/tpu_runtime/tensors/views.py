@@ -286,7 +286,8 @@ def set_data(self: Tensor, value: torch.Tensor) -> None:
         for watcher in watchers:
             watcher(self)
         leave(self)
-        known = value.__dict__.get("_link") or Link(value, IDENTITY, array)
+        held: Any = value
+        known = held.__dict__.get("_link") or Link(held, IDENTITY, array)
         self.__dict__["_link"] = replace(known, seen=peek(known.parent), counted=False, origin=None)
         self.__dict__["_elem"] = array
 

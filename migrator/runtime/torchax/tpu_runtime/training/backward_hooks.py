@@ -67,6 +67,6 @@ def _outside(dispatch: Function) -> Function:
 
 def install(env: Environment) -> None:
     """Turn the mode on around calls from torch's engine."""
-    engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]  # or a recorder's
+    engine = torch.autograd._engine_run_backward  # or a recorder's
     patch(torch.autograd, _engine_run_backward=_inside(env, engine))
     patch(DispatchMode, __torch_dispatch__=_outside(DispatchMode.__torch_dispatch__))
