@@ -27,13 +27,13 @@ from migrator.rule import Example, Rule
 from migrator.targets import targets
 
 _SAFETY = {
-    Safety.SAFE: "what it rewrites keeps its meaning, within the documented tolerance",
-    Safety.UNSAFE: "results may change, so it only rewrites with `--unsafe`",
-    Safety.DISPLAY_ONLY: "it rewrites nothing, and only gives a message",
+    Safety.SAFE: "the meaning stays",
+    Safety.UNSAFE: "results may change: only with `--unsafe`",
+    Safety.DISPLAY_ONLY: "only a message",
 }
 _EFFORT = {
-    Effort.MINUTES: "look at the line, and change it if needed",
-    Effort.HOURS: "understand and change the code around it",
+    Effort.MINUTES: "the line",
+    Effort.HOURS: "the code around it",
     Effort.REWRITE: "write it anew",
 }
 _SMALL = 7  # members of a family, up to which all are named
@@ -100,6 +100,10 @@ def _index(known: Mapping[str, Rule | Code]) -> str:
         "`python docs/generate.py` writes these pages.",
         "Examples show parts of modules. A file that is started as a program also gets the set-up "
         "([SET001](SET001.md)).",
+        "[Safe, unsafe and display-only](../how-it-decides.md#safe-unsafe-display-only) say what a "
+        "rewrite may change. *Effort* says what to change where a construct is reported: the line "
+        "(minutes), the code around it (hours), or all of it (rewrite). [Switch a code "
+        "off](../how-it-decides.md#saying-so) for a line, a file, a run or a project.",
     ]
     titles = {family.prefix: family.title for family in registry().families}
     titles |= {code[:3]: code[:3] for code in known if code[:3] not in titles}
@@ -130,10 +134,9 @@ def _markdown_blocks(entry: Rule | Code) -> list[str]:
         for example in entry.examples:
             parts += _example(entry, example)
     facts = [
-        f"Safety: {entry.safety}; {_SAFETY[entry.safety]}.",
-        f"Effort of a manual change: {entry.effort} ({_EFFORT[entry.effort]}).",
-        f"Switch it off: `# tpu-migrate: ignore[{entry.code}]` on a line, `--ignore {entry.code}` "
-        f'for a run, `ignore = ["{entry.code}"]` in `pyproject.toml`.',
+        f"Safety: {entry.safety} ({_SAFETY[entry.safety]}).",
+        f"Effort: {entry.effort} ({_EFFORT[entry.effort]}).",
+        f"Switch it off: `# tpu-migrate: ignore[{entry.code}]`, or `--ignore {entry.code}`.",
     ]
     related = [f"{code} ({known.name})" for code, known in _related(entry).items()]
     facts += [f"Related: {', '.join(related)}."] if related else []
@@ -187,7 +190,7 @@ def _cures(rule: Rule) -> Iterator[str]:
     found = [cure for cure in cures() if rule.code in cure.codes]
     if found:
         yield "## By hand"
-        yield "Tests run each check on its targets. `device` is the target's."
+        yield "In checks, `device` is the target's."
     for cure in found:
         alike: dict[tuple[str, str, str], list[str]] = {}
         for name, target in rule.targets.items():
@@ -233,7 +236,8 @@ def _example(rule: Rule, example: Example) -> Iterator[str]:
         alike.setdefault((_diff(example.before, expected), unsafe), []).append(name)
     for (diff, unsafe), names in alike.items():
         stays = "" if diff else " (stays)"
-        yield f"{', '.join(names)}{unsafe}{flags}{file}{stays}:"
+        who = ", ".join(names) if len(names) < len(rule.targets) else "All targets"
+        yield f"{who}{unsafe}{flags}{file}{stays}:"
         language = "diff" if diff else _language(example.before, example.path)
         yield _fenced(diff or example.before, language)
         yield from _quoted_messages({name: _messages(rule, example, name) for name in names})
@@ -249,11 +253,12 @@ def _messages(rule: Rule, example: Example, target: str) -> list[str]:
     """The rule's messages for places that it leaves, or that it gives advice on."""
     result = _migrated(example, target)
     said = [Outcome.REPORTED] if result.changed else [Outcome.REPORTED, Outcome.KEPT]
-    return [
-        f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}: {_plain(d.message)}."
-        for d in result.diagnostics
-        if d.code == rule.code and (d.outcome in said or d.severity is Severity.ADVICE)
-    ]
+    places: dict[str, list[str]] = {}
+    for d in result.diagnostics:
+        if d.code == rule.code and (d.outcome in said or d.severity is Severity.ADVICE):
+            at = f"line {d.range.line}{f', `{d.construct}`' if d.construct else ''}"
+            places.setdefault(_plain(d.message), []).append(at)
+    return [f"{'; '.join(at)}: {message}." for message, at in places.items()]
 
 
 def _plain(text: str) -> str:

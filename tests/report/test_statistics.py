@@ -111,7 +111,7 @@ def test_nothing_is_said_of_effort_where_nothing_is_left(tmp_path: Path) -> None
 
 def test_each_rule_says_what_it_takes() -> None:
     for rule in registry().rules.values():
-        assert f"Effort of a manual change: {rule.effort} (" in markdown(rule)
+        assert f"Effort: {rule.effort} (" in markdown(rule)
     efforts = {code: rule.effort for code, rule in registry().rules.items()}
     assert efforts["LIB002"] is Effort.REWRITE and efforts["DST001"] is Effort.HOURS
     assert efforts["DEV002"] is Effort.MINUTES
