@@ -53,6 +53,8 @@ def _why_not(error: UsageError | OSError) -> str:
     if not isinstance(error, OSError):
         return str(error)
     where = error.filename2 or error.filename
+    if not where and isinstance(error, FileNotFoundError):  # what `os.getcwd` says
+        return "the current folder was removed or replaced: go into it again (cd)"
     if not where and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         where = "standard output"  # everything else that is written has a name
     return f"{os.fsdecode(where)}: {error.strerror}" if where else error.strerror or str(error)

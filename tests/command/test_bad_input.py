@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -214,3 +215,17 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     write_tree(tmp_path, {f"f{i}.py": SCRIPT for i in range(50)})
     run = shell("tpu-migrate . --target torchax --diff 2>&1 | head -n 1", tmp_path)
     assert run.stdout.startswith(b"--- a/f0.py") and b"Traceback" not in run.stdout + run.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder that is in use can't be removed")
+def test_a_current_folder_that_is_gone_is_said(tmp_path: Path) -> None:
+    """Its error names no file: "No such file or directory" told nobody what was missing."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    for command in ("verify train.py --target torchax", "../train.py --target torchax --diff"):
+        result = shell(f"cd gone && rmdir ../gone && tpu-migrate {command}", tmp_path)
+        assert result.returncode == 2
+        assert result.stderr.decode().splitlines()[-1] == (
+            "tpu-migrate: the current folder was removed or replaced: go into it again (cd)"
+        )
+        gone.mkdir()
