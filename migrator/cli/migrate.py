@@ -250,7 +250,9 @@ def migrate_command(**values: Any) -> None:
         sys.exit(0)
     asked.check_paths()
     if asked.undo:
-        sys.exit(_undo(asked))
+        from migrator.cli.undoing import take_back
+
+        sys.exit(take_back(asked))
     sys.exit(_run(asked, values))
 
 
@@ -362,26 +364,3 @@ def _report(asked: MigrationArguments, config: Config) -> Report:
         return migrate_paths(
             asked.paths, config.targets, progress=progress, executor=executor, **options
         )
-
-
-def _undo(asked: MigrationArguments) -> int:
-    """Take back the last run, and say what became of its files; the exit code."""
-    from migrator.report.statistics import count_noun
-    from migrator.runs.run import undo
-
-    asked.check_undo()
-    done = undo(asked.paths, look=asked.check_only)
-    said = [
-        f"{'would ' * asked.check_only}{verb if asked.check_only else past} "
-        f"{count_noun(len(files), 'file')}"
-        for verb, past, files in (
-            ("restore", "restored", done.restored), ("remove", "removed", done.removed)
-        )
-        if files
-    ]  # fmt: skip
-    said += [f"{printable(file)}: has changed since; left as it is" for file in done.left]
-    if done.is_empty:
-        said.append("nothing to undo: all files of the last run are as they were before it")
-    for line in said if not asked.quiet else ():
-        click.echo(line)
-    return 1 if asked.check_only and not done.is_empty and not asked.exit_zero else 0

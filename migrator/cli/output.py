@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from contextlib import nullcontext
@@ -104,6 +105,18 @@ def _next(report: Report, asked: MigrationArguments) -> str:
     return f"compare the numbers: tpu-migrate verify {first} --target {report.target} --quick"
 
 
-def _is_less_telling(program: Path) -> tuple[bool, bool]:
-    """The script that trains comes first, and a notebook last."""
-    return "train" not in program.stem.lower(), program.suffix != ".py"
+_TEST = re.compile(r"(?<![a-z])tests?(?![a-z])", re.IGNORECASE)
+_STARTED = ("train", "main", "run")  # how programs are called that are started, likely ones first
+
+
+def _is_less_telling(program: Path) -> tuple[bool, bool, bool, int, int, Path]:
+    """Last of all what a user is least likely to start: notebooks, tests, other names, and what
+    lies deeper; in one folder `train.py` comes before `main.py`, and that before `train_old.py`."""
+    name = program.stem.lower()
+    exact = [n for n, each in enumerate(_STARTED) if name == each]
+    near = [n + len(_STARTED) for n, each in enumerate(_STARTED) if each in name]
+    rank = min([*exact, *near], default=len(_STARTED) * 2)
+    return (
+        program.suffix != ".py", any(_TEST.search(part) for part in program.parts),
+        rank == len(_STARTED) * 2, len(program.parts), rank, program,
+    )  # fmt: skip

@@ -92,6 +92,22 @@ def _has_untracked(folder: Path) -> bool:
         return False
 
 
+def held_otherwise(files: Iterable[Path]) -> list[Path]:
+    """The files whose content in git's index is not that on disk, where one may be missing."""
+    return [file for file in files if _is_held_otherwise(file)]
+
+
+def _is_held_otherwise(file: Path) -> bool:
+    there = next(folder for folder in file.parents if folder.is_dir())
+    root = git.top(there)
+    try:
+        return root is not None and any(
+            git.names(root, *git.PLAIN, "--name-only", "-z", "--", str(file))
+        )
+    except git.GitError:
+        return False
+
+
 def ignored(files: Iterable[Path]) -> list[Path]:
     """The files that git ignores, and does not track."""
     return [file for file in files if witness.isfile(file) and _is_ignored(file)]

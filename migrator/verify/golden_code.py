@@ -1,13 +1,16 @@
-"""The code from which a golden was recorded, if git has it."""
+"""The code that a golden was recorded from, or that was there before a migration, if git has it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from migrator.files import git
 
 from .goldens import ScriptGolden, digest
+from .in_target_python import command_line
 from .script import Script
 
 
@@ -50,3 +53,51 @@ def restored(
     except (git.GitError, OSError, ValueError):
         return None
     return replace(script, folder=copy) if digest(copy) == golden.source else None
+
+
+_COMMITS = 50  # of one file, that are looked through
+
+
+def how_to_verify_original(
+    file: Path, is_migrated: Callable[[bytes], bool], asked: Sequence[str]
+) -> str:
+    """The commands that verify what a migrated file was before; "" if git doesn't have it.
+
+    ``asked``: the words after `tpu-migrate verify`.
+    """
+    root, file, here = git.top(file.parent), file.resolve(), Path.cwd().resolve()
+    revision = _before_migration(root, file, is_migrated) if root is not None else None
+    if root is None or revision is None:
+        return ""
+    root = root.resolve()
+    start = here if here.is_relative_to(root) else root
+    beside = Path(os.path.relpath(root.with_name(f"{root.name}-original"), here))
+    words = [
+        os.path.relpath(file, start) if Path(word).resolve() == file else word for word in asked
+    ]
+    commands = (
+        ["git", "-C", str(root), *_ADD, str(here / beside), revision]
+        if start != here
+        else ["git", *_ADD, str(beside), revision],
+        ["cd", str(beside / start.relative_to(root))],
+        ["tpu-migrate", "verify", *words],
+    )
+    return "".join(f"\n    {command_line(command)}" for command in commands)
+
+
+_ADD = ("worktree", "add", "--detach")
+
+
+def _before_migration(root: Path, file: Path, is_migrated: Callable[[bytes], bool]) -> str | None:
+    """The newest revision in which a file isn't migrated."""
+    name = file.relative_to(root.resolve()).as_posix()
+    newer = "HEAD"
+    try:
+        listed = ("log", "-z", "--format=%h", f"--max-count={_COMMITS}", "--", name)
+        for revision in git.names(root, *listed):
+            if not is_migrated(git.run(root, "cat-file", "blob", f"{revision}:{name}")):
+                return newer
+            newer = f"{revision}~1"  # the commit that migrated it, or a later one
+    except git.GitError:  # no commit yet, or it was not there in one
+        pass
+    return None

@@ -16,7 +16,7 @@ from migrator.pipeline.rewrite import companions
 from migrator.targets import RUNTIME, Target
 
 from .environments import uv_command
-from .golden_code import commit_of
+from .golden_code import commit_of, how_to_verify_original
 from .goldens import digest, keep
 from .in_target_python import command_line
 from .interpreters import pip
@@ -135,15 +135,23 @@ def refuse_migrated(script: Script, target: Target, options: RunOptions) -> None
 
     Portable programs are none: where there is no TPU, they run as the original does.
     """
-    source = (script.folder / script.file).read_bytes()
+    file = script.folder / script.file
+    source = file.read_bytes()
     if options.portable or target.words.device_names or f"{RUNTIME}.device(".encode() in source:
         return
+    if not _is_migrated(source):
+        return
+    how = how_to_verify_original(file, _is_migrated, options.asked or [script.entry])
+    raise VerifyError(
+        "it is migrated already, and would be compared with itself. Verify the original"
+        + (f", which git has:{how}" if how else ", from before the migration")
+    )
+
+
+def _is_migrated(source: bytes) -> bool:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        if companions(ast.parse(source)):
-            raise VerifyError(
-                "it is migrated already, and would be compared with itself: verify the original, "
-                "for example from an earlier commit"
-            )
+        return bool(companions(ast.parse(source)))
+    return False
 
 
 def run_name(rounding: int) -> str:

@@ -107,11 +107,22 @@ def test_a_message_without_code_stands_right_behind_its_rule(tmp_path: Path) -> 
     assert "SUP001  there is nothing to ignore on this line" in run.stdout.decode()
 
 
-def test_the_next_command_names_the_program_that_trains(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train.py", "bench.py"],
+        ["main.py", "demo.py", "tools/train.py"],
+        ["train.py", "main.py", "train_old.py", "a/train.py"],
+        ["src/latest.py", "tests/train.py", "test_main.py"],
+    ],
+)
+def test_the_next_command_names_the_program_that_a_user_is_likely_to_start(
+    tmp_path: Path, names: list[str]
+) -> None:
     program = "import torch\nx = torch.ones(2).cuda()\n"
-    write_tree(tmp_path, {"bench.py": program, "train.py": program})
+    write_tree(tmp_path, dict.fromkeys(names, program))
     run = cli(".", *TO, "--check", cwd=tmp_path)
-    assert "compare the numbers: tpu-migrate verify train.py --target" in run.stdout.decode()
+    assert f"compare the numbers: tpu-migrate verify {names[0]} --target" in run.stdout.decode()
 
 
 def test_paragraphs_are_wrapped_at_words_and_indented() -> None:

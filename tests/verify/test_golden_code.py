@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.verify.golden_code import commit_of, restored
+from migrator.verify.golden_code import commit_of, how_to_verify_original, restored
 from migrator.verify.goldens import ScriptGolden, digest
 from migrator.verify.recordings import RecordSettings
 from migrator.verify.script import Script
@@ -82,3 +82,40 @@ def test_code_that_no_commit_has_is_not_guessed(folder: Path, tmp_path: Path) ->
 def test_a_folder_without_git_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     assert commit_of(tmp_path) is None
+
+
+def test_the_original_of_a_migrated_script_is_verified_in_a_worktree(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Migrated in place, committed, or edited after that: each command is what a user types."""
+    root, script = folder.parent, folder / "train.py"
+    words = ["train.py", "--target", "torchax", "--", "--name", "a b"]
+
+    def said() -> list[str]:
+        text = how_to_verify_original(script, lambda source: b"migrated" in source, words)
+        return [line.strip() for line in text.splitlines() if line]
+
+    monkeypatch.chdir(folder)
+    script.write_text("print('migrated')\n")
+    beside = Path("..", "..", "repository-original")
+    verify = "tpu-migrate verify train.py --target torchax -- --name 'a b'"
+    tree = f"git worktree add --detach {beside}"
+    assert said() == [f"{tree} HEAD", f"cd {beside / 'src'}", verify]
+    commit(folder)
+    migrated = git(root, "rev-parse", "--short", "HEAD").strip()
+    script.write_text("print('migrated', 2)\n")
+    commit(folder)
+    tree, *_ = said()
+    assert tree.endswith(f"{migrated}~1'")
+    subprocess.run(tree, shell=True, check=True, capture_output=True)
+    assert (root.parent / "repository-original" / "src" / "train.py").read_text() == "print(1)\n"
+    words[0] = str(script)
+    monkeypatch.chdir(root.parent)
+    assert said()[1:] == ["cd repository-original", verify.replace("train.py", "src/train.py")]
+
+
+def test_without_git_or_an_original_there_no_command_is_said(tmp_path: Path, folder: Path) -> None:
+    script = tmp_path / "alone.py"
+    script.write_text("1\n")
+    assert how_to_verify_original(script, lambda _: False, []) == ""
+    assert how_to_verify_original(folder / "train.py", lambda _: True, []) == ""
