@@ -38,6 +38,7 @@ class Environment:
     frameworks: Mapping[str, str] = field(default_factory=dict)  # releases that programs ran with
     import_limits: Mapping[str, str] = field(default_factory=dict)  # imports fail beyond them
     damage: Damage | None = None
+    gigabytes: float = 8  # that are installed on Linux
     cpu_torch: bool = False  # PyTorch's build for the CPU does as well as the one with CUDA
     # Lists of the names that its packages have, in analysis/installed.
     names: tuple[str, ...] = (

@@ -40,7 +40,9 @@ def body(result: VerifyResult, console: Console) -> None:
     if result.tpu is not None:
         _show_tpu(result.tpu, console)
     if result.compiled is not None:
-        console.print(Text(result.compiled), soft_wrap=True)
+        console.print("for speed, not for the verdict:")
+        for line in result.compiled.splitlines():
+            console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def _show_tpu(report: TpuReport, console: Console) -> None:

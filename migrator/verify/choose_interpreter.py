@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from . import environments, interpreters
 from .in_target_python import command_line
 from .interpreters import Interpreter
 from .verify_errors import VerifyError
-from .verify_progress import progress
+from .verify_progress import about, progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,10 @@ def choose_interpreter(
             raise VerifyError(environments.how_to(target, options.asked))
         if console is not None:
             console.print(f"Installing {environments.announcement(target)}", highlight=False)
+        start = time.monotonic()
         found = interpreters.require(environments.install(target), target)
+        if console is not None:
+            console.print(f"Installed in {about(time.monotonic() - start)}", highlight=False)
     missing = [framework for framework in requires if framework not in found.versions]
     return _with(found, missing, install, console) if missing else found
 

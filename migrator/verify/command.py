@@ -158,6 +158,7 @@ def verify_command(**values: Any) -> None:
     from .app_table import summary
     from .table import show
     from .verify_result import VerifyResult
+    from .what_next import what_next
 
     asked = VerifyArguments(**values)
     asked.check()
@@ -175,6 +176,8 @@ def verify_command(**values: Any) -> None:
                 show(result, out if result.error is None else console(stderr=True))
     if asked.as_json:
         _print_json(results, single=len(results) == 1 and not asked.all_apps)
+    elif len(results) == 1 and (said := what_next(results[0], asked)):
+        out.print(said, markup=False, soft_wrap=True)
     elif asked.all_apps:
         out.print(summary([result for result in results if isinstance(result, VerifyResult)]))
     # Not context.exit(): it is lost where a caller does without click's standalone mode.

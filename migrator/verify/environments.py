@@ -21,10 +21,11 @@ from migrator.targets import Target, targets
 from .in_target_python import child_environment, command_line
 from .verify_errors import VerifyError
 
-_FIRST, _FURTHER = "about 8 GB", "about 1 GB (uv links what it has already)"
+_FURTHER = "about 1 GB (uv links what it has already)"
 _WITHOUT_CUDA = "about 3 GB, with PyTorch's build for the CPU"
 _INDEXES = ("PIP_INDEX_URL", "PIP_NO_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL",
             "UV_OFFLINE")  # fmt: skip
+_STANDARD_ERROR = 2  # uv tells there what it does; pip would print it among our results
 _READY = ".tpu-migrate-ready"  # written last, so an interrupted installation is never used
 
 
@@ -127,7 +128,8 @@ def _index(uv: list[str] | None, cpu_torch: bool) -> list[str]:
 def announcement(target: Target) -> str:
     """One line: what would be installed, where, and its size."""
     others = [other for other in targets().values() if other != target and cached_python(other)]
-    size = _WITHOUT_CUDA if takes_cpu_torch(target) else _FIRST
+    size = f"about {target.environment.gigabytes:g} GB"
+    size = _WITHOUT_CUDA if takes_cpu_torch(target) else size
     size = _FURTHER if others and uv_command() else size
     pins = [requirement.text.partition(";")[0] for requirement in pinned(target)]
     exact = ", ".join(pin for pin in pins if "==" in pin)
@@ -165,8 +167,9 @@ def how_to(target: Target, asked: Sequence[str]) -> str:
 def install(target: Target) -> Path:
     """Create the environment of ``target`` (minutes, gigabytes); return its interpreter.
 
-    Progress goes to standard error. Raises VerifyError if a command fails; an incomplete
-    environment is removed, and the next attempt finds what was downloaded in uv's or pip's cache.
+    Progress goes to standard error, also pip's. Raises VerifyError if a command fails; an
+    incomplete environment is removed, and the next attempt finds what was downloaded in the cache
+    of uv or pip.
     """
     todo = commands(target, uv_command(), cpu_torch=takes_cpu_torch(target))
     folder = environment_folder(target)
@@ -192,7 +195,7 @@ def add(target: Target, requirements: Sequence[str]) -> None:
 
 def _run(command: list[str]) -> None:
     done = subprocess.run(
-        command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=child_environment(),
+        command, stdout=_STANDARD_ERROR, stdin=subprocess.DEVNULL, env=child_environment(),
         check=False,
     )  # fmt: skip
     if done.returncode:

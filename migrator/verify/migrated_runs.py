@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -331,12 +333,18 @@ class MigratedRuns:
                 "compared as far as both came"
             )
             return replace(result, notes=[*result.notes, text])
+        copies = re.compile(re.escape(f"{self.work}{os.sep}") + r"[\w-]+" + re.escape(os.sep))
+        result = replace(
+            result, log_tail=copies.sub("", done.tail(20))
+        )  # names of the user's files
+        if any(f"fails: {recording.ended}" in problem for problem in result.problems):
+            return result  # the run before ended so, too
         text = f"the migrated script, run {how}, fails: {recording.ended}"
         if "device type tensor to numpy" in recording.ended:
             text += " (the original raises on a GPU, too: the tensor needs .cpu())"
         said = reported_at(recording.ended, self.report)
         text += said * all(said not in problem for problem in result.problems)
-        return replace(result, problems=[*result.problems, text], log_tail=done.tail(20))
+        return replace(result, problems=[*result.problems, text])
 
     def compared(
         self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]

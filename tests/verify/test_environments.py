@@ -91,7 +91,8 @@ def test_how_to_is_exact_and_says_what_where_and_how_much() -> None:
     assert "tpu-migrate verify --install image_ops\n" in text
     assert "tpu-migrate doctor --install --target torchax\n" in how_to(JAX_TARGET, ())
     assert str(environment_folder(JAX_TARGET)) in text
-    assert "about 8 GB" in text
+    assert "about 7 GB" in text
+    assert "about 2.5 GB" in how_to(find_target("keras_jax"), ())  # no PyTorch, no CUDA
     assert f"uv venv --python {environments.python_version(JAX_TARGET)} .venv-torchax" in text
     assert "torchax==0.0.13" in text
 
@@ -239,3 +240,11 @@ def test_what_an_app_requires_comes_with_it(
     found = choose_interpreter(JAX_TARGET, RunOptions(python=ours, install=True), **wanted)
     assert found.versions["peft"] == "0.21.2"
     assert "peft==0.21.*" in (tmp_path / "calls").read_text()
+
+
+def test_what_pip_says_while_it_installs_is_seen_and_is_no_result(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Minutes and gigabytes went by without a word, where there is no uv."""
+    environments._run([sys.executable, "-c", "print('Collecting torch')"])
+    assert capfd.readouterr() == ("", "Collecting torch\n")

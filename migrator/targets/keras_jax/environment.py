@@ -4,6 +4,7 @@ from migrator.targets.environment import Environment
 
 ENVIRONMENT = Environment(
     package="keras",
+    gigabytes=2.5,
     systems={"linux": ("x86_64", "amd64")},  # of tensorflow-cpu
     driver="libtpu",
     imports=("jax", "tensorflow", "keras"),

@@ -9,6 +9,7 @@ from migrator.targets.environment import Environment
 
 ENVIRONMENT = Environment(
     package="tensorflow-cpu",
+    gigabytes=1.5,
     systems={"linux": ("x86_64", "amd64")},
     on_tpu=("tensorflow-tpu==2.19.1", "libtpu==0.0.10"),
     imports=("tensorflow", "keras"),

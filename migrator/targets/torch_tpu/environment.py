@@ -4,6 +4,7 @@ from migrator.targets.environment import Environment
 
 ENVIRONMENT = Environment(
     package="torch_tpu",
+    gigabytes=7,
     systems={"linux": ("x86_64", "amd64")},
     driver="torch_tpu",  # brings libtpu
     imports=("torch", "torch_tpu"),

@@ -4,6 +4,7 @@ from migrator.targets.environment import Damage, Environment
 
 ENVIRONMENT = Environment(
     package="torchax",
+    gigabytes=7,
     asked={"scipy": "scipy>=1.14"},  # by jax
     driver="libtpu",
     imports=("torch", "jax", "torchax"),
