@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from migrator.diagnostics import Effort, Severity
 from migrator.errors import UsageError
 from migrator.files.user_folders import resolved
 from migrator.frameworks import find_framework
-from migrator.report.statistics import Work, of_file, of_files
+from migrator.pipeline.result import Result
+from migrator.report.statistics import Work, count_noun, of_file, of_files
 from migrator.runs.cross_file import is_code
 from migrator.runs.run import migrate_paths
 from migrator.runs.run_report import FileReport
@@ -36,6 +38,20 @@ class Standing:
     work: Work
     code: Work  # the part of it that is code: a list of requirements decides nothing
     advice: int  # how often it runs in a way that the target has something to say about
+    lines: int = 0  # that the migration takes out or puts in
+    needs_runtime: bool = False  # which then is in the repository
+
+    @property
+    def keeps_gpus(self) -> bool:
+        """Whether the migrated code still runs on GPUs."""
+        return targets()[self.target].portable
+
+    @property
+    def weighs(self) -> str:
+        """What the target does to a repository, in words."""
+        adds = ", adds the runtime" * self.needs_runtime
+        gpus = "still runs on GPUs" if self.keeps_gpus else "no longer runs on GPUs"
+        return f"changes {count_noun(self.lines, 'line')}{adds}, {gpus}"
 
     @property
     def merit(self) -> tuple[float, int, int]:
@@ -74,6 +90,9 @@ class Assessment:
                     "effort": each.work.effort and str(each.work.effort),
                     "left": dict(each.work.codes.most_common()),
                     "advice": each.advice,
+                    "lines": each.lines,
+                    "needs_runtime": each.needs_runtime,
+                    "keeps_gpus": each.keeps_gpus,
                 }
                 for each in self.standings
             },
@@ -107,6 +126,14 @@ class Assessment:
             )
         others_as_good = " and ".join(name for name in self.equal if name != best.target)
         return f"{done}, as on {others_as_good}{_hint(self.equal)}"
+
+    @property
+    def compared(self) -> list[str]:
+        """What the targets that get furthest do to the code, a line for each."""
+        if not self.best.work.outcomes:
+            return []
+        furthest = [each for each in self.standings if each.merit[:2] == self.best.merit[:2]]
+        return [f"{each.target}: {each.weighs}" for each in furthest] if furthest[1:] else []
 
 
 def _hint(equal: Sequence[str]) -> str:
@@ -195,6 +222,14 @@ def _is_imported(framework: str, runs: _Runs) -> bool:
     return any(find_framework(framework).is_imported_in(file.result.original) for file in files)
 
 
+def _changed_lines(result: Result) -> int:
+    """How many lines only the original has, and only the result; a line that moves is none."""
+    if not result.changed:
+        return 0
+    before, after = (Counter(text.splitlines()) for text in (result.original, result.source))
+    return (before - after).total() + (after - before).total()
+
+
 def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assessment:
     standings = []
     for target, reports in runs.items():
@@ -202,7 +237,9 @@ def _assessment(path: Path | None, files: Sequence[Path], runs: _Runs) -> Assess
         said = [diagnostic for file in own for diagnostic in file.result.diagnostics]
         advice = sum(diagnostic.severity is Severity.ADVICE for diagnostic in said)
         code = of_files([file for file in own if is_code(file.path)])
-        standings.append(Standing(target, of_files(own), code, advice))
+        lines = sum(_changed_lines(file.result) for file in own)
+        runtime = any(file.result.companions for file in own)
+        standings.append(Standing(target, of_files(own), code, advice, lines, runtime))
     standings.sort(key=lambda standing: standing.rank)
     first, best = next(iter(runs.values())), runs[standings[0].target]
     work = {first[file].path: of_file(best[file]) for file in files if file in best}

@@ -12,7 +12,7 @@ from migrator.cli.looking import configuration, of_paths
 from migrator.cli.progress import Progress
 from migrator.diagnostics import first_of
 from migrator.report.statistics import UNTRIED
-from migrator.report.terminal import console, line, printable
+from migrator.report.terminal import console, line, printable, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from migrator.assess.assessment import Assessment
+    from migrator.report.statistics import Work
 
-_BESIDE = "(reached by none of these)"
+_BESIDE = "(other files)"
 _NAMED = 5  # files
 _IMPORTS = 20
 
@@ -50,10 +51,14 @@ def assess_command(
         said = f"{UNTRIED}: {first_of(found.untried, _IMPORTS)}"
         out.print(line((said, "dim")), soft_wrap=True)
     for whole in found.whole:
-        out.print(line((whole.why, "bold")), soft_wrap=True)
+        say(out, line((whole.why, "bold")))
+        for each in whole.compared:
+            say(out, line(f"  {each}"))
     if found.programs or found.elsewhere:
         chosen = " ".join(f"--target {whole.best.target}" for whole in found.whole)
-        out.print(line(f"tpu-migrate {shlex.join(paths)} {chosen} --diff"), soft_wrap=True)
+        open_to = "for example: " if any(whole.equal[1:] for whole in found.whole) else ""
+        command = f"{open_to}tpu-migrate {shlex.join(paths)} {chosen} --diff"
+        out.print(line(command), soft_wrap=True)
 
 
 def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Assessment]) -> None:
@@ -69,7 +74,8 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
     for title in ("take", "left to change there"):
         table.add_column(title, overflow="fold")
     for each in (*programs, *elsewhere):
-        done = {s.target: f"{s.work.automatic:.0f}%" for s in each.standings}
+        beside = each.path is None and bool(programs)
+        done = {s.target: _done(s.work, beside) for s in each.standings}
         table.add_row(
             Text(_name(each.path, bool(programs))), str(each.files),
             *(done.get(name, "") for name in names), Text(_take(each), "green"),
@@ -78,7 +84,15 @@ def _table(out: Console, programs: Sequence[Assessment], elsewhere: Sequence[Ass
     out.print(table)
     for each in elsewhere if programs else ():
         named = first_of([*map(printable, each.with_constructs)], _NAMED)
-        out.print(line(f"{_BESIDE}: {named}"))
+        say(out, line(f"{_BESIDE}, which no program imports: {named}"))
+
+
+def _done(work: Work, beside: bool) -> str:
+    """The share that is automatic; of a few lines beside the programs, what is left: a share of
+    one requirement says nothing."""
+    if not beside:
+        return f"{work.automatic:.0f}%"
+    return f"{work.reported:,} left" if work.reported else "100%"
 
 
 def _take(assessment: Assessment) -> str:

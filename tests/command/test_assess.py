@@ -35,15 +35,16 @@ def test_each_program_has_the_files_that_it_imports(tmp_path: Path) -> None:
 
 
 def test_the_table(tmp_path: Path) -> None:
-    root = write_tree(tmp_path / "p", FILES)
+    root = write_tree(tmp_path / "p", FILES | {"requirements.txt": "apex\n"})
     said = cli("assess", ".", cwd=root)
     assert said.returncode == 0 and not said.stderr
     head, train, rest, *_ = said.stdout.decode().splitlines()
     assert head.split()[:2] == ["program", "files"] and all(target in head for target in TARGETS)
     assert re.match(r"train\.py +2 +100% +100% ", train)
-    assert rest.startswith("(reached by none of these)")
-    assert "\n(reached by none of these): lib/alone.py\n" in said.stdout.decode()
-    assert re.search(r"^tpu-migrate \. --target \w+ --diff$", said.stdout.decode(), re.MULTILINE)
+    assert re.match(r"\(other files\) +\d +100% +1 left +1 left ", rest)
+    assert "\n(other files), which no program imports: requirements.txt, lib/alone.py\n" in said.stdout.decode()
+    next_one = r"^(for example: )?tpu-migrate \. --target \w+ --diff$"
+    assert re.search(next_one, said.stdout.decode(), re.MULTILINE)
 
 
 def test_no_target_is_named_where_nothing_decides(tmp_path: Path) -> None:
@@ -52,6 +53,25 @@ def test_no_target_is_named_where_nothing_decides(tmp_path: Path) -> None:
     said = cli("assess", ".", cwd=tmp_path).stdout.decode()
     taken = dict(re.findall(r"^(\w+)\.py .*% +(\w+)", said, re.MULTILINE))
     assert taken["equal"] == "any" and taken["better"] in (*TARGETS, "torch_tpu")
+
+
+def test_of_targets_that_get_as_far_it_is_said_what_they_do_to_the_code(tmp_path: Path) -> None:
+    source = "import torch\n\nx = torch.ones(1).cuda()\nprint(x.sum())\n"
+    (tmp_path / "run.py").write_text(source)
+    said = cli("assess", ".", cwd=tmp_path).stdout.decode()
+    lines = [line.strip() for line in said.splitlines()]
+    assert "torch_tpu: changes 7 lines, adds the runtime, still runs on GPUs" in lines
+    found = assess([tmp_path], Config()).whole[0]
+    (torchax,) = (each for each in found.standings if each.target == "torchax")
+    shown = cli("run.py", "--target", "torchax", "--diff", cwd=tmp_path).stdout.decode()
+    diff = [line for line in shown.splitlines() if re.match(r"[-+](?![-+])", line)]
+    assert torchax.lines == len(diff) > 2
+    runtime = "adds the runtime, no longer runs on GPUs"
+    assert f"torchax: changes {len(diff)} lines, {runtime}" in lines
+    assert lines[-1] == "for example: tpu-migrate . --target torchax --diff"
+    (tmp_path / "run.py").write_text(SCRIPTED)  # one gets further: no line weighs those
+    said = cli("assess", ".", cwd=tmp_path).stdout.decode()
+    assert "changes" not in said and "\ntpu-migrate . --target" in said
 
 
 SCRIPTED = """import torch

@@ -27,7 +27,7 @@ def passing(monkeypatch: pytest.MonkeyPatch, result: ScriptResult | VerifyResult
 
 def test_after_an_app_comes_ones_own_program(monkeypatch: pytest.MonkeyPatch) -> None:
     result = VerifyResult("image_ops", "torch_xla")
-    assert what_next(result, asked("image_ops")) == ""  # it failed
+    assert what_next(replace(result, problems=["it fails"]), asked("image_ops")) == ""
     said = "your own program: tpu-migrate verify train.py --target torch_xla --quick"
     assert what_next(passing(monkeypatch, result), asked("image_ops")) == said
 
