@@ -132,6 +132,8 @@ def _say(out: Console, text: str) -> None:
 
 def _show_cure(cure: Cure, out: Console) -> None:
     _say(out, f"by hand: {cure.title}. {' '.join(cure.offers.split())}")
-    checked = f"device = {cure.device!r}\n{cure.check}" if cure.check else ""
-    for code in filter(None, (cure.after, checked)):
-        _print(code, out)
+    if cure.after:
+        _print(cure.after, out)
+    if cure.check:
+        _say(out, "a test of these lines, which runs below them:")
+        _print(f"device = {cure.device!r}\n{cure.check}", out)

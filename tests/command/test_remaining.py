@@ -64,6 +64,15 @@ dist.all_swap_of_the_future(model)
 """
 
 
+def test_an_example_and_its_test_are_told_apart(tmp_path: Path) -> None:
+    root = write_tree(tmp_path, {"a.py": "import torch\ns = torch.cuda.Stream()\n"})
+    lines = cli("remaining", ".", "--target", "torchax", cwd=root).stdout.decode().splitlines()
+    begins = lines.index("  a test of these lines, which runs below them:")
+    assert lines[begins - 1] == "" and lines[begins + 1] == "    device = 'jax'"
+    example = [at for at, line in enumerate(lines) if line.startswith("    def prefetched(")]
+    assert example and example[0] < begins
+
+
 def test_json_and_exit_codes(tmp_path: Path) -> None:
     root = write_tree(tmp_path, FILES)
     run = cli("remaining", ".", "--target", "torchax", "--format", "json", cwd=root)
