@@ -32,6 +32,7 @@ from migrator.rule_api.devices import (
     is_written_out,
     method_caller,
     not_a_device,
+    option_of,
     own_move,
     places_of_load,
     table_of,
@@ -228,8 +229,7 @@ def string(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if reason is not None and (other := implementation_beside(ctx.names, whole)) is not None:
         return Keep(f"names an implementation, as {other!r} does, and no device")
     if reason is not None:
-        said = f"this string {reason}; if it names a device, write {ctx.words.device!r}"
-        return Keep(reason) if reason == ONLY_SHOWN else Report(said)
+        return Keep(reason) if reason == ONLY_SHOWN else Report(_may_be_device(ctx, whole, reason))
     if (package := ctx.values.evidence.foreign(whole)) is not None:
         return Report(
             f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
@@ -262,6 +262,18 @@ def string(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, device_name(ctx, whole))])
+
+
+def _may_be_device(ctx: Context, string: ast.expr, reason: str) -> str:
+    """What to write in its place; one side of a comparison alone would never be equal again."""
+    write, (option, lines) = ctx.words.device, option_of(ctx.names, string)
+    if not option:
+        return f"this string {reason}; if it names a device, write {write!r}"
+    places = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
+    return (
+        f"this string is a value of the option --{option}, given and compared in {places}: leave "
+        f"all of them, or write {write!r} in all"
+    )
 
 
 def _is_path(ctx: Context, name: ast.expr) -> bool:

@@ -30,6 +30,7 @@ from migrator.analysis.devices.indices import (
     names_index,
 )
 from migrator.analysis.devices.machine_conditions import never_runs, tpu_answer
+from migrator.analysis.devices.option_values import option_of
 from migrator.analysis.devices.other_accelerators import LIBRARIES, OTHERS, asked_for, is_guarded
 from migrator.analysis.devices.own_moves import does_as_torch, own_move
 from migrator.frameworks.torch.strings import VISIBLE

@@ -103,3 +103,32 @@ def test_a_message_names_the_targets_device(line: str, target: str) -> None:
     assert not any(
         d.outcome is Outcome.REPORTED for each in (result, kept) for d in each.diagnostics
     )
+
+
+OPTION = 'p.add_argument("--kind", default="cuda", choices=["cuda", "mps"])\n'
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "places"),
+    [
+        (OPTION, 'if p.parse_args().kind == "cuda":\n    go()\n', "lines 5, 6"),
+        (OPTION, 'if args.kind in ("cuda", "mps"):\n    go()\n', "lines 5, 6"),
+        (OPTION, 'go = args.kind != "cuda"\nstop = args.kind == "cuda"\n', "lines 5, 6, 7"),
+        (OPTION, 'if args.other == "cuda":\n    go()\n', ""),  # of another option
+        (OPTION, 'if args.kind == "mps":\n    go()\n', ""),  # nothing asks for it
+        ("", 'if args.kind == "cuda":\n    go()\n', ""),  # declared elsewhere
+    ],
+)
+def test_an_options_value_is_changed_on_both_sides_or_on_none(
+    declared: str, asked: str, places: str
+) -> None:
+    """Whoever wrote 'jax' where the message stood had a branch that no option chooses."""
+    source = (
+        f"import argparse\nimport torch\np = argparse.ArgumentParser()\nx = 1\n{declared}{asked}"
+    )
+    said = {d.message for d in run(source).diagnostics if d.code == "DEV002"}
+    if places:
+        both = f"this string is a value of the option --kind, given and compared in {places}"
+        assert said == {f"{both}: leave all of them, or write 'jax' in all"}
+    else:
+        assert said and all("if it names a device, write 'jax'" in each for each in said)

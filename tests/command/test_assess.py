@@ -42,7 +42,10 @@ def test_the_table(tmp_path: Path) -> None:
     assert head.split()[:2] == ["program", "files"] and all(target in head for target in TARGETS)
     assert re.match(r"train\.py +2 +100% +100% ", train)
     assert re.match(r"\(other files\) +\d +100% +1 left +1 left ", rest)
-    assert "\n(other files), which no program imports: requirements.txt, lib/alone.py\n" in said.stdout.decode()
+    assert (
+        "\n(other files), which no program imports: requirements.txt, lib/alone.py\n"
+        in said.stdout.decode()
+    )
     next_one = r"^(for example: )?tpu-migrate \. --target \w+ --diff$"
     assert re.search(next_one, said.stdout.decode(), re.MULTILINE)
 
