@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from migrator.analysis.devices.indices import compared_with
 from migrator.analysis.syntax.command_line import is_option, option_name
 from migrator.analysis.syntax.names import Names
-from migrator.analysis.syntax.nodes import dotted
 
 
 def option_of(names: Names, string: ast.expr) -> tuple[str, Sequence[int]]:
@@ -43,5 +42,6 @@ def _compared(names: Names, string: ast.AST) -> str:
 
 def _last_names(others: Sequence[ast.expr]) -> Iterator[str]:
     for other in others:
-        if name := (dotted(other) or "").rpartition(".")[2]:
-            yield name
+        match other:
+            case ast.Attribute(attr=name) | ast.Name(id=name):
+                yield name
