@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import cli, committed, git, one_line, write_tree
+from helpers import cli, committed, git, one_line, shell, write_tree
 
 from migrator import migrate_paths
 from migrator.errors import UsageError
@@ -205,3 +205,18 @@ def test_many_files_with_other_line_ends_take_one_question(
     with pytest.raises(UsageError, match=r"0\.py has changes that are not staged; nothing was"):
         migrate_paths([root], write=True)
     assert questions.count("hash-object") == 1
+
+
+def test_what_git_still_holds_of_an_undone_run_is_said_with_the_command(tmp_path: Path) -> None:
+    """After `git add`, an undone run left `AD vendor/….whl` in git's index, and no word of it."""
+    root = committed(tmp_path, {"train.py": f"{GPU}\n\nprint(f(torch.ones(2)))\n"})
+    cli(".", "--target", "torchax", cwd=root)
+    git(root, "add", "vendor", "train.py")
+    held = cli("--undo", ".", cwd=root).stdout.decode().splitlines()[-1]
+    assert held.startswith(
+        "git still has what was taken back: git add train.py vendor/tpu_runtime-"
+    )
+    assert shell(held.partition(": ")[2], root).returncode == 0
+    assert git(root, "status", "--porcelain") == ""
+    cli(".", "--target", "torchax", cwd=root)
+    assert "git" not in cli("--undo", ".", cwd=root).stdout.decode()

@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import COPY, cli, committed, git, one_line, read_tree, shell, wheel_for, write_tree
+from helpers import COPY, cli, committed, git, one_line, read_tree, wheel_for, write_tree
 
 from migrator import migrate_paths
 from migrator.config import Config
@@ -65,21 +65,6 @@ def test_all_of_a_run_is_undone_or_nothing(tmp_path: Path, edited: str, gone: bo
         git(root, "restore", edited)
         assert cli("--undo", ".", cwd=root).returncode == 0
         assert read_tree(root, runtime=True) == {k: v.encode() for k, v in FILES.items()}
-
-
-def test_what_git_still_holds_of_an_undone_run_is_said_with_the_command(tmp_path: Path) -> None:
-    """After `git add`, an undone run left `AD vendor/….whl` in git's index, and no word of it."""
-    root = committed(tmp_path, {"train.py": f"{GPU}\n\nprint(f(torch.ones(2)))\n"})
-    cli(".", "--target", "torchax", cwd=root)
-    git(root, "add", "vendor", "train.py")
-    held = cli("--undo", ".", cwd=root).stdout.decode().splitlines()[-1]
-    assert held.startswith(
-        "git still has what was taken back: git add train.py vendor/tpu_runtime-"
-    )
-    assert shell(held.partition(": ")[2], root).returncode == 0
-    assert git(root, "status", "--porcelain") == ""
-    cli(".", "--target", "torchax", cwd=root)
-    assert "git" not in cli("--undo", ".", cwd=root).stdout.decode()
 
 
 def test_of_several_projects_all_are_undone_or_none(tmp_path: Path) -> None:
