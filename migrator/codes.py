@@ -59,10 +59,10 @@ _OTHERS = (
         SYNTAX,
         "syntax",
         "the file is not valid Python, or not a notebook",
-        """The file can't be parsed, so it stays; all others are migrated. Usual reasons: code for
-Python 2 (`print x`), merge conflict marks, a template with placeholders, a notebook that is not
-JSON, or syntax that is newer than the Python that runs tpu-migrate. Files that don't mention GPUs
-are not parsed, and not named.""",
+        """It can't be parsed, so it stays; all others are migrated. Usual reasons: code for Python
+2 (`print x`), merge conflict marks, placeholders of a template, a notebook that is not JSON, or
+syntax newer than the Python that runs tpu-migrate. Files that don't mention GPUs are not parsed,
+and not named.""",
         """Fix the file, run tpu-migrate with a Python that knows the syntax, or exclude the file:
 `--exclude PATTERN`, or `exclude = ["PATTERN"]` in `pyproject.toml`.""",
     ),
@@ -81,8 +81,8 @@ to mention GPUs.""",
         "internal",
         "tpu-migrate has a fault, or met code that it can't rewrite",
         """The file stays; all others are migrated. Before a file is written, its new text is
-parsed and compared with the old text: apart from the edits, both must be the same code. If they
-are not, if the new text does not parse, or if a rule raises an exception, this code reports it.""",
+parsed, and has to be the same code as the old one, apart from the edits. This code says that it is
+not, that it does not parse, or that a rule raised an exception.""",
         """Please report it, with the printed line, `tpu-migrate --version`, and the file or a few
 lines that show the fault. Meanwhile, `--ignore CODE` may switch off the rule that causes it, and
 `--exclude PATTERN` skips the file.""",

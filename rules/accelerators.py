@@ -131,10 +131,10 @@ OTHER = Rule(
     code="ACC002",
     name="other-accelerator",
     summary="code for an accelerator that this machine does not have",
-    why="""A program that only runs on XPU, MPS, an NPU or Vulkan is read as a CUDA program and
-migrated by the same rules. If a program knows several kinds, its CUDA code is migrated and its code
-for the others stays: under an `if` that asks for them, a TPU machine never reaches it. What it does
-reach is reported. `torch.version.hip`, which AMD's ROCm sets, is None on a TPU machine.""",
+    why="""A program that only runs on XPU, MPS, an NPU or Vulkan is read as a CUDA program. If it
+knows several kinds, its CUDA code is migrated and its code for the others stays: under an `if` that
+asks for them, a TPU machine never reaches it. What it does reach is reported. `torch.version.hip`,
+which AMD's ROCm sets, is None on a TPU machine.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(

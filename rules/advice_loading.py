@@ -32,11 +32,10 @@ LAST = Rule(
     name="last-partial-batch",
     summary="a smaller last batch has a new shape, so the step is compiled again",
     safety=Safety.DISPLAY_ONLY,
-    why="""If the number of examples is not a multiple of the batch size, the last batch of an
-epoch is smaller. Its shape is new, so the step is compiled again, which takes as long as the
-first time. `drop_last=True` skips a few examples per epoch (different ones each time, if they
-are shuffled). Loaders for evaluation, which must not skip anything, and loaders with an explicit
-`drop_last` get no advice. Trainer has `dataloader_drop_last`.""",
+    why="""The smaller last batch of an epoch has a new shape, so the step is compiled again, which
+takes as long as the first time. `drop_last=True` (Trainer: `dataloader_drop_last`) skips a few
+examples per epoch, different ones if they are shuffled. Loaders for evaluation, which must not skip
+any, and those with an explicit `drop_last` get no advice.""",
     examples=(
         _loader("batch_size=64, shuffle=True, num_workers=4"),
         _loader("batch_size=64, shuffle=True, num_workers=4, drop_last=True"),
@@ -66,9 +65,9 @@ WORKERS = Rule(
     summary="a training loader without workers reads each batch while the device waits",
     safety=Safety.DISPLAY_ONLY,
     why="""Without `num_workers`, the process that drives the device also reads, decodes and
-collates each batch. A TPU's host has many cores, and a compiled step leaves Python little to do, so
-workers can prepare the next batches meanwhile. There is no advice for a `TensorDataset`, or for
-data that is moved to the device while loading, which a worker can't do.""",
+collates each batch. Workers prepare the next ones meanwhile, on the many cores of a TPU's host.
+There is no advice for a `TensorDataset`, or for data that is moved to the device while loading,
+which a worker can't do.""",
     examples=(
         _loader("batch_size=64, shuffle=True, drop_last=True"),
         _loader("batch_size=64, shuffle=True, drop_last=True, num_workers=8"),
@@ -101,14 +100,14 @@ SIZES = Rule(
     summary="sizes that don't fill the matrix unit are padded",
     safety=Safety.DISPLAY_ONLY,
     why="""A TPU multiplies matrices in blocks of 128 by 128 (256 by 256 on a v6e), and stores
-tensors in tiles of 8 by 128. A hidden width of 200 takes as long as 256; a batch of 12 as long as
+tensors in tiles of 8 by 128: a hidden width of 200 takes as long as 256, a batch of 12 as long as
 16.
 
-If you are free to choose, take multiples of 128 for widths and of 8 for batches. Another width is
-another model, so change it only before training from scratch.
+So take multiples of 128 for widths, and of 8 for batches, if you are free to choose. Another width
+is another model: change it only before training from scratch.
 
-The advice is given for hidden widths of 128 or more that are written as numbers and waste a fifth
-of a block or more, and for training batches that are not multiples of 8.""",
+There is advice for hidden widths of 128 or more, written as numbers, that waste a fifth of a block
+or more, and for training batches that are no multiple of 8.""",
     examples=(
         Example.moved(
             "from torch import nn\n\nmodel = nn.Sequential(\n"

@@ -19,10 +19,10 @@ PADDED = Rule(
     name="padded-to-the-longest",
     summary="texts padded to the longest of a batch have a new length in each batch",
     safety=Safety.DISPLAY_ONLY,
-    why="""For each new length the step is compiled again. With `padding="max_length"` and
-`max_length=`, all batches have one shape; with `pad_to_multiple_of=64` there are only a few.
-Padding is masked and has no label, so the loss is the same up to rounding; a longer batch takes
-longer. Nothing is rewritten, because a program may use the lengths.""",
+    why="""Each new length is compiled again. With `padding="max_length"` and `max_length=`, all
+batches have one shape; with `pad_to_multiple_of=64` there are a few. Padding is masked and has no
+label, so the loss is the same up to rounding; a longer batch takes longer. Nothing is rewritten: a
+program may use the lengths.""",
     examples=(
         Example.moved(
             "from transformers import DataCollatorWithPadding\n\nmodel.cuda()\n"

@@ -20,17 +20,17 @@ POSITION = Rule(
     name="number-as-position",
     summary="a cache written and read at a Python number needs a program for each position",
     safety=Safety.DISPLAY_ONLY,
-    why="""A Python number is part of the compiled program: `cache[:, start : start + n]` needs a
-program for each `start`, and `cache[:, : start + n]` has a new shape each time. So torchax runs the
-model operator by operator, and torch_xla compiles for each token.
+    why="""`cache[:, start : start + n]` needs a program for each `start` that is a Python number,
+and `cache[:, : start + n]` has a new shape each time. So torchax runs the model operator by
+operator, and torch_xla compiles for each token.
 
 If the position is a tensor, one program serves all: write the cache at it, read the cache at full
-length, and mask what comes after the position. A score of minus infinity has a weight of exactly
-zero, whatever number the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a
-tensor of positions; so is `torch.arange` on the CPU.
+length, and mask what comes after. A score of minus infinity has a weight of exactly zero, whatever
+the cache holds there. On torch_xla a list, as in `tokens[:, [at]]`, is a tensor of positions; so is
+`torch.arange` on the CPU.
 
-`--unsafe` makes this change in the forms that TOK002 knows. In other forms the source doesn't show
-that a mask covers everything that is read.""",
+`--unsafe` makes this change in the forms that TOK002 knows; elsewhere the source doesn't show that
+a mask covers everything that is read.""",
     examples=(
         Example.moved(
             f"{_BEGIN}"

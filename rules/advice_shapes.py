@@ -37,17 +37,17 @@ DATA_DEPENDENT = Rule(
     name="data-dependent-shape",
     summary="a result whose shape depends on values keeps a model from being compiled as a whole",
     safety=Safety.DISPLAY_ONLY,
-    why="""A program compiled for a TPU has fixed shapes. How many elements a mask selects is only
-known after running, so torchax runs the model operator by operator, and torch_xla waits for the
-values and compiles again for each new shape.
+    why="""A TPU program has fixed shapes. How many elements a mask selects is only known after
+running, so torchax runs the model operator by operator, and torch_xla waits for the values and
+compiles again for each new shape.
 
 This concerns `x[mask]`, `nonzero`, `torch.where` with one argument, `masked_select`, `unique`,
 `nms`, and `repeat_interleave` with a tensor of repeats.
 
-`torch.where` with a fill value has a fixed shape: instead of summing a selection, sum with zeros in
-the other places. Writing through a mask (`x[mask] = 0`) also has a fixed shape, and is fine.
+`torch.where` with a fill value has a fixed shape: instead of summing a selection, sum with zeros
+elsewhere. So has writing through a mask (`x[mask] = 0`).
 
-Only forward passes, loops that train or call a model, and functions called there get this advice:
+There is advice for forward passes, loops that train or call a model, and functions called there:
 code that runs once compiles once.""",
     examples=(
         Example.moved(_MODEL + "        loss = self.loss(x)\n        return loss[x > 0].mean()\n"),
@@ -91,14 +91,13 @@ GROWING = Rule(
     name="growing-shape",
     summary="a tensor that grows in each iteration has a new shape each time",
     safety=Safety.DISPLAY_ONLY,
-    why="""Each length needs its own program: torch_xla compiles one per length, and torchax runs
-the model operator by operator, because no length comes twice.
+    why="""Each length needs its own program: torch_xla compiles it, and torchax runs the model
+operator by operator, because no length comes twice.
 
-Allocate the full length once, and write at the position. A model with causal attention ignores what
-comes after a position; other models need a mask. Make the position a tensor: with a Python number,
-each position would need a program. The same works for a cache of keys and values. Pad inputs of
-many lengths to a few lengths. If you only collect results, append them to a list and join it once
-after the loop.""",
+Allocate the full length once, and write at a position that is a tensor (with a Python number, each
+position would need a program). Models with causal attention ignore what comes after it; others need
+a mask. The same works for a cache of keys and values. Pad inputs to a few lengths. Results that are
+only collected go into a list, joined once after the loop.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\nfor _ in range(new_tokens):\n"

@@ -23,11 +23,10 @@ FROM_HOST = Rule(
     name="tensor-from-the-host",
     summary="a tensor of Python numbers made in a forward pass is sent to the device each time",
     safety=Safety.DISPLAY_ONLY,
-    why="""`torch.tensor([…])` and `torch.from_numpy` build a tensor in host memory and copy it to
-the device, in every call. On torch_xla each copy is a separate transfer. A buffer that `__init__`
-registers moves once, with the model (`persistent=False` keeps it out of checkpoints). On torchax
-the numbers become constants of the compiled program, so there is no advice; nor is there for
-tensors that stay on the host.""",
+    why="""`torch.tensor([…])` and `torch.from_numpy` copy host memory to the device in every call;
+on torch_xla each copy is a transfer. A buffer that `__init__` registers moves once, with the model
+(`persistent=False` keeps it out of checkpoints). On torchax the numbers become constants of the
+compiled program, so there is no advice; nor is there for tensors that stay on the host.""",
     examples=(
         Example.moved(
             _CLASS + "    def forward(self, x):\n"
@@ -75,10 +74,9 @@ WIDE = Rule(
     name="64-bit-values",
     summary="a TPU computes in 32 bits: float64 changes or is slow, large integers don't fit",
     safety=Safety.DISPLAY_ONLY,
-    why="""No TPU has 64-bit arithmetic. On torchax, JAX's 64-bit types are off: float64 becomes
-float32 on the device, with a warning, and moving an int64 value beyond 2³¹ raises an error
-(`JAX_ENABLE_X64=1` turns them on). On torch_xla float64 is kept and emulated, which is slow.
-Tensors on the CPU don't change.
+    why="""No TPU has 64-bit arithmetic. On torchax, float64 becomes float32 on the device, with a
+warning, and moving an int64 value beyond 2³¹ raises an error (`JAX_ENABLE_X64=1` turns JAX's 64-bit
+types on). On torch_xla float64 is emulated, which is slow. Tensors on the CPU don't change.
 
 If you need the precision (the angles of a position embedding), compute once on the CPU, in
 `__init__`, and register the result as a float32 buffer.""",
@@ -115,10 +113,10 @@ HALF = Rule(
     name="float16",
     summary="float16 has no hardware on a TPU; bfloat16 is its 16-bit type",
     safety=Safety.DISPLAY_ONLY,
-    why="""torchax and torch_xla accept float16, and the compiler converts it for every product.
-bfloat16 takes the same memory, is what the matrix unit multiplies, and has the range of float32, so
-nothing overflows. It keeps 8 bits of a number instead of 11, so the type is not changed unless you
-ask. `.half()` belongs to PRE005, autocast to PRE003.""",
+    why="""The compiler converts float16 for every product. bfloat16 takes the same memory, is what
+the matrix unit multiplies, and has the range of float32, so nothing overflows. It keeps 8 bits of a
+number instead of 11, so the type only changes if you ask. `.half()` belongs to PRE005, autocast to
+PRE003.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel.cuda()\n"

@@ -29,13 +29,12 @@ READ = Rule(
     name="read-in-each-round",
     summary="a value that is read in each iteration makes the program wait for the device",
     safety=Safety.DISPLAY_ONLY,
-    why="""Python prepares the next iteration while the device still computes this one, until a
-value is needed: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait for it. In a forward
-pass, reading a value also prevents compiling the model as a whole.
+    why="""Python prepares the next iteration while the device computes this one, until it needs a
+value: `.item()`, `.cpu()`, `.tolist()`, `float()` and `print` wait. In a forward pass, a read also
+keeps the model from being compiled as a whole.
 
-Sums and lists of tensors stay on the device without waiting. Read them after the loop, or every N
-iterations: a read under an `if` that counts iterations is fine. In iterations that train, see
-TRN005.""",
+Keep sums and lists as tensors, and read them after the loop, or every N iterations, under an `if`
+that counts. For iterations that train, see TRN005.""",
     examples=(
         Example.moved(
             "import torch\n\nmodel = Net().cuda()\ntotal = 0.0\nfor x, y in batches:\n"
@@ -76,13 +75,12 @@ BRANCH = Rule(
     name="branch-on-tensor",
     summary="a branch on the value of a tensor waits, and splits the program",
     safety=Safety.DISPLAY_ONLY,
-    why="""`if x.max() > 1:` needs a value: the device must have computed it before Python can go
-on, and the model can't be compiled as a whole. `torch.clamp`, and `torch.where(condition, this,
-that)`, which computes both and chooses, stay on the device. A check that only stops the program
-(an assertion, for NaN, for ranges) can come after the step: keep its condition, a tensor, until
-then. Or check every N iterations, or only while debugging. In iterations that train, see TRN005.
-Branches on `torch.all` and `torch.any` in a forward pass belong to TEN001, which rewrites some of
-them.""",
+    why="""`if x.max() > 1:` waits for a value, and the model can't be compiled as a whole.
+`torch.clamp`, and `torch.where(condition, this, that)`, which computes both and chooses, stay on
+the device. A check that only stops the program (an assertion, for NaN, for ranges) can come after
+the step, which keeps its condition as a tensor; or every N iterations, or only while debugging. For
+iterations that train, see TRN005. Branches on `torch.all` and `torch.any` in a forward pass belong
+to TEN001, which rewrites some of them.""",
     examples=(
         Example.moved(
             "import torch\nfrom torch import nn\n\nmodel = Net().cuda()\n\n\n"

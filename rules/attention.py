@@ -22,18 +22,18 @@ ATTENTION = Rule(
     code="LIB004",
     name="fused-attention",
     summary="attention by flash_attn and xformers becomes torch's",
-    why="""Both libraries compute what `torch.nn.functional.scaled_dot_product_attention` does, with
-tensors of (batch, tokens, heads, dim), or with fewer dimensions, which the source doesn't show. So
-the runtime has their functions, built on torch's. Groups of queries that share keys, causal masks
-(flash_attn's last query sees the last key, since its version 2.1), windows, scales and biases mean
-the same. On torchax, a TPU kernel is used from 4,096 keys on, if it fits.
+    why="""Both compute what `torch.nn.functional.scaled_dot_product_attention` does, with tensors
+of (batch, tokens, heads, dim), or with fewer dimensions, which the source doesn't show. So the
+runtime has their functions, built on torch's. Groups of queries that share keys, causal masks
+(flash_attn's last query sees the last key, since 2.1), windows, scales and biases mean the same. On
+torchax, a TPU kernel is used from 4,096 keys on, if it fits.
 
-What torch's attention doesn't have (softcap, ALiBi, log-sum-exps) is reported, or raises an error
-if only a run can tell. Packed sequences (varlen) are kept apart by a mask, so time and memory grow
-with the square of all tokens together.
+What torch's attention lacks (softcap, ALiBi, log-sum-exps) is reported, or raises an error if only
+a run can tell. A mask keeps packed sequences (varlen) apart, so time and memory grow with the
+square of all tokens together.
 
-An import under `try`/`except` stays with all its uses: it fails on a TPU machine, and the fallback
-is used. `flash_attn_interface` (FlashAttention 3) returns a tensor or a tuple, depending on its
+An import under `try`/`except` stays with its uses: it fails on a TPU machine, and the fallback
+runs. `flash_attn_interface` (FlashAttention 3) returns a tensor or a tuple, depending on its
 version, and is reported.""",
     references=(
         "https://github.com/Dao-AILab/flash-attention",

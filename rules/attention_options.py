@@ -21,14 +21,14 @@ OPTION = Rule(
     code="LIB008",
     name="attention-option",
     summary="models of transformers compute attention by torch instead of flash_attn",
-    why="""`attn_implementation="flash_attention_2"` needs flash_attn, which is for CUDA only: a
-model that asks for it raises an ImportError. With `"sdpa"` the same model calls torch's
+    why="""`attn_implementation="flash_attention_2"` needs flash_attn, which is for CUDA only;
+without it, the model raises an ImportError. With `"sdpa"` it calls torch's
 `scaled_dot_product_attention`, which computes the same, also in float32. On torchax a TPU kernel is
 used from 4,096 keys on, if it fits.
 
-It is rewritten as an argument, in a dictionary, as an attribute of a configuration, as the default
-of a parameter or an option, and as `use_flash_attention_2=True`, its older form; also in YAML, JSON
-and commands. In a dictionary or a configuration, that form becomes False, whatever reads it.
+It is rewritten as an argument, in a dictionary, in YAML, JSON and commands, as an attribute of a
+configuration, and as the default of a parameter or an option; so is `use_flash_attention_2=True`,
+its older form, which becomes False in a dictionary or a configuration, whatever reads it.
 Comparisons, choices and keys stay. What the source doesn't show to be this option is reported.""",
     references=("https://huggingface.co/docs/transformers/attention_interface",),
     examples=(

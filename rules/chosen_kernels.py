@@ -11,10 +11,10 @@ KERNELS = Rule(
     code="DEV006",
     name="chosen-kernels",
     summary='"cuda" is the name of kernels that a program chooses where there is a GPU',
-    why="""Where the other name is no device either, as in `"cuda" if torch.cuda.is_available() else
+    why="""If the other name is no device either, as in `"cuda" if torch.cuda.is_available() else
 "vanilla"`, both name code. The question stays: its answer on a TPU machine is no, and the program
 takes what runs anywhere; so it does where ONNX Runtime's providers are chosen, or a library for
-CUDA, such as Triton. Where the text is known to be a device, the rules for devices decide.""",
+CUDA, such as Triton.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(

@@ -43,19 +43,18 @@ COMMAND = Rule(
     why="""This rule reads shell scripts, Dockerfiles, notebooks, `os.system` calls, and command
 keys in YAML and JSON (`run`, `command`, `args`, `script`, …).
 
-Rewritten: `nvidia-smi` becomes `tpu-info`, which shows the same for TPUs. Commands that install
-PyTorch (pip, uv, pipenv, Poetry, PDM) get the versions that were tested together, and PyTorch's
-index of CPU wheels instead of CUDA's, because torch itself works on the CPU there. `--device cuda`
-becomes the target's device. In a workflow for GitHub's own machines, libtpu is left out.
+Rewritten: `nvidia-smi` to `tpu-info`, which shows the same for TPUs; commands that install PyTorch
+(pip, uv, pipenv, Poetry, PDM) to the versions that were tested together, from PyTorch's index of
+CPU wheels; `--device cuda` to the target's device. In a workflow for GitHub's own machines, libtpu
+is left out.
 
-Kept: `--cuda` and similar options, if the project's program has such an option.
+Kept: `--cuda` and similar options that the project's program has.
 
 Reported: what a Dockerfile installs on an image for CUDA, conda commands, packages that only exist
 for CUDA, and other lines about GPUs.
 
-In notebooks, `%%bash` and `%%sh` are read as a script, and `%%writefile` as the file that it
-writes. Cells that are not Python, or don't parse (Python 2, for example), stay and are
-reported.""",
+In notebooks, `%%bash` and `%%sh` are read as a script, `%%writefile` as the file that it writes.
+Cells that are not Python, or don't parse (Python 2), stay and are reported.""",
     references=(
         "https://github.com/AI-Hypercomputer/cloud-accelerator-diagnostics/tree/main/tpu_info",
     ),

@@ -27,15 +27,14 @@ COPIES = Rule(
     code="DST002",
     name="data-parallel",
     summary="nn.DataParallel splits each batch over the TPU's devices",
-    why="""One process drives all devices. (On torch_xla this is SPMD, which set-up has to know
-about.) Each device has all parameters and a part of each batch, which is split along its first
-dimension; XLA sums over devices. The source goes on working with whole batches, so batch size and
-learning rate stay.
+    why="""One process drives all devices (on torch_xla by SPMD, which set-up has to know about).
+Each device has all parameters and a part of each batch, split along its first dimension; XLA sums
+over devices. The source goes on working with whole batches, so batch size and learning rate stay.
 
 The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
-batch, where nn.DataParallel uses those of each part. On torch_tpu, it stays: several GPUs stay
-several, and on a TPU it calls the model on the one that the process has. `data_parallel(model, x,
-ids)`, for one call alone, becomes the call of the model.""",
+batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one call
+alone, becomes the call of the model. On torch_tpu, DataParallel stays: it uses several GPUs, or the
+one TPU that the process has.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -22,11 +22,10 @@ DEFAULT = Rule(
     code="DEV004",
     name="default-device",
     summary="a process-wide default device or tensor type names CUDA",
-    why="""torchax and torch_xla can be the default device (torchax through the runtime), but the
-older `set_default_tensor_type` doesn't know their types. It does three things at once: it sets a
-default device, sets a default dtype, and changes what `torch.Tensor(…)` makes, which a default
-device does not. So the runtime has a function that does all three. If the file sets a CPU type
-again, it uses that function, too.""",
+    why="""torchax and torch_xla can be the default device (torchax through the runtime), but
+`set_default_tensor_type` doesn't know their types. It sets a default device, a default dtype, and
+what `torch.Tensor(…)` makes, which a default device doesn't change. So a function of the runtime
+does all three, also where the file sets a CPU type again.""",
     examples=(
         Example(
             """

@@ -53,11 +53,11 @@ STRING = Rule(
     why="""A string is a device if it is given to `torch.device`, `.to` or `device=`, compared with
 a device's type, or stored under a name that is used that way.
 
-Other uses of "cuda" stay. What might be a device is reported: what is passed to a package that may
-not use PyTorch's devices, or compared by a method `to` of the program. So is what takes a device's
-name apart (a regular expression, letters by their places). Indices (`cuda:1`) are removed, since
-the target shows one device. In a file that compares devices with a tensor's,
-`cuda:0` keeps its index, and others are reported.""",
+Other uses of "cuda" stay. What might be a device is reported: what goes to a package that may not
+use PyTorch's devices, or is compared by a method `to` of the program, and what takes a device's
+name apart (a regular expression, letters by their places). Indices (`cuda:1`) go, since the target
+shows one device. In a file that compares devices with a tensor's, `cuda:0` keeps its index, and
+others are reported.""",
     examples=(
         Example(
             """

@@ -40,18 +40,17 @@ DISTRIBUTED = Rule(
     code="DST001",
     name="distributed",
     summary="code for several GPUs that is not rewritten",
-    why="""A program that starts a process for each GPU is one design, together with its training
-loop: half a migration would break it. So all of its files are rewritten, or none. The message names
-the line that prevents it (docs/several-devices.md).
+    why="""A program that starts a process for each GPU is one design with its training loop: half a
+migration would break it. So all of its files are rewritten, or none, and the message names the line
+that prevents it (docs/several-devices.md).
 
 Only a line that the program reaches can prevent it: one that runs when its files are imported, or
-that such code names, with options and parameters at their defaults. A function that the program
-never calls, or a branch for an option that is off by default (`if args.fsdp:`), prevents nothing:
-it stays whole, and is reported separately (docs/how-it-decides.md). Tests that import a program are
-not part of it.
+that such code names, with options and parameters at their defaults. What it never calls, and a
+branch for an option that is off (`if args.fsdp:`), stays whole, and is reported separately
+(docs/how-it-decides.md). Tests that import a program are not part of it.
 
-If the processes only come from a launcher (`if int(os.environ.get("RANK", -1)) != -1:`), the
-program without a launcher is rewritten, and the code for the launcher stays.""",
+If only a launcher makes the processes (`if int(os.environ.get("RANK", -1)) != -1:`), the program
+without a launcher is rewritten, and the code for the launcher stays.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -35,14 +35,14 @@ STEP = Rule(
     name="divided-step",
     summary="a value that is read in the middle of a training step divides its program in two",
     safety=Safety.DISPLAY_ONLY,
-    why="""torchax and torch_xla record the operations of a step, and compute them as one program:
-forward pass, loss, backward pass, clipping, and the optimizer's step. A value that Python reads
-before the step is over (`.item()`, `.cpu()`, `float()`, `print`, `if loss > 5:`) is computed at
-once, so the step becomes two programs, and more is kept in memory between them.
+    why="""torchax and torch_xla compute a step as one program: forward pass, loss, backward pass,
+clipping, and the optimizer's step. A value that Python reads before its end (`.item()`, `.cpu()`,
+`float()`, `print`, `if loss > 5:`) is computed at once: the step becomes two programs, and more is
+kept in memory between them.
 
-After `optimizer.step()` a read divides nothing, and gets no advice. So read losses and scores
-there; a condition becomes `torch.where`, or is checked every N iterations. Models from other files
-that read values in their forward pass are named here, too: docs/compiled-steps.md.""",
+After `optimizer.step()` a read divides nothing: read losses and scores there. A condition becomes
+`torch.where`, or is checked every N iterations. Models from other files that read values in their
+forward pass are named here, too: docs/compiled-steps.md.""",
     examples=(
         _step(
             "opt.zero_grad()",

@@ -29,10 +29,10 @@ LOAD = Rule(
     code="IOS001",
     name="torch-load",
     summary="torch.load can't load straight to the target's device",
-    why="""A `map_location` of the target raises an error. If a program only passes the result to
-`load_state_dict`, or reads numbers and strings from it, it is loaded to the CPU and copied from
-there. Every use is followed, also through functions and files. Everything else goes through the
-runtime's `load`, which moves it to the device (without `map_location`: what came from a GPU).""",
+    why="""A `map_location` of the target raises an error. What only goes to `load_state_dict`, or
+is only read for numbers and strings, is loaded to the CPU and copied from there. Every use is
+followed, also through functions and files. Everything else goes through the runtime's `load`, which
+moves it to the device (without `map_location`: what came from a GPU).""",
     examples=(
         Example(
             """

@@ -30,10 +30,9 @@ MIGRATED = Rule(
     name="from-other-target",
     foreign=True,
     summary="code that was migrated for another target, read as the GPU code that it came from",
-    why="""A project that was migrated for torchax or torch_xla can go on to another target. Names
-of its runtime are read as the GPU names that they stand for, and its device as "cuda". That program
-is then migrated like any other, and the runtime in its folder is replaced. What has no counterpart
-is reported, and then the project stays as it is.""",
+    why="""Names of its runtime are read as the GPU names that they stand for, and its device as
+"cuda". That program is migrated like any other, and the runtime in its folder is replaced. What has
+no counterpart is reported, and then the project stays as it is.""",
     examples=(
         Example(
             """

@@ -132,10 +132,10 @@ BATCH = Rule(
     code="KER057",
     name="batch-of-all-cores",
     summary="a batch size that does not divide well over a TPU's cores",
-    why="""The batch size is still that of the whole batch. Each core computes its part, 8 rows at a
-time. If 8 cores can't share a batch equally, some get fewer rows than others, or training ends with
-an error. For 8 cores, use a multiple of 64. The migration doesn't change the size: with larger
-batches, an epoch has fewer steps and needs another learning rate.""",
+    why="""Each core computes its part of the batch, 8 rows at a time. If 8 cores can't share a
+batch equally, some get fewer rows than others, or training ends with an error: use a multiple of
+64. The migration doesn't change the size: with larger batches, an epoch has fewer steps and needs
+another learning rate.""",
     safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     references=("https://cloud.google.com/tpu/docs/performance-guide",),

@@ -41,12 +41,11 @@ LOOP = Rule(
     summary="the step of a training loop runs on all cores, each with its part of a batch",
     why="""`strategy.run` calls the step on each core with its part of a batch from
 `strategy.experimental_distribute_dataset`. Gradients are summed over the cores, and the results of
-the step are combined. Variables are created before the first step, because `strategy.run` can't
-create them.
+the step are combined. Variables are created before the first step, because `strategy.run` can't.
 
-Batches have to be multiples of the number of cores; on several cores, the smaller last batch of an
-epoch is dropped. Evaluation and its metrics stay on one device. A step without `tf.function` gets
-one, if Python has nothing to run in each step. Without a TPU the results don't change.""",
+Batches have to be multiples of the number of cores; on several, the smaller last batch of an epoch
+is dropped. Evaluation and its metrics stay on one device. A step without `tf.function` gets one, if
+Python has nothing to run in each step. Without a TPU the results don't change.""",
     framework="tensorflow",
     references=("https://www.tensorflow.org/tutorials/distribute/custom_training",),
     examples=(

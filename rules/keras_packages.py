@@ -25,10 +25,10 @@ PACKAGE = Rule(
     why="""tensorflow-tpu 2.19.1 and libtpu 0.0.10 are the last releases that work together on a
 TPU. With Keras on JAX, `tensorflow-cpu` is installed for input pipelines.
 
-In requirements and constraints, these replace any distribution of TensorFlow; in other lists they
-are only reported. Packages that depend on `tensorflow` would overwrite its files, and are reported:
-install them with `--no-deps`, or not at all. If nothing in a project is rewritten, its requirements
-stay.""",
+In requirements and constraints, these replace any TensorFlow; in other lists they are only
+reported. Packages that depend on `tensorflow` would overwrite its files, and are reported: install
+them with `--no-deps`, or not at all. If nothing in a project is rewritten, its requirements stay.
+""",
     framework="tensorflow",
     references=("https://pypi.org/project/tensorflow-tpu/",),
     examples=(

@@ -35,13 +35,13 @@ STRATEGY = Rule(
     summary="MirroredStrategy becomes keras.distribution.DataParallel, or a TPUStrategy",
     why="""With TensorFlow, a `TPUStrategy` takes the place of `MirroredStrategy`,
 `MultiWorkerMirroredStrategy` and `OneDeviceStrategy`, and its uses stay. Keras on JAX has
-`DataParallel`: it is set once, before a model is made, and divides each batch over all devices;
-`scope` has no counterpart, and needs none. One device computes as it did.
+`DataParallel`, set once before a model is made, which divides each batch over all devices; `scope`
+has no counterpart, and needs none. OneDeviceStrategy is removed there. With any other use of a
+strategy the program stays.
 
-Each batch, including the last, has to be a multiple of the number of devices, or JAX raises an
-error (`drop_remainder=True`). Batch normalization then averages over the whole batch, where
-MirroredStrategy does over each GPU's part. OneDeviceStrategy is removed. With any other use of a
-strategy the program stays.""",
+Each batch, also the last (`drop_remainder=True`), has to be a multiple of the number of devices, or
+JAX raises an error. Batch normalization then averages over the whole batch, where MirroredStrategy
+does over each GPU's part.""",
     framework="tensorflow",
     imports=("tensorflow",),
     references=("https://keras.io/guides/distribution/",),

@@ -37,10 +37,10 @@ ONLY = Rule(
 `tf.GradientTape`, a `tf.function`, a model's own `train_step`, a metric that a layer updates in its
 `call`, operations in a layer without a counterpart in `keras.ops`, and TensorFlow 1.
 
-On a TPU, TensorFlow itself doesn't support TensorFlow 1, estimators, parameter servers, or training
-loops that don't divide their loss over the cores.
+On a TPU, TensorFlow itself lacks TensorFlow 1, estimators, parameter servers, and training loops
+that don't divide their loss over the cores.
 
-The whole program stays, and each such line is reported with what to write instead.""",
+The whole program stays; each such line is reported with what to write instead.""",
     safety=Safety.DISPLAY_ONLY,
     framework="tensorflow",
     effort=Effort.HOURS,

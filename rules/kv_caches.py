@@ -27,20 +27,20 @@ CACHE = Rule(
     code="TOK002",
     name="kv-cache",
     summary="a cache of keys and values is written at a position that is a tensor",
-    why="""A Python number is part of the compiled program: a cache that is written at one, and read
-up to it, needs a program per position. If the position is a tensor, one program serves all. The
-cache is read at full length, and scores after the last position are masked: their weight is exactly
-zero. That includes the causal mask, so the model need not make one.
+    why="""A cache that is written at a Python number, and read up to it, needs a program per
+position. If the position is a tensor, one program serves all: the cache is read at full length, and
+scores after the last position are masked, so their weight is exactly zero. That includes the causal
+mask, so the model need not make one.
 
 The numbers stay the same if only this file's code gives the model a mask or calls its parts. The
 source can't show this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results.
 
-Only these forms are known. A file may use the position to write caches that begin as `torch.zeros`
-(`self.keys[:, start : start + n] = k`, before or behind `:` and `:b`), to read them up to `start +
-n`, to read tables at `start : start + n`, to make a causal mask of minus infinity if `n > 1`, and
-to pass it on; nothing else. Attention is one `softmax` of a product, at most scaled and with the
-mask added if it is not None, or one `scaled_dot_product_attention`. Other forms get the advice
-ADV012.""",
+Only these forms are known; others get the advice ADV012. A file may use the position to write
+caches that begin as `torch.zeros` (`self.keys[:, start : start + n] = k`, before or behind `:` and
+`:b`), to read them up to `start + n`, to read tables at `start : start + n`, to make a causal mask
+of minus infinity if `n > 1`, and to pass it on; nothing else. Attention is one `softmax` of a
+product, at most scaled and with the mask added if it is not None, or one
+`scaled_dot_product_attention`.""",
     safety=Safety.UNSAFE,
     examples=(
         Example(

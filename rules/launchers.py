@@ -13,13 +13,12 @@ LAUNCHER = Rule(
     code="CMD002",
     name="launcher",
     summary="a command that starts a program on GPUs, or for each of them",
-    why="""A program for several devices keeps its processes (ranks), and torchrun starts them, as
-on GPUs. So the command stays, and the message says how to start the program, as it does for
-accelerate, DeepSpeed, Horovod and MPI.
+    why="""A program for several devices keeps its processes (ranks), and torchrun starts them. So
+the command stays, and the message says how to start the program; so it does for accelerate,
+DeepSpeed, Horovod and MPI.
 
-With --shard, one process drives all devices of torchax. If the command names a program of the
-project that is rewritten to be one process (rule DST003), `torchrun … train.py` becomes `python
-train.py`, for one host.
+With --shard, one process drives all devices of torchax: for a program of the project that is
+rewritten so (DST003), `torchrun … train.py` becomes `python train.py`, for one host.
 
 GPUs requested from Slurm, Docker or Kubernetes, and images made for CUDA, are reported with a
 replacement.""",

@@ -26,16 +26,15 @@ IN_PYTORCH = Rule(
     code="LIB020",
     name="library-in-pytorch",
     summary="functions of libraries for CUDA come from the runtime, which has them in PyTorch",
-    why="""The runtime has functions of torch_scatter, of torch_cluster, of
-`pointnet2_ops.pointnet2_utils`, of `mmcv.ops` and of KNN_CUDA, detectron2's deformable
-convolutions, and functions of the extensions `chamfer`, `MultiScaleDeformableAttention` and, of
-StyleGAN2, `upfirdn2d` and `fused`: the same arguments, results and gradients, written in PyTorch,
-all but torch_cluster's with shapes that don't depend on data. Only the import changes.
+    why="""Only the import changes. The runtime has functions of torch_scatter, torch_cluster,
+`pointnet2_ops.pointnet2_utils`, `mmcv.ops` and KNN_CUDA, detectron2's deformable convolutions, and
+functions of the extensions `chamfer`, `MultiScaleDeformableAttention` and, of StyleGAN2,
+`upfirdn2d` and `fused`: the same arguments, results and gradients, in PyTorch. Except for
+torch_cluster's, shapes don't depend on data.
 
-Of torch_scatter's functions, those without `dim_size` read the number of results from the index, as
-the library does: give it where it is known. How many pairs torch_cluster's functions find depends
-on the points, so their number is read, too. If a file uses something else of a library, all of it
-is reported.""",
+torch_scatter's functions without `dim_size` read the number of results from the index, as the
+library does: give it where it is known. How many pairs torch_cluster's find depends on the points,
+so their number is read, too. If a file uses something else of a library, all of it is reported.""",
     effort=Effort.HOURS,
     for_cuda=True,
     references=(

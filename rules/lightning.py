@@ -27,9 +27,8 @@ DEVICE = Rule(
     code="LTN001",
     name="lightning-device",
     summary="Lightning's Trainer and Fabric are told to use a TPU",
-    why="""They move models and batches to the accelerator that they are given. Lightning only knows
-TPUs by torch_xla. `setup()` makes `accelerator="tpu"` and `"auto"` mean one device of torchax or
-torch_xla, with the hooks, checkpoints and precisions of one GPU.
+    why="""Lightning only knows TPUs by torch_xla. `setup()` makes `accelerator="tpu"` and `"auto"`
+mean one device of torchax or torch_xla, with the hooks, checkpoints and precisions of one GPU.
 
 For GPUs, Lightning starts the processes; for TPUs torchrun does, as many as `devices` says, and
 they train as with `strategy="ddp"`. In a single process, DistributedDataParallel is that process

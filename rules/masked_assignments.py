@@ -19,12 +19,12 @@ MASKED = Rule(
     name="masked-assignment",
     summary="`d[mask] = x[mask]` becomes torch.where: how much a mask selects is no shape",
     why="""How many elements `x[mask]` selects is only known after running, so the program around it
-can't be compiled: the farthest-point sampling of PointNet++ runs hundreds of programs for each
-batch. If the mask compares `d` (`mask = x < d`, `mask = d == 0`), all three have the same shape,
-and `torch.where` makes the same choice. Gradients are the same, too.
+can't be compiled: PointNet++'s farthest-point sampling runs hundreds of programs for each batch. If
+the mask compares `d` (`mask = x < d`, `mask = d == 0`), all three have one shape, and `torch.where`
+makes the same choice, with the same gradients.
 
-Other masked assignments stay, with advice: with a mask of fewer dimensions, `torch.where` would
-choose wrong elements.""",
+Other masked assignments get advice: with a mask of fewer dimensions, `torch.where` would choose
+wrong elements.""",
     examples=(
         Example(
             """

@@ -94,9 +94,9 @@ IS_CUDA = Rule(
 GPU branch.
 
 Before something that only CUDA has (a kernel, an extension, a library, a function that runs one),
-False is the right answer. There the check stays, like checks of a device's type or of
-`torch.cuda.is_available()`, and the program's code for machines without CUDA runs. If the same
-answer also moves a model to the device, it is reported.""",
+False is right: the check stays, like checks of a device's type or of `torch.cuda.is_available()`,
+and the code for machines without CUDA runs. If the same answer also moves a model to the device, it
+is reported.""",
     examples=(
         Example(
             """

@@ -35,10 +35,10 @@ STEP = Rule(
     code="TRN001",
     name="step-boundary",
     summary="each optimizer step ends with a sync, so XLA runs one compiled program per step",
-    why="""torch_xla only records operations until a value is needed. Without a sync, the steps
-pile up in one growing graph, which compiles ever longer, or never runs. Reading a value only
-evaluates that value. One `torch_xla.sync()` after the optimizer's step, outside an `if` that
-counts iterations, makes each step one program that is compiled once. torchax needs none.""",
+    why="""torch_xla only records operations until a value is needed, and then evaluates that value
+alone. Without a sync, the steps pile up in one graph, which compiles ever longer, or never runs.
+`torch_xla.sync()` after the optimizer's step, outside an `if` that counts iterations, makes each
+step one program that is compiled once. torchax needs none.""",
     examples=(
         Example(
             """
@@ -127,11 +127,11 @@ ROUND = Rule(
     name="loop-boundary",
     summary="each iteration of a loop that calls a model and trains nothing ends with a sync",
     why="""Without a sync, loops of evaluation, sampling and generation keep recording, and the
-graph grows with every iteration. Reading with `.item()` or `.cpu()` only evaluates that value. So
-the sync goes after the model, before the first value that is read. torchax needs none.
+graph grows; `.item()` and `.cpu()` only evaluate one value. So the sync goes after the model,
+before the first value that is read. torchax needs none.
 
 A loop over a DataLoader that records gradients gets its sync, too, if the source shows that no
-value gets a backward pass later. Where it doesn't show this, there is advice.""",
+value gets a backward pass later; otherwise there is advice.""",
     examples=(
         Example(
             """

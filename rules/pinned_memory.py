@@ -25,11 +25,11 @@ PIN = Rule(
     code="MOV004",
     name="pinned-memory",
     summary="pinned memory exists for CUDA only",
-    why="""A GPU can read pinned host memory by itself. `pin_memory=True` raises an error on torchax
-and torch_xla, and a TPU has no use for it. The argument is removed. It becomes False in a
-dictionary of options, unless that is only written as text (`json.dump`), also by all callers of the
-function that returns it, or in a file without torch, and in calls of the program's own functions
-and classes that pass their `**kwargs` on to a loader.""",
+    why="""`pin_memory=True` raises an error on torchax and torch_xla, and a TPU has no use for it.
+The argument is removed. In a dictionary of options it becomes False, unless that is only written as
+text (`json.dump`), also by all callers of the function that returns it, or in a file without torch;
+and in calls of the program's own functions and classes that pass their `**kwargs` on to a loader.
+""",
     examples=(
         Example(
             """

@@ -16,14 +16,13 @@ CHILD = Rule(
     code="DST004",
     name="child-process",
     summary="a child process that uses the device or shares its memory",
-    why="""A GPU serves many processes, and CUDA lets them share its memory. A TPU belongs to one
-process, and its memory can't be shared. While the parent has it, a child that uses it fails, or
-waits forever.
+    why="""A GPU serves many processes, which may share its memory. A TPU belongs to one process:
+while the parent has it, a child that uses it fails, or waits forever.
 
-Children that stay on the CPU work as they are, and are not reported: data workers, environments for
+Children that stay on the CPU work, and are not reported: data workers, environments for
 reinforcement learning, Hogwild on the CPU. Nor are start methods and sharing strategies.
 
-The rule only looks at one file. If the function of a child is in another one, a process of
+The rule looks at one file. If the function of a child is in another, a process of
 torch.multiprocessing is reported, because it may use the device; other processes are not. Tasks of
 Celery are reported, and so is what Ray runs of a script, which no worker loads.""",
     safety=Safety.DISPLAY_ONLY,
@@ -85,10 +84,10 @@ THREAD = Rule(
     code="DST005",
     name="thread",
     summary="a thread that uses the device",
-    why="""torchax is on only in the thread that calls setup(). Another thread that moves tensors,
-or computes with tensors of the device, gets an error, unless it calls tpu_runtime.setup() first.
-The same goes for functions that web servers and Gradio call in threads of their own. On torch_xla,
-threads share the device, as on a GPU. Threads that stay on the CPU are not reported.""",
+    why="""torchax is on only in the thread that calls setup(). Another one that moves tensors, or
+computes on the device, gets an error unless it calls tpu_runtime.setup() first; so do functions
+that web servers and Gradio call in threads of their own. On torch_xla, threads share the device, as
+on a GPU. Threads that stay on the CPU are not reported.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(

@@ -46,26 +46,25 @@ RANKS = Rule(
     name="ranks",
     imports=("os", "torch.multiprocessing", "torch.utils.data.distributed.DistributedSampler"),
     summary="a program with ranks keeps them, with one process for each device",
-    why="""Each rank stays a process, with one device. Samplers, batch sizes, collectives, rank
-guards, checkpoints and the BatchNorm of a rank mean the same as on GPUs. The runtime averages
-gradients after each backward pass. torchrun starts the program as before.
+    why="""Each rank stays a process, with one device, and torchrun starts the program as before.
+Samplers, batch sizes, collectives, rank guards, checkpoints and the BatchNorm of a rank mean the
+same as on GPUs. The runtime averages gradients after each backward pass.
 torch.multiprocessing.spawn and start_processes stay on torchax; on torch_xla they become
 torch_xla.launch, which uses all devices.
 
 FullyShardedDataParallel and fully_shard keep their numbers, wrapping, mixed precision and state
-dicts. But memory is not divided: each rank has all parameters.
+dicts, but divide no memory: each rank has all parameters.
 
-With --shard, one process drives all devices of torchax instead. It is rank 0 of a world of one, so
-prints, files and checkpoints are those of rank 0.
+With --shard, one process drives all devices of torchax. It is rank 0 of a world of one, so prints,
+files and checkpoints are those of rank 0.
 
-Eight ranks with a batch size of 32 become one process with batches of 256. The configuration still
-says 32, and the learning rate stays. The loader's k-th batch holds the k-th batches of all ranks,
-in the sampler's order, and is split over the devices. A batch size that the program divides by the
-number of ranks is divided by the number of devices. Sums and means over the batch are those over
-all ranks. So a collective leaves a tensor unchanged, and a division by the number of ranks that
-undoes a sum divides by 1. BatchNorm uses the statistics of the whole batch, as
-SyncBatchNorm does. A program that does not train has one rank, and the devices share the model's
-weights (rule SHD001).""",
+Eight ranks with batches of 32 become one process with batches of 256. The configuration still says
+32, and the learning rate stays. The loader's k-th batch holds the k-th batches of all ranks, in the
+sampler's order, and is split over the devices. A batch size that the program divides by the ranks
+is divided by the devices. Sums and means over the batch are those over all ranks: a collective
+leaves a tensor unchanged, and a division by the number of ranks that undoes a sum divides by 1.
+BatchNorm uses the statistics of the whole batch, as SyncBatchNorm does. A program that does not
+train has one rank, and the devices share the model's weights (SHD001).""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -42,9 +42,9 @@ names of torch, torchvision, NumPy, SciPy, Pillow, pandas, scikit-learn, Matplot
 itself are known.
 
 What is the same under another name gets that. What has other arguments or results now is reported,
-with what takes its place. Only programs that use a device are looked at, those of Keras and
-TensorFlow, too. Code that asks for the version first, or catches the error, stays. `--ignore UPG`
-leaves all old names.""",
+with what takes its place. Only programs that use a device are looked at, also those of Keras and
+TensorFlow. Code that asks for the version first, or catches the error, stays. `--ignore UPG` leaves
+all old names.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",
         "https://numpy.org/doc/stable/release/1.20.0-notes.html",

@@ -49,10 +49,9 @@ REQUIREMENT = Rule(
     code="REQ001",
     name="requirement",
     summary="a package built for CUDA, or one whose version has to fit the target",
-    why="""torch and torchvision get the versions that were tested together, and what the target
-needs is added after them. torch_xla gets its extra `tpu`, because nothing else installs libtpu (not
-in constraints, which can't have extras). An index of CUDA wheels becomes PyTorch's index of CPU
-wheels.
+    why="""torch and torchvision get the versions that were tested together; what the target needs
+follows them. torch_xla gets its extra `tpu`, because nothing else installs libtpu (not in
+constraints, which can't have extras). An index of CUDA wheels becomes PyTorch's of CPU wheels.
 
 Libraries keep their ranges, or get one around the tested version, because pins would exclude every
 other library; what the target needs becomes an extra, `tpu`. Projects that need torch to build get
@@ -60,13 +59,13 @@ its version only. Requirements of projects without GPU code stay.
 
 Files: requirements.txt and constraints, pyproject.toml (PEP 621, uv, Hatch, PDM, Poetry, pixi),
 Pipfile, pixi.toml, setup.py, setup.cfg, tox.ini and environment.yml. Conda has no torch for TPUs,
-so `pytorch` moves to environment.yml's pip list, unless a conda package needs it there that PyPI
-has under another name. The lines of `conda list --export` in requirements.txt are only reported.
+so `pytorch` moves to environment.yml's pip list, unless a conda package needs it that PyPI has
+under another name. Lines of `conda list --export` are only reported.
 
-Reported: packages that only exist for CUDA or another accelerator, also as wheels and repositories;
-packages that come with torch's CUDA wheels; bounds on Python, numpy and what is built for it that
-exclude every tested version; frameworks pinned to a release far below the tested one; lock files,
-and lists written by uv or pip-compile, which have to be made again.""",
+Reported: packages only for CUDA or another accelerator, also as wheels and repositories; those that
+come with torch's CUDA wheels; bounds on Python, numpy and what is built for it that exclude every
+tested version; frameworks pinned far below the tested release; lock files, and lists by uv or
+pip-compile, which have to be made again.""",
     examples=(
         Example(
             """

@@ -24,18 +24,18 @@ SETTING = Rule(
     code="CFG001",
     name="gpu-setting",
     summary="a setting in YAML, JSON or TOML that names a GPU",
-    why="""In YAML, JSON and TOML, a key that ends in `device` with the value `cuda` gets the
-target's device, and so does any other that a program takes for one: `torch.device(cfg.where)`. It
-keeps an index if a program next to it or above it compares devices. Where no program of the project
-imports what reads settings, the device is reported. A number of devices stays if
-such a program reads that key: what the program does with it is rewritten or reported there.
+    why="""In YAML, JSON and TOML, the value `cuda` becomes the target's device under a key that
+ends in `device`, or that a program takes for one: `torch.device(cfg.where)`. It keeps an index if a
+program beside it or above it compares devices. If no program of the project imports what reads
+settings, the device is reported. A number of devices stays if such a program reads its key: what
+that does with it is rewritten or reported there.
 
 `accelerator: gpu` becomes `tpu` for Lightning's Trainer: beside a `_target_` that names it, also in
-another file of the same folder, or for a program with a LightningCLI.
+another file of the folder, or for a program with a LightningCLI.
 
 Other settings for GPUs (a back end, another accelerator, float16 of accelerate or Trainer) are
-reported. Commands are rewritten as in scripts (rule CMD001). Very long files count as data, and are
-not read.""",
+reported. Commands are rewritten as in scripts (CMD001). Very long files count as data, and are not
+read.""",
     examples=(
         Example(
             """

@@ -25,7 +25,7 @@ SETUP = Rule(
     code="SET001",
     name="set-up",
     summary="an entry script turns the target on, once, after its imports",
-    why="""`setup()` turns the target on. It keeps float32 products in float32 (a TPU's default is
+    why="""`setup()` turns the target on, keeps float32 products in float32 (a TPU's default is
 bfloat16), turns on the persistent cache of compiled programs, and makes `torch.manual_seed` seed
 the device.
 
@@ -33,13 +33,11 @@ An entry script has a main guard, or does something when it is loaded and is not
 files. `__main__.py` is one, and so is a module that a command of the project starts
 (`[project.scripts]`, Poetry's scripts, `console_scripts`), or that a framework loads: Cog's
 predictor, a handler of TorchServe, a service of BentoML, actors and tasks of Ray and Celery, an
-application of FastAPI or Flask.
+application of FastAPI or Flask. So is a program that takes its device from settings or options, if
+a configuration or a script of the project names a GPU there (`device: cuda`, `--device cuda`).
 
-Other modules that are only imported get no set-up. If a folder has no program, the summary says
-that whoever imports it has to call `setup()`.
-
-A program that takes its device from settings or options gets the set-up, too, if a configuration or
-a script of the project names a GPU there (`device: cuda`, `--device cuda`).""",
+Modules that are only imported get no set-up. If a folder has no program, the summary says that
+whoever imports it has to call `setup()`.""",
     examples=(
         Example(
             """

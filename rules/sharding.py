@@ -25,16 +25,13 @@ SHARD = Rule(
     name="sharded-model",
     summary="with --shard tp, each device has a part of a model's layers",
     why="""A model that is too large or too slow for one device is divided: each device computes
-some heads of attention and a part of the MLP.
-
-A table in the source, which you can edit, names the layers and how they are divided; `shard` checks
-it against the model when the program starts.
+some heads of attention and a part of the MLP. A table in the source, which you can edit, names the
+layers; `shard` checks it against the model when the program starts.
 
 Queries, keys, values and the first layer of an MLP are divided by their outputs ("column"). The
-layers after them are whole on each device ("replicated"), and their inputs are gathered: nothing
-has to be summed, at the cost of memory. With --shard tp-row these layers are divided by their
-inputs ("row"), and the devices' results are summed. Only layers of repeated blocks whose names show
-their role are divided.""",
+layers after them are whole on each device ("replicated"), and their inputs are gathered: nothing is
+summed, at the cost of memory. With --shard tp-row these are divided by their inputs ("row"), and
+the results are summed. Only layers of repeated blocks whose names show their role are divided.""",
     examples=(
         Example(
             """

@@ -25,11 +25,11 @@ STREAM = Rule(
     code="CUD003",
     name="cuda-stream",
     summary="CUDA streams have no counterpart: XLA orders and overlaps work itself",
-    why="""A stream is a queue of work; CUDA code uses several to overlap transfers and
-computation. A program on a TPU is one queue, in which the compiler overlaps them. If a stream is
-only entered by `with` and waited for, as in a prefetcher, it goes with all of that: what remains
-runs in the same order, and reads its batches ahead as before. Take out others by hand. Streams
-under a check for CUDA that is false on a TPU never run there, and stay.""",
+    why="""A stream is a queue of work; several overlap transfers and computation. A program on a
+TPU is one queue, in which the compiler overlaps them. A stream that is only entered by `with` and
+waited for, as in a prefetcher, is removed: the rest runs in the same order, and reads its batches
+ahead as before. Take out others by hand. Streams under a check for CUDA that is false on a TPU
+stay.""",
     effort=Effort.HOURS,
     for_cuda=True,
     for_overlap=True,

@@ -101,19 +101,17 @@ BUFFER = Rule(
     code="TOK001",
     name="token-buffer",
     summary="text that grows is kept in a buffer whose length is a power of two",
-    why="""Each token makes the text longer, and each length has its own shape. So torch_xla
-compiles a program per length, and torchax runs the model operator by operator, with programs for
-every operator and length.
+    why="""Each token makes the text longer, and each length has its own shape: torch_xla compiles a
+program per length, and torchax runs the model operator by operator.
 
 A buffer has few lengths: 64 tokens, then powers of two. The model gets it padded on the right, and
-the last token's place in its output is chosen by a tensor, so the program stays the same.
+a tensor chooses the last token's place in its output, so the program stays the same. The model
+computes up to twice as many positions; a cache of keys and values saves more.
 
-The tokens are the same if the model's output at a position doesn't depend on later ones, as with
-causal attention. They differ for an encoder, which looks at all positions. The source can't show
-this, so the rewrite needs `--unsafe`; `tpu-migrate verify` compares the results. A model that only
-keeps the last position is told that position.
-
-The model computes up to twice as many positions; a cache of keys and values saves more.
+The tokens are the same if the output at a position doesn't depend on later ones, as with causal
+attention, but not with an encoder. The source can't show this, so the rewrite needs `--unsafe`;
+`tpu-migrate verify` compares the results. A model that only keeps the last position is told that
+position.
 
 A loop whose model doesn't read the text, as with a cache, collects its tokens in a list and joins
 them once.

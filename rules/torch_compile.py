@@ -26,10 +26,10 @@ COMPILE = Rule(
     code="RUN002",
     name="torch-compile",
     summary="torch.compile makes GPU kernels; XLA compiles for the target by itself",
-    why="""The default back end of `torch.compile`, inductor, writes Triton kernels for GPUs.
-Without it the same function runs, compiled by XLA. A compiled model's parameters have other names,
-`_orig_mod.weight`: where a program may use them, as checkpoints do, the runtime's `compile` keeps
-them, so that files of a GPU load, and new ones load there.""",
+    why="""Inductor, the default back end, writes Triton kernels for GPUs. Without it the same
+function runs, compiled by XLA. A compiled model's parameters have other names, `_orig_mod.weight`:
+where a program may use them, as checkpoints do, the runtime's `compile` keeps them, so that files
+of a GPU load, and new ones load there.""",
     examples=(
         Example(
             """

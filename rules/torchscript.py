@@ -25,17 +25,17 @@ SCRIPT = Rule(
     name="torchscript",
     summary="TorchScript modules can't be moved to the target, and XLA compiles without it",
     why="""On torchax and torch_xla, a scripted function runs, but a scripted or loaded module can't
-be moved to the device. XLA compiles, so the module takes the place of its script, unless the script
-is saved or looked into, the module is used beside it, or it computes something else where it is
-scripted. Programs that use no device (exports) stay.
+be moved to the device. XLA compiles anyway, so the module takes the place of its script, unless the
+script is saved or looked into, the module is used beside it, or it computes something else where it
+is scripted. Programs that use no device (exports) stay.
 
 On torchax, a module that is moved first and scripted later runs, but not in training with dropout,
 and recurrent layers can't be scripted. TorchScript doesn't see which device a tensor is on: a
-function that asks for it is left unscripted, and a module is reported. torch.jit.trace gives a CPU
-module, to be saved or shown.
+function that asks is left unscripted, and a module is reported. torch.jit.trace gives a CPU module,
+to be saved or shown.
 
-On torch_xla, normalization can't be scripted. torch.jit.trace doesn't see convolutions, and would
-keep their results as constants.""",
+On torch_xla, normalization can't be scripted, and torch.jit.trace would keep the results of
+convolutions as constants.""",
     examples=(
         Example(
             """

@@ -27,12 +27,12 @@ TRAINER = Rule(
     code="FRW001",
     name="trainer",
     summary="Accelerate, transformers' Trainer and TRL choose the device by themselves",
-    why="""They look for accelerators that they know. Accelerate finds torch_xla by itself, and
-torchax's device by the variable ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are
-built on Accelerate. So the program stays, and only the set-up is added (SET001). If an argument
-keeps it on the CPU (`cpu`, `use_cpu`, `no_cuda`), it stays there.
+    why="""They look for accelerators that they know: Accelerate finds torch_xla by itself, and
+torchax's device by ACCELERATE_TORCH_DEVICE, which `setup()` sets. Trainer and TRL are built on
+Accelerate. So the program only gets the set-up (SET001). If an argument keeps it on the CPU (`cpu`,
+`use_cpu`, `no_cuda`), it stays there.
 
-`notebook_launcher` forks a process for each GPU, and a TPU's runtime doesn't survive a fork; with
+`notebook_launcher` forks a process for each GPU, which a TPU's runtime doesn't survive; with
 `num_processes=1` it calls the function directly.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(

@@ -63,10 +63,9 @@ EXTENSION = Rule(
     why="""Write CUDA kernels again in PyTorch, which XLA compiles, or in Pallas, JAX's language for
 kernels.
 
-A module that is imported is known to be compiled by what the project's `setup.py` files build, by
-its git submodules that are not checked out, and by native sources beside a package that has no such
-file. Where none of this says what it is compiled for, it is reported, too. An extension for the CPU
-is not.""",
+That an imported module is compiled is known by what `setup.py` files build, by git submodules that
+are not checked out, and by native sources beside a package without such a file. If none of this
+says what it is compiled for, it is reported, too. An extension for the CPU is not.""",
     safety=Safety.DISPLAY_ONLY,
     effort=Effort.REWRITE,
     for_cuda=True,

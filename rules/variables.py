@@ -10,9 +10,9 @@ VARIABLE = Rule(
     code="CUD007",
     name="cuda-visible-devices",
     summary="CUDA_VISIBLE_DEVICES chooses GPUs; it has no effect on a TPU",
-    why="""A statement that sets it stays and has no effect. A TPU machine has no value to read. If
-it hides all GPUs (`""`, `"-1"`), a program with code for GPUs ran on the CPU, and now runs on the
-TPU: if you don't want that, name the CPU as the device.""",
+    why="""Setting it has no effect, and stays. A TPU machine has no value to read. If it hides all
+GPUs (`""`, `"-1"`), a program with code for GPUs ran on the CPU, and now runs on the TPU; to avoid
+that, name the CPU as the device.""",
     safety=Safety.DISPLAY_ONLY,
     examples=(
         Example(

@@ -13,9 +13,9 @@ CHECKS = Rule(
     summary="a check of versions that ends the program with the versions of the target",
     why="""A program that says `assert timm.__version__ == "0.3.2"`, or raises an error for PyTorch
 2, stops there. Its code does not show whether it works with newer versions, and gives the same
-numbers, so the check stays. Try the program without it. Packages are taken to have the versions
-that were imported beside the target's PyTorch; older ones may not start: timm 0.3.2 needs
-`torch._six`, and 0.4.5 is the first that does not.""",
+numbers, so the check stays: try the program without it. Packages are taken to have the versions
+that were imported beside the target's PyTorch. timm 0.3.2, for example, does not start there (it
+needs `torch._six`); 0.4.5 does.""",
     effort=Effort.MINUTES,
     examples=(
         Example(

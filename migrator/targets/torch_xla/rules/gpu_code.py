@@ -30,11 +30,11 @@ CONVERTED = Rule(
     summary="a torch_xla program, read as the GPU program that it stands for",
     why="""For other targets than torch_xla, each torch_xla function is read as its GPU counterpart:
 a device, an optimizer's step, torch.distributed, `torch.multiprocessing.spawn`. That program is
-then migrated like any other (with `--unsafe` if it trains with ranks, docs/several-devices.md).
-Calls that only torch_xla's lazy tensors need (`mark_step`) are removed.
+migrated like any other (with `--unsafe` if it trains with ranks, docs/several-devices.md). Calls
+that only lazy tensors need (`mark_step`) are removed.
 
-An import below `try` or `if`, or in a function, asks whether torch_xla is there. Without it the
-other branch runs, so both branches stay.""",
+An import below `try` or `if`, or in a function, asks whether torch_xla is there; without it the
+other branch runs, so both stay.""",
     examples=(
         Example(
             """
