@@ -26,6 +26,7 @@ from migrator.rule_api.requirement_lists import (
     pair,
     python_of_conda,
     wheel_of_runtime,
+    where_portable,
 )
 
 from .requirements import REQUIREMENT
@@ -38,11 +39,11 @@ def in_table(ctx: Context, found: Construct) -> Decision:
     """`torch = "^2.0"`, also with an index, gets the version, with related packages below it."""
     text = found.content
     name, value = pair(text)
+    asked = value.get("version", "") if isinstance(value, dict) else value
     if ctx.target.portable:
-        return Keep("a portable program uses what its machine has")
+        return where_portable(ctx, name, str(asked))
     if library := of_package(name):
         return Report(library.reason(name))
-    asked = value.get("version", "") if isinstance(value, dict) else value
     if missing := shut_out(ctx.target, name, str(asked)):
         return Report(SHUT_OUT.format(missing))
     version = tested(ctx.target).get(name)
@@ -174,7 +175,7 @@ def conda(ctx: Context, found: Construct) -> Decision:
     text = found.content
     name, version = of_conda(text)
     if ctx.target.portable:
-        return Keep("a portable program uses what its machine has")
+        return where_portable(ctx, name, _exactly(version))
     listed, back = ctx.once(_listed)
     of_pip = packages_beside(ctx, found)
     brings_torch = not listed.isdisjoint(_OF_PIP)
@@ -218,12 +219,17 @@ def _listed(ctx: Context) -> tuple[frozenset[str], list[str]]:
     return frozenset(each for each, _ in listed), back
 
 
+def _exactly(version: str) -> str:
+    """`=1.8` and `==1.8` of conda, as the version alone."""
+    exact = re.match(r"\s*=+([^=]+)", version)
+    return exact[1] if exact else version
+
+
 def _refused(ctx: Context, name: str, version: str) -> Report | None:
     """What the target can't have from conda."""
     if library := of_package(name):
         return Report(library.reason(name))
-    exact = re.match(r"\s*=+([^=]+)", version)
-    if missing := shut_out(ctx.target, name, exact[1] if exact else version):
+    if missing := shut_out(ctx.target, name, _exactly(version)):
         return Report(SHUT_OUT.format(missing))
     fitting = tested(ctx.target).get(name)
     return Report(f"the target needs {fitting}, by pip: remove it here") if fitting else None

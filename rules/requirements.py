@@ -40,6 +40,7 @@ from migrator.rule_api.requirement_lists import (
     is_of_jax,
     packages_beside,
     what_a_constraint_lacks,
+    where_portable,
 )
 from migrator.rule_api.texts import without_comment
 
@@ -289,7 +290,7 @@ def requirement(ctx: Context, found: Construct) -> Decision:
     if older := older_library(body):
         return Report(f"{older} was installed this way before it was on PyPI; remove it")
     if ctx.target.portable:
-        return Keep("a portable program uses what its machine has")
+        return where_portable(ctx, name_of(body), asked_of(body))
     if CUDA_WHEELS.search(line) and line.startswith(("-", "https:")):
         return _index(ctx, found, line, said)
     if ONLY_TORCH.search(line) and line.startswith("https:"):

@@ -18,6 +18,7 @@ from migrator.rule_api import (
 )
 from migrator.rule_api.packages import (
     companions,
+    excludes,
     extras_of,
     lists_packages,
     name_of,
@@ -27,6 +28,15 @@ from migrator.rule_api.packages import (
 from migrator.rule_api.texts import without_comment
 
 SHUT_OUT = "excludes every version tested with the target, which takes {}"
+
+
+def where_portable(ctx: Context, name: str | None, asked: str) -> Decision:
+    """A requirement of a program for several kinds of devices, as ``asked``: it stays. But code in
+    PyTorch's own words for any device needs a PyTorch that has them, on GPUs, too."""
+    wanted = ctx.target.environment.runs_with.get("torch") if ctx.words.device_names else None
+    if wanted and name in ("torch", "pytorch") and excludes(asked, wanted):
+        return Report(f"excludes every version that the migrated code runs with: torch{wanted}")
+    return Keep("a portable program uses what its machine has")
 
 
 def packages_beside(ctx: Context, found: Construct) -> Counter[str | None]:

@@ -50,6 +50,10 @@ _TO_FIND = "operator by operator it shows where the two programs part"
 _MAY_BE_ROUNDING = "values differ by more than rounding has changed in the original so far"
 
 
+# What a run is called where it begins.
+_WORDS = {"stepwise": "operator by operator", "own-draws": "with its own random numbers"}
+
+
 @dataclass
 class MigratedRuns:
     """The migration, and runs of the migrated script, each compared with the original's."""
@@ -253,7 +257,8 @@ class MigratedRuns:
         copy_folder(self.work / "migrated", copy)
         env = {**self.environment, "TPU_RUNTIME_DEVICE": "tpu", **more,
                "JAX_COMPILATION_CACHE_DIR": str(self.work / "jax_cache")}  # fmt: skip
-        with self.runs.run(name, f"on the {self.device.label}, {name}") as update:
+        how = _WORDS.get(name, name)
+        with self.runs.run(name, f"on the {self.device.label}, {how}") as update:
             done, recording = record_run(
                 self.python, self.script.entry, self.args, copy,
                 self.work / f"{name}-recording", self.settings, own_draws=own_draws,

@@ -20,6 +20,7 @@ from .golden_code import commit_of, how_to_verify_original
 from .goldens import digest, keep
 from .in_target_python import command_line
 from .interpreters import pip
+from .missing_packages import missing_packages
 from .recordings import Recording, RecordSettings, importing_once, record_run
 from .run_options import RunOptions
 from .verify_errors import VerifyError
@@ -94,16 +95,17 @@ def record_original(
     rounding: int = 0,
     installer: Sequence[str] = (),
     own_draws: tuple[int, int] | None = None,
+    how: str = "",
 ) -> Recording:
     """Record the original, as it is or with different rounding. Raises VerifyError if nothing was
     recorded.
 
     ``installer``: the command that installs packages, without their names. ``own_draws``: for a few
-    steps with its own random numbers, as `record_run` has it.
+    steps with its own random numbers, as `record_run` has it. ``how``: what is said of the run.
     """
     name = run_name(rounding) if own_draws is None else f"seed-{own_draws[0]}"
     copy = script.copy(work / name, without)
-    text = f"recording {script.entry}"
+    text = f"the original, {script.entry}{how}"
     if rounding:
         text += f", with different rounding{', again' * (rounding > 1)}"
     if own_draws is not None:
@@ -121,7 +123,7 @@ def record_original(
     if rounding or own_draws is not None:
         return recording
     if recording.ended and not recording.was_stopped:
-        raise VerifyError(_fails(script, installer, recording, done.tail(12)))
+        raise VerifyError(_fails(script, python, installer, recording, done.tail(12)))
     if script.ranks is not None and 0 < recording.ranks < script.ranks.count:
         ranks = f"{recording.ranks} of {script.ranks.count} ranks"
         raise VerifyError(f"the original: only {ranks} joined a process group")
@@ -186,7 +188,9 @@ def trace_original(
     return runs[0], runs[1:]
 
 
-def _fails(script: Script, installer: Sequence[str], recording: Recording, tail: str) -> str:
+def _fails(
+    script: Script, python: Path, installer: Sequence[str], recording: Recording, tail: str
+) -> str:
     """An explanation for an original that doesn't run; without one, the log has to do."""
     ended = recording.ended
     text = f"the original fails: {ended}"
@@ -199,8 +203,10 @@ def _fails(script: Script, installer: Sequence[str], recording: Recording, tail:
         if inner:  # otherwise Python would have named the package
             version = recording.machine["versions"].get(module, "that is installed")
             return f"{text} ({module} {version} has no such module: this is for another version)"
-        install = command_line([*installer, module])
-        return f"{text} (install it: {install}, or the package that has it)"
+        packages = missing_packages(script, python, module)
+        what = "what is missing" if packages[1:] else "it"
+        install = command_line([*installer, *packages])
+        return f"{text} (install {what}: {install}, or the package that has it)"
     if "in the NumPy 2.0 release" in ended or "module 'numpy' has no attribute" in ended:
         return f"{text} (ruff check --select NPY --fix rewrites what NumPy has removed)"
     if "No such file" in ended or "FileNotFoundError" in ended:

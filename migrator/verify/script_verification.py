@@ -164,10 +164,11 @@ def _first_run(
 ) -> tuple[Script, Recording, list[str]]:
     """The original's recording: as it is, or with its old names upgraded, with a note."""
 
-    def record(which: Script, place: Path) -> Recording:
+    def record(which: Script, place: Path, how: str = "") -> Recording:
         return record_original(
-            which, place, running, settings, runs, options.keep, installer=interpreter.installer
-        )
+            which, place, running, settings, runs, options.keep, installer=interpreter.installer,
+            how=how,
+        )  # fmt: skip
 
     try:
         return script, record(script, work), []
@@ -181,7 +182,7 @@ def _first_run(
     newer, note = found
     place = work / "after-upgrades"
     place.mkdir()
-    return newer, record(newer, place), [note]
+    return newer, record(newer, place, ", with its old names upgraded"), [note]
 
 
 def _check_layers(known: ScriptGolden, settings: RecordSettings) -> None:

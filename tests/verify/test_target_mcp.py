@@ -102,4 +102,4 @@ def test_cancelling_ends_the_program(tmp_path: Path) -> None:
         assert await called(client, "explain", code="MOV001")  # the server goes on
 
     session(root, "--allow-run", talk=talk)
-    assert any("recording train.py" in line for line in said)
+    assert any("the original, train.py" in line for line in said)
