@@ -35,6 +35,7 @@ _WORDS = {
     "printed": "printed numbers",
 }
 QUICK = "quick: the first steps only"
+STAND_IN = "CPU stand-in for CUDA"  # as recordings have it
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48  # size of a chart, in characters
 
@@ -63,13 +64,15 @@ def verdict(result: ScriptResult) -> str:
     if result.passed:
         far = ", as far as both ran" if result.partial else ""
         far += f" ({QUICK})" if result.quick else ""
-        agree = f"{result.compared} values agree with those of {result.golden_device}"
+        agree = f"{result.compared} values agree with the original's on {_place(result)}"
         return f"PASS{far}: {what}: {agree}"
     reasons, first = list(result.problems), result.stepwise.first
     found = [*result.stepwise.findings, *result.compiled.findings]
     failed = sum(not f.passed for f in found)
     if failed:
-        reasons.append(f"{failed} of {len(found)} values disagree with {result.golden_device}")
+        reasons.append(
+            f"{failed} of {len(found)} values disagree with the original's on {_place(result)}"
+        )
     if first is not None and first.kind == "steps":  # everything else follows from that
         reasons.insert(0, f"{first.name} {first.reason}")
     else:
@@ -79,6 +82,11 @@ def verdict(result: ScriptResult) -> str:
     return f"FAIL: {what}: {'; '.join(reasons) or 'nothing was compared'}"
 
 
+def _place(result: ScriptResult) -> str:
+    """Where the original ran: a GPU by its name, or the CPU in the place of one."""
+    return "the CPU" if result.golden_device == STAND_IN else result.golden_device
+
+
 def _listed(what: str, places: Iterable[str]) -> list[str]:
     listed = [*dict.fromkeys(places)]
     return [f"{what}: {first_of(listed, 1)}"] if listed else []
@@ -86,9 +94,8 @@ def _listed(what: str, places: Iterable[str]) -> list[str]:
 
 def _table(result: ScriptResult) -> Table:
     seconds = ", ".join(f"{name} {s:.1f} s" for name, s in result.seconds.items())
-    short = f", {QUICK}" if result.quick else ""
     table = Table(
-        title=escape(f"{result.script}, {result.device}, against {result.golden_device}{short}"),
+        title=escape(f"{result.device}, against the original on {_place(result)}"),
         caption=f"{_allowed(result)}\ntook: {seconds}",
         caption_justify="left",
     )

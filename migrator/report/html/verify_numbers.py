@@ -36,6 +36,8 @@ class Chart:
     low: str
     most: str
     count: int
+    first: str  # of the run here
+    last: str
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class PageNumbers:
             _points([here for _, here in self.losses], low, high, Chart.HEIGHT),
             _points(apart, 0.0, most, Chart.LOWER),
             f"{high:.4g}", f"{low:.4g}", f"{most:.3g}", len(self.losses),
+            f"{self.losses[0][1]:.4g}", f"{self.losses[-1][1]:.4g}",
         )  # fmt: skip
 
 
