@@ -379,7 +379,7 @@ class MigratedRuns:
 
 
 def _of_folder(report: Report, folder: Path) -> Report:
-    """The report with paths relative to a folder."""
+    """The report with paths relative to a folder, without the runtime in the copy that runs: a
+    migration delivers it another way."""
     files = [replace(f, path=f.path.relative_to(folder)) for f in report.files]
-    companions = {path.relative_to(folder): code for path, code in report.companions.items()}
-    return replace(report, files=files, companions=companions, output=None, copied=None)
+    return replace(report, files=files, companions={}, output=None, copied=None)

@@ -17,7 +17,8 @@ def test_the_page_names_no_folder_of_the_run(tmp_path: Path) -> None:
     report = migrate_paths([source], target="torchax", config=COPY)
     assert report.companions
     page = html.render(_of_folder(report, source), written=False)
-    assert "tpu_runtime/" in page and str(tmp_path) not in page
+    assert "train.py" in page and str(tmp_path) not in page
+    assert "tpu_runtime/" not in page  # the copy has it, and a migration brings a wheel
 
 
 def test_an_error_at_a_reported_line_names_its_code(tmp_path: Path) -> None:
