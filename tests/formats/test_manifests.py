@@ -170,3 +170,29 @@ def test_torch_that_pip_installs_too_is_not_required_twice() -> None:
 )
 def test_yaml_that_conda_does_not_write_stays(text: str) -> None:
     assert migrated(text, "environment.yml") == text
+
+
+@pytest.mark.parametrize(
+    ("path", "list_of"),
+    [
+        ("requirements.txt", "{}\n"),
+        ("environment.yml", "dependencies:\n  - python=3.11\n  - py{}\n"),
+        ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.11"\ntorch = "{}"\n'),
+    ],
+)
+@pytest.mark.parametrize(
+    ("version", "is_reported"),
+    [("==1.8.0", True), ("<2.3", True), (">=1.8", False), ("==2.13.0", False), ("*", False)],
+)
+def test_a_pytorch_that_lacks_the_words_of_the_migrated_code_is_reported(
+    path: str, list_of: str, version: str, is_reported: bool
+) -> None:
+    """Code in PyTorch's own words for any device runs on GPUs, too, but not with torch 1.8: the
+    list that the run named as the way to install its runtime had that."""
+    asked = version if path.endswith(".toml") else f"torch{version.replace('*', '')}"
+    result = run(list_of.format(asked), "torch_tpu", path=path)
+    said = [d.message for d in result.diagnostics if d.outcome is Outcome.REPORTED]
+    runs_with = "excludes every version that the migrated code runs with: torch>=2.11,<=2.15.0"
+    assert said == [runs_with] * is_reported
+    portable = run(list_of.format(asked), "torchax", path=path, portable=True)  # by the runtime
+    assert not any(d.outcome is Outcome.REPORTED for d in portable.diagnostics)
