@@ -148,10 +148,11 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except click.NoSuchOption as error:
-        runs = {"verify", "record"}.intersection(sys.argv[1:2])
-        behind = f"; options of the script itself come behind --: -- {error.option_name}"
         said = printable(error.format_message().rstrip("."))
-        click.echo(f"tpu-migrate: {said}{behind * bool(runs)}", err=True)
+        if {"verify", "record"}.intersection(sys.argv[1:2]):
+            name = printable(error.option_name)
+            said = f"no option {name}; options of the script itself come behind --: -- {name}"
+        click.echo(f"tpu-migrate: {said}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         message = " ".join(error.format_message().split())  # click's own may have several lines

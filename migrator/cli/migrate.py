@@ -248,6 +248,8 @@ def migrate_command(**values: Any) -> None:
     )
     if asked.hook and asked.names_no_path:
         sys.exit(0)
+    if not asked.paths and (asked.show_settings or asked.show_files):
+        asked = replace(asked, paths=(".",))
     asked.check_paths()
     if asked.undo:
         from migrator.cli.undoing import take_back

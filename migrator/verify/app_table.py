@@ -85,7 +85,7 @@ def verdict(result: VerifyResult) -> str:
         parts = " in parts" if result.in_parts else ""
         return f"DONE: {what}: it was run and compiled{parts}; no numbers were compared"
     if result.passed:
-        return f"PASS: {what}: {_agree(result.compared)} with the golden"
+        return f"PASS: {what}: {_agree(result.compared)} with the golden ({result.golden_device})"
     failed = sum(not output.passed for output in result.outputs)
     reasons = list(result.problems)
     if failed:

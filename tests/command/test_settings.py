@@ -20,7 +20,8 @@ def test_the_settings_in_force_are_a_configuration(tmp_path: Path) -> None:
     assert found["target"] == ["torchax"] and found["ignore"] == ["CUD005"] and found["unsafe"]
     assert 'runtime = "wheel"  # default' in text
     write_tree(tmp_path, {"tpu-migrate.toml": text})
-    assert tomllib.loads(out(cli(".", "--show-settings", cwd=tmp_path))) == found
+    for paths in ((".",), ()):  # here, if nothing is named
+        assert tomllib.loads(out(cli(*paths, "--show-settings", cwd=tmp_path))) == found
     assert read_tree(tmp_path)["a.py"] == GPU.encode()
 
 
