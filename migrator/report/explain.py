@@ -69,7 +69,7 @@ def pages() -> dict[str, str]:
     known = every_code()
     found = {"README.md": _index(known)}
     for code, entry in known.items():
-        text = "\n\n".join(_markdown_blocks(entry)) + "\n"
+        text = "\n\n".join(_markdown_blocks(entry, on_page=True)) + "\n"
         found[f"{code}.md"] = _linked(text, known, code)
     return found
 
@@ -122,8 +122,9 @@ def _safety(entry: Rule | Code) -> str:
     return str(entry.safety) if isinstance(entry, Rule) else "stays"
 
 
-def _markdown_blocks(entry: Rule | Code) -> list[str]:
-    """Blocks of Markdown: a title, paragraphs, lists, code."""
+def _markdown_blocks(entry: Rule | Code, on_page: bool = False) -> list[str]:
+    """Blocks of Markdown: a title, paragraphs, lists, code; `on_page`: what another page has is
+    left to that one."""
     parts = [f"# {entry.code} {entry.name}", f"{_sentence(entry.summary)}."]
     parts += [" ".join(paragraph.split()) for paragraph in entry.why.split("\n\n")]
     if isinstance(entry, Code):
@@ -142,7 +143,7 @@ def _markdown_blocks(entry: Rule | Code) -> list[str]:
     facts += [f"Related: {', '.join(related)}."] if related else []
     facts += [f"Reference: <{reference}>" for reference in entry.references]
     facts += [f"Source: `{source}`." for source in [_source(entry)] if source]
-    return [*parts, "\n".join(f"* {fact}" for fact in facts), *_cures(entry)]
+    return [*parts, "\n".join(f"* {fact}" for fact in facts), *_cures(entry, on_page)]
 
 
 def _source(rule: Rule) -> str:
@@ -185,7 +186,7 @@ def _by_hand(rule: Rule) -> Iterator[str]:
         yield _fenced(other, "python")
 
 
-def _cures(rule: Rule) -> Iterator[str]:
+def _cures(rule: Rule, on_page: bool) -> Iterator[str]:
     """What to write by hand: for each example the code, and a check of it."""
     found = [cure for cure in cures() if rule.code in cure.codes]
     if found:
@@ -197,6 +198,9 @@ def _cures(rule: Rule) -> Iterator[str]:
             if (own := cure.for_target(target)) is not None:
                 alike.setdefault((own.offers, own.after, own.check), []).append(name)
         yield f"### {_sentence(cure.title)}"
+        if on_page and (first := cure.codes[0]) != rule.code:
+            yield f"See {first}."
+            continue
         yield "Instead of:"
         yield _listing(cure.before, cure.path)
         for (offers, after, check), names in alike.items():
