@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from helpers import constructs, migrated, run
 
@@ -106,11 +108,25 @@ def test_torchao_runs_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("line", [
     "import torchtext", "from torchtext.data import Field", "from basicsr.archs import x",
-    "from pytorchvideo import transforms", "import gfpgan",
+    "from pytorchvideo import transforms", "import gfpgan", "from allennlp.nn import util",
+    "import torchmeta.modules",
 ])  # fmt: skip
 def test_a_library_that_cannot_be_imported_any_more(line: str) -> None:
     (message,) = left(f"{line}\n")
-    assert "torchvision no longer has" in message or "PyTorch 2.3" in message
+    assert re.search(r"torchvision no longer has|is for PyTorch [12]\.\d", message)
+
+
+@pytest.mark.parametrize("line", [
+    "import imgaug as use", "from imgaug import augmenters as use",
+    "from tensorboard_logger import configure as use", "from stable_baselines import PPO2 as use",
+])  # fmt: skip
+def test_a_library_without_a_release_for_others_of_today(line: str) -> None:
+    (reported,) = [
+        each
+        for each in constructs(run(f"import torch\n{line}\nuse(torch.ones(3).cuda())\n"))
+        if each.outcome is Outcome.REPORTED
+    ]
+    assert reported.code == "UPG001" and reported.range.line == 2
 
 
 def test_the_rest_of_pytorchvideo_can() -> None:

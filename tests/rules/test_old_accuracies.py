@@ -67,3 +67,27 @@ def test_the_function_may_be_in_another_file(tmp_path: Path) -> None:
     report = migrate_paths([write_tree(tmp_path, files)], "torchax")
     [text] = [f.result.source.decode() for f in report.files if f.path.name == "train.py"]
     assert "prec1.item()" in text
+
+
+@pytest.mark.parametrize("names", ["", "__all__ = ['accuracy']\n"])
+def test_a_package_may_bring_it_by_a_star_import(tmp_path: Path, names: str) -> None:
+    files = {
+        "utils/__init__.py": "from .meters import *\nfrom .eval import *\n",
+        "utils/meters.py": "__all__ = ['Meter']\nclass Meter: pass\ndef accuracy(): return 1\n",
+        "utils/eval.py": names + ACCURACY.replace("@SUM@", SUM),
+        "train.py": TRAIN.replace("@IMPORT@", "from utils import accuracy"),
+    }
+    report = migrate_paths([write_tree(tmp_path, files)], "torchax")
+    [text] = [f.result.source.decode() for f in report.files if f.path.name == "train.py"]
+    assert "prec1.item()" in text
+
+
+def test_what_a_library_may_bring_as_well_stays(tmp_path: Path) -> None:
+    files = {
+        "utils/__init__.py": "from .eval import *\nfrom metrics_of_a_library import *\n",
+        "utils/eval.py": ACCURACY.replace("@SUM@", SUM),
+        "train.py": TRAIN.replace("@IMPORT@", "from utils import accuracy"),
+    }
+    report = migrate_paths([write_tree(tmp_path, files)], "torchax")
+    [text] = [f.result.source.decode() for f in report.files if f.path.name == "train.py"]
+    assert "prec1[0]" in text

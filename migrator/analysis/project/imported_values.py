@@ -9,6 +9,7 @@ from typing import Self
 
 from migrator.analysis.project.file_facts import FileFacts
 from migrator.analysis.project.import_graph import ImportGraph
+from migrator.analysis.syntax.exports import exported
 from migrator.analysis.syntax.names import Binding
 from migrator.analysis.values.value_kinds import Kind
 
@@ -92,8 +93,22 @@ class ImportedValues(ImportGraph):
         if not module or module.startswith("torch."):
             return None
         path = self.resolve(module if module.strip(".") else module + ".")
-        facts = self.cache.facts(path) if path else None
-        return (facts, name, path) if facts and path else None
+        return self._provided(path, name) if path is not None else None
+
+    def _provided(self, path: Path, name: str, depth: int = 0) -> tuple[FileFacts, str, Path] | None:
+        """The file that a module has a name from: itself, or one of its star imports."""
+        facts = self.cache.facts(path)
+        if facts is None or name in facts.names.top.bindings or depth > 4:
+            return (facts, name, path) if facts is not None else None
+        there = self.of(path)
+        for module in reversed(facts.names.star_imports):
+            brought = there.resolve(module)
+            if brought is None:
+                break  # a library, which may have such a name, too
+            found = there._provided(brought, name, depth + 1)
+            if found is not None and _is_offered(found[0], name):
+                return found
+        return facts, name, path
 
     def modules_of_programs(self) -> Iterator[str]:
         """The files that this one imports, directly or not, and those that import it."""
@@ -115,3 +130,10 @@ class ImportedValues(ImportGraph):
             if file.may_define(attribute) and file.facts is not None:
                 if attribute in file.facts.names.owners:
                     yield path, file.facts
+
+
+def _is_offered(facts: FileFacts, name: str) -> bool:
+    """Whether a star import brings a name that the module has."""
+    bound = facts.names.top.bindings
+    public = name in exported(facts.names) if "__all__" in bound else not name.startswith("_")
+    return name in bound and public
