@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 
 from migrator.rule_api import (
     Construct,
@@ -40,6 +41,7 @@ from migrator.rule_api.devices import (
 )
 from migrator.rule_api.option_help import help_beside
 from migrator.rule_api.portable_device_names import asked_for, with_index
+from migrator.rule_api.printed_devices import printed_beside
 from migrator.rule_api.project import program_file
 from migrator.rule_api.python import CUDA_STRING
 from migrator.rule_api.training import is_tag
@@ -98,6 +100,32 @@ others are reported.""",
             logger.info("cuda")
             """,
             says={2: "is only printed"},
+        ),
+        Example(
+            """
+            import torch
+
+            def device_of(args):
+                print("Use GPU: cuda:{}".format(args.gpu))
+                return torch.device("cuda:{}".format(args.gpu))
+            """,
+            after="""
+            import torch
+
+            def device_of(args):
+                print("Use GPU: {device}")
+                return torch.device("{device}")
+            """,
+            except_on={
+                "torch_xla": """
+                import torch
+                import torch_xla
+
+                def device_of(args):
+                    print("Use GPU: {device}")
+                    return torch_xla.device()
+                """
+            },
         ),
         Example(
             """
@@ -211,6 +239,14 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
 
 @STRING.on("string", "cuda", node=ast.expr)
 def string(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
+    decision = _string(ctx, node)
+    if isinstance(decision, Rewrite):
+        said = printed_beside(ctx, whole_string(ctx.names, node))
+        return replace(decision, edits=[*decision.edits, *said]) if said else decision
+    return decision
+
+
+def _string(ctx: Context, node: ast.expr) -> Decision | None:
     if places_of_load(ctx.names, node) is not None:
         return None  # torch.load's handling decides
     if method_caller(ctx.names, node) is not None:

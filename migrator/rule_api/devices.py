@@ -17,7 +17,12 @@ from migrator.analysis.devices.choices import (
 from migrator.analysis.devices.current_device import Role, roles
 from migrator.analysis.devices.device_keys import is_written_out, table_of
 from migrator.analysis.devices.device_selection import ladder, question
-from migrator.analysis.devices.device_strings import ONLY_SHOWN, is_migrated, not_a_device
+from migrator.analysis.devices.device_strings import (
+    ONLY_SHOWN,
+    is_migrated,
+    not_a_device,
+    only_prints,
+)
 from migrator.analysis.devices.implementation_names import (
     asks_for_implementation,
     implementation_beside,

@@ -183,11 +183,11 @@ ONLY_SHOWN = "is only printed"
 _LOGS = re.compile(r"(?:\w+\.)*_?log(?:ger|ging)?\.(?:debug|info|warning|error)")
 
 
-def _only_prints(names: Names, call: ast.Call) -> bool:
+def only_prints(names: Names, call: ast.Call) -> bool:
     """`print("on", "cuda:0")`, `log.info("on %s", "cuda:0")`, `print("on {}".format("cuda:0"))`"""
     if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
         above = names.parents.get(call)  # of "…".format
-        return isinstance(above, ast.Call) and call in above.args and _only_prints(names, above)
+        return isinstance(above, ast.Call) and call in above.args and only_prints(names, above)
     name = dotted(call.func) or ""
     return name == "print" or _LOGS.fullmatch(name) is not None
 
@@ -214,7 +214,7 @@ def _argument_role(
         return None
     if called == "getattr" and position == 2 and _named_device(_text(call.args[1])):
         return None
-    if _only_prints(names, call):
+    if only_prints(names, call):
         return None if ":" in _text(at) else ONLY_SHOWN
     if isinstance(call.func, ast.Attribute):
         method = call.func.attr

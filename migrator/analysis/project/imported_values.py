@@ -95,7 +95,9 @@ class ImportedValues(ImportGraph):
         path = self.resolve(module if module.strip(".") else module + ".")
         return self._provided(path, name) if path is not None else None
 
-    def _provided(self, path: Path, name: str, depth: int = 0) -> tuple[FileFacts, str, Path] | None:
+    def _provided(
+        self, path: Path, name: str, depth: int = 0
+    ) -> tuple[FileFacts, str, Path] | None:
         """The file that a module has a name from: itself, or one of its star imports."""
         facts = self.cache.facts(path)
         if facts is None or name in facts.names.top.bindings or depth > 4:
