@@ -42,7 +42,7 @@ from migrator.rule_api.devices import (
 from migrator.rule_api.option_help import help_beside
 from migrator.rule_api.portable_device_names import asked_for, with_index
 from migrator.rule_api.printed_devices import printed_beside
-from migrator.rule_api.project import program_file
+from migrator.rule_api.project import is_device_elsewhere, program_file
 from migrator.rule_api.python import CUDA_STRING
 from migrator.rule_api.training import is_tag
 
@@ -260,6 +260,8 @@ def _string(ctx: Context, node: ast.expr) -> Decision | None:
     if any(is_tag(program_file(ctx), o) for o in _others(ctx, whole)):
         return Keep("the device in a file, which a GPU may have written")
     reason = not_a_device(ctx.names, ctx.flow, whole)
+    if reason is not None and ctx.project is not None:
+        reason = None if is_device_elsewhere(ctx.project, ctx.names, whole) else reason
     if reason is not None and _is_path(ctx, whole):
         return Keep("a part of a path")
     if reason is not None and (other := implementation_beside(ctx.names, whole)) is not None:
