@@ -125,3 +125,20 @@ def test_a_model_may_give_its_parameters_as_a_list() -> None:
     """As in MAML's learners, which keep them in a list of their own."""
     found, _ = record(LEARNER)
     assert [event["value"] for event in found.events if event["kind"] == "loss"] == [9.0]
+
+
+GRAPH = """\
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).cuda()
+with torch.no_grad():
+    torch.jit.trace(net, torch.ones(1, 3).cuda())
+    net(torch.ones(4, 3).cuda())
+"""
+
+
+def test_a_trace_is_no_call_of_the_model() -> None:
+    """TensorBoard's add_graph makes one; a target traces a copy."""
+    found, _ = record(GRAPH)
+    assert [event["kind"] for event in found.events] == ["start", "input", "output"]

@@ -14,6 +14,7 @@ from typing import Any
 import compiled
 import halves
 import layer_outputs
+import module_traces
 import randomness
 import recorded_process
 import recorded_ranks
@@ -83,6 +84,7 @@ class Session:
             self.rounding = rounding.Rounding(spec["rounding"], stand_in)
             self.rounding.install()
         self.watch.install(spec["closely"], counting=spec["focus"] is None)
+        module_traces.install(self.watch)
         if spec["layers"] and spec["closely"]:
             layer_outputs.install(self.watch)
         compiled.follow(self.watch)
