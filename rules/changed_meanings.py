@@ -32,7 +32,9 @@ only avoided it, and `numpy.fromstring` reads text alone. A function with gradie
 static methods; one with a state is reported. `torch.load` takes only tensors since PyTorch 2.6: a
 checkpoint that the file uses as a model, or saves as one or with the command line's arguments, is
 loaded as before; so is one with the keys of a checkpoint that another file saves so. What gave a
-list in Python 2, and whose elements are taken, becomes one: `d.keys()[0]`.""",
+list in Python 2, and whose elements are taken, becomes one: `d.keys()[0]`. What compares a
+transposed tensor has its order in memory since PyTorch 1.7, and no view as one row: it is
+reshaped.""",
     references=(
         "https://numpy.org/doc/stable/numpy_2_0_migration_guide.html#adapting-to-changes-in-the-copy-keyword",
         "https://docs.pytorch.org/docs/stable/notes/extending.html",
@@ -52,6 +54,24 @@ list in Python 2, and whose elements are taken, becomes one: `d.keys()[0]`.""",
             loss.backward()
             total += loss.item()
             y = x.masked_fill(mask.bool(), 0)
+            """,
+        ),
+        Example(
+            """
+            import torch
+
+            def accuracy(output, target, k=5):
+                pred = output.cuda().topk(k, 1)[1].t()
+                correct = pred.eq(target.view(1, -1).expand_as(pred))
+                return correct[:k].view(-1).float().sum(0)
+            """,
+            after="""
+            import torch
+
+            def accuracy(output, target, k=5):
+                pred = output.to("{device}").topk(k, 1)[1].t()
+                correct = pred.eq(target.view(1, -1).expand_as(pred))
+                return correct[:k].reshape(-1).float().sum(0)
             """,
         ),
         Example(
@@ -200,6 +220,14 @@ def one_element(ctx: Context, found: Construct, node: ast.Call) -> Decision:
         f"fails if {target} is one number, which has no dimension since PyTorch 0.4, beside a row "
         f"of scores: give it {target}.unsqueeze(0)"
     )
+
+
+@MEANINGS.on("changed", "view")
+def view(ctx: Context, found: Construct) -> Decision:
+    """`correct[:k].view(-1)`, in the memory of a transposed tensor."""
+    assert isinstance(found.node, ast.Call)
+    kept = reason_to_keep(ctx, found.node, "torch.Tensor")
+    return kept or Rewrite([EditCall(found.node, method="reshape")])
 
 
 @MEANINGS.on("changed", "function")

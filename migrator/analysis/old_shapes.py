@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from migrator.analysis import old_views
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import argument
 from migrator.analysis.values.dimensionless import Dimensionless
@@ -28,11 +29,12 @@ _SAME = ("cuda", "cpu", "to", "float", "detach", "clone")
 
 def may_be_in(source: bytes) -> bool:
     """A cheap test: False if a file has none."""
-    return any(word.encode() in source for word in _WORDS)
+    return any(word.encode() in source for word in _WORDS) or old_views.may_be_in(source)
 
 
 def find(names: Names, flow: Flow, project: Imported | None, call: ast.Call) -> Iterator[Construct]:
     """`BCELoss()(D(x), torch.ones(n))`, where D ends with a linear layer."""
+    yield from old_views.find(names, call)
     if len(call.args) != 2 or _WORDS.isdisjoint(names.words):
         return
     is_element = _is_element(names, call.args[1])
