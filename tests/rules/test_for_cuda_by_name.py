@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from helpers import constructs, migrated, run
+from helpers import constructs, migrated, run, write_tree
 
+from migrator import migrate_paths
 from migrator.diagnostics import Outcome
 
 
@@ -127,6 +129,19 @@ def test_a_library_without_a_release_for_others_of_today(line: str) -> None:
         if each.outcome is Outcome.REPORTED
     ]
     assert reported.code == "UPG001" and reported.range.line == 2
+
+
+def test_a_copy_of_the_library_in_the_project_is_its_own(tmp_path: Path) -> None:
+    """Also where the package imports itself."""
+    files = {
+        "torchmeta/__init__.py": "from torchmeta import modules\nfrom torchmeta.toy import x\n",
+        "torchmeta/toy.py": "x = 1\n",
+        "torchmeta/modules.py": "import torch\nclass Meta(torch.nn.Module): pass\n",
+        "train.py": "from torchmeta.modules import Meta\nnet = Meta().cuda()\n",
+    }
+    report = migrate_paths([write_tree(tmp_path, files)], "torchax")
+    found = [d for f in report.files for d in f.result.diagnostics if d.code == "LIB001"]
+    assert {d.message for d in found} == {"the project's own module"}
 
 
 def test_the_rest_of_pytorchvideo_can() -> None:

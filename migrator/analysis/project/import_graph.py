@@ -65,7 +65,8 @@ class ImportGraph:
         parts = module.split(".")
         for base in self.bases():
             found = self._module(base, parts)
-            if found is not None and found != self.path and not self._is_of_package(base, parts):
+            other = found != self.path or self.path.name == "__init__.py"  # a package, of itself
+            if found is not None and other and not self._is_of_package(base, parts):
                 return found, base
         return None
 
