@@ -80,7 +80,7 @@ def forecast_command(
     from . import page
     from .forecast import forecast, priced
     from .largest import find_largest
-    from .slices import find_smallest
+    from .smallest_slice import find_smallest
 
     known = known_chips()[chip]
     if target != DEFAULT:  # the only one whose compiled steps it has been tried on

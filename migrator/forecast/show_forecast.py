@@ -15,7 +15,7 @@ from migrator.verify.number_formats import show_notes
 from .forecast import Forecast, figure, gib
 from .forecast_advice import memory_advice
 from .roofline import Cost, StepEstimate
-from .slices import SliceTrial
+from .smallest_slice import SliceTrial
 
 
 def show(found: Forecast, console: Console) -> None:

@@ -8,7 +8,7 @@ from migrator.errors import UsageError
 from migrator.forecast.forecast import Forecast
 from migrator.forecast.roofline import step_of
 from migrator.forecast.show_forecast import show
-from migrator.forecast.slices import find_smallest
+from migrator.forecast.smallest_slice import find_smallest
 from migrator.report.terminal import console
 from migrator.verify.chips import chip_of
 from migrator.verify.tpu import CompiledForTpu
