@@ -97,7 +97,8 @@ class Compiled:
                 return self._call(self.memory.function, args, kwargs)
             self._give_up(str(program))
             return self.memory.function(*args, **kwargs)
-        if program.result.tensors != self._seen.get(sight) and self._varying.give_up():
+        ran = None if is_new else self._seen[sight]
+        if ran not in (None, program.result.tensors) and self._varying.give_up():
             return self._call(self.memory.function, args, kwargs)
         if is_new:
             self._count()
@@ -136,7 +137,7 @@ class Compiled:
 
     def _has_to_wait(self) -> bool:
         """Whether a new form runs as it is, and is compiled when it occurs again."""
-        return self._varying.are_there or not self._is_known or self.unused >= UNUSED
+        return not self._is_known or self.unused >= UNUSED
 
     @property
     def unused(self) -> int:
