@@ -107,6 +107,25 @@ def _annealed() -> Step:
     return step
 
 
+def _weighted() -> Step:
+    """A loss with a weight that changes in each step."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8))).to("jax")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x = torch.randn(32, 64).to("jax")
+
+    def step(number: int) -> list[float]:
+        optimizer.zero_grad()
+        loss = model(x).square().mean() * (0.1 * number)
+        loss.backward()
+        optimizer.step()
+        return [loss.item()]
+
+    return step
+
+
 def _generating() -> Step:
     """transformers' `generate`, 32 tokens a step."""
     import torch
@@ -164,7 +183,7 @@ def _training(name: str, optimizer: str) -> Callable[[], Ran]:
             torch.manual_seed(7)
             losses, models = programs.PROGRAMS[name](programs.OPTIMIZERS[optimizer])
             state = programs.state_of(models)
-        began = [times[n] for n in sorted(times)][: STEPS + 1]
+        began = [*times.values()][: STEPS + 1]
         taken = [b - a for a, b in itertools.pairwise(began)]
         numbers = [*losses, *(float(abs(v.astype("float64")).sum()) for v in state.values())]
         return Ran(began[2] - began[0], min(taken[WARM:]), len(compiled), numbers)
@@ -176,6 +195,7 @@ PROGRAMS: dict[str, Callable[[], Ran]] = {
     **{name: _by_step(partial(_case, name)) for name in CASES},
     "one cycle": _by_step(_one_cycle),
     "annealed": _by_step(_annealed),
+    "weighted": _by_step(_weighted),
     "generate": _by_step(_generating),
     **{
         f"{name}, {optimizer}": _training(name, optimizer)
