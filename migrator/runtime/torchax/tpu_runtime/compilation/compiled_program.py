@@ -22,13 +22,14 @@ from ..lazy import lazy_graph
 from ..lazy.lazy_arrays import computed, settled, stored
 from ..tensors.moving import check_range
 from ..tensors.structures import Structure
+from ..tensors.tensor_storages import root
 from ..tensors.views import peek
 from . import learning_rates
 from .changing_numbers import Comparison
 from .closure_variables import set_item
 from .compile_state import inside
 from .differentiation import Backward, attach
-from .function_state import CallArguments, Memory, root, sharing, unique
+from .function_state import CallArguments, Memory, sharing, unique
 from .models_and_optimizers import note_varying, settings, step_counts_on_device
 from .result_templates import Template
 from .state_guards import StateGuards
@@ -97,12 +98,12 @@ class Program:
             return "a setting of an optimizer"
         if not self._find_states():
             return "the state of an optimizer"
-        for number, (tensor, form) in enumerate(zip(self.state, self._forms, strict=True)):
+        for place, (tensor, form) in enumerate(zip(self.state, self._forms, strict=True)):
             aval = tensor.__dict__["_elem"].aval
             if aval is not form:
                 if aval.shape != form.shape or aval.dtype != form.dtype:
                     return "the form of a parameter"
-                self._forms[number] = aval  # the same object in each step
+                self._forms[place] = aval  # the same object in each step
         structures = self.guards.structures()
         if isinstance(structures, str):
             return structures

@@ -88,9 +88,10 @@ class CallArguments:
 
 def mode_of(env: Environment) -> tuple[Any, ...]:
     """What a program depends on besides its inputs and its surroundings."""
+    config: Any = jax.config  # its options are no attributes to mypy
     return (
         env.param.autocast_dtype, torch.is_grad_enabled(), torch.get_default_dtype(),
-        jax.config.jax_default_matmul_precision,
+        config.jax_default_matmul_precision,
     )  # fmt: skip
 
 

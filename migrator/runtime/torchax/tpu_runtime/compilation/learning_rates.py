@@ -88,7 +88,8 @@ def _compare(env: Environment, function: Function, args: Any, kwargs: Any) -> An
 
 def _precise() -> Any:
     """The dtype of rates: float32, or float64 where JAX has it (JAX_ENABLE_X64)."""
-    return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
+    config: Any = jax.config  # its options are no attributes to mypy
+    return np.dtype(np.float64 if config.jax_enable_x64 else np.float32)
 
 
 def _is_rate(value: object) -> bool:

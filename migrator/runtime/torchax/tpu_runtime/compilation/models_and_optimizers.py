@@ -55,7 +55,7 @@ class Trainers:
                 if known:
                     raise FirstTime
 
-        torch.nn.Module.__init__ = init  # type: ignore[method-assign]
+        torch.nn.Module.__init__ = init  # type: ignore[method-assign,assignment]
         handles = (
             register_module_forward_pre_hook(module_used),
             register_optimizer_step_pre_hook(optimizer_used),

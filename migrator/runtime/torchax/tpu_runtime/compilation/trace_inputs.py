@@ -7,10 +7,11 @@ from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import is_leaf, natively
 from ..distributed import mesh
+from ..tensors.tensor_storages import root
 from .compile_state import NotCompilable
 from .compiled_program import Array
 from .differentiation import Backward
-from .function_state import CallArguments, Memory, root, sharing, unique
+from .function_state import CallArguments, Memory, sharing, unique
 from .result_templates import Template
 from .state_guards import StateGuards
 
@@ -70,7 +71,7 @@ class Inputs:
         self._results: list[Any] = []
         self._wrappers: list[Tensor] = []
         self._first_values: list[tuple[Tensor, Array]] = []  # of tensors that weren't known
-        self._first_gradients: list[tuple[Tensor, Tensor | None]] = []
+        self._first_gradients: list[tuple[Tensor, torch.Tensor | None]] = []
         self._undo: list[tuple[Any, Any, Any]] = []
 
     def _look(self, guards: StateGuards) -> None:

@@ -9,11 +9,11 @@ from torchax.tensor import Tensor
 from ..dispatch.calls import is_device_tensor, is_leaf, natively
 from ..distributed import mesh
 from ..tensors.structures import MISSING
+from ..tensors.tensor_storages import root
 from ..tensors.view_elements import is_whole, overlap
 from .compile_state import NotCompilable
 from .compiled_program import Array, has_graph
 from .differentiation import Backward
-from .function_state import root
 from .result_templates import Template
 from .trace_inputs import Inputs
 from .undo_log import Snapshot
@@ -95,7 +95,7 @@ class Outputs(Inputs):
                 [{n for n, (_, t) in enumerate(pairs) if id(t) in these} for these in leaves],
                 reached, [t.requires_grad for t in self.inputs],
             )  # fmt: skip
-            return [gradient.jax() for gradient in found if gradient is not None]
+            return [gradient.jax() for gradient in found if gradient is not None]  # type: ignore[attr-defined]
 
     def _check_graphs(self, wrappers: list[Tensor]) -> None:
         """Only the values that a module returns or stores may have a graph."""

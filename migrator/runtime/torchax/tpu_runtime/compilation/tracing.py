@@ -282,7 +282,7 @@ class Trace(Outputs):
                     self.unknown[id(tensor)] = tensor
                     self._first_values.append((tensor, array))
 
-        move = self.env.t2j_copy
+        move: Any = self.env.t2j_copy
 
         def moving(tensor: torch.Tensor) -> Any:
             place = place_of(tensor)

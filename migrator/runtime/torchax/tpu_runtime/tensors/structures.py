@@ -9,7 +9,7 @@ import argparse
 import collections
 import sys
 import types
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -165,7 +165,7 @@ class Structure:
         return tuple([part.key for _, _, part in self.parts])
 
     def with_tensors(
-        self, others: dict[int, torch.Tensor], put: Callable[[Any, Any, Any], None]
+        self, others: Mapping[int, torch.Tensor], put: Callable[[Any, Any, Any], None]
     ) -> Any:
         """The value with other tensors in it; ``put(holder, name, value)`` changes lists, dicts
         and objects, other values with tensors are created anew."""
