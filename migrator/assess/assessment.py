@@ -51,7 +51,8 @@ class Standing:
         """What the target does to a repository, in words."""
         adds = ", adds the runtime" * self.needs_runtime
         gpus = "still runs on GPUs" if self.keeps_gpus else "no longer runs on GPUs"
-        return f"changes {count_noun(self.lines, 'line')}{adds}, {gpus}"
+        slow = f", {count_noun(self.advice, 'place')} may be slow" if self.advice else ""
+        return f"changes {count_noun(self.lines, 'line')}{adds}, {gpus}{slow}"
 
     @property
     def merit(self) -> tuple[float, int, int]:
