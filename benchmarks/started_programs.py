@@ -5,7 +5,8 @@
 CHECKOUTS is a folder of repositories. In an order that the seed gives, a program of each is
 printed that `tpu-migrate PROGRAM --check` calls 100 % automatic; then a second one of each. A
 program is a file that does something when it is started, and that gets a set-up of the device.
-Nothing is written. What became of a draw, and of programs of benchmarks/research_repositories.txt,
+Nothing is written. What became of two draws, of which one is of the repositories of
+benchmarks/fresh_repositories.txt, and of programs of benchmarks/research_repositories.txt,
 is in benchmarks/started_programs.json.
 """
 
