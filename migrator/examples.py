@@ -105,7 +105,7 @@ def _unsaid(
 ) -> Iterator[tuple[str, str]]:
     """The messages that an example expects, and that its rule doesn't give in that line."""
     for line, words in example.says.items():
-        wanted = words.replace("{device}", target.words.device)
+        wanted = words.replace("{device}", target.api.device)
         said = [
             d.message for d in result.diagnostics if d.code == rule.code and d.range.line == line
         ]

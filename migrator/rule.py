@@ -63,7 +63,7 @@ class Example:
         return (
             self.before
             if after is None
-            else _dedented(after).replace("{device}", target.words.device)
+            else _dedented(after).replace("{device}", target.api.device)
         )
 
     @property

@@ -79,7 +79,7 @@ _METHODS = (
 @ABSENT.on("method", *_METHODS)
 def absent(ctx: Context, found: Construct) -> Decision:
     name = found.key.removeprefix("torch.").removeprefix("Tensor.")
-    if name not in ctx.words.absent:
+    if name not in ctx.api.absent:
         return Keep("the target has it")
     if name == _CLASS:
         return Report(

@@ -153,7 +153,7 @@ def _positions(ctx: Context, function: ast.FunctionDef) -> set[str]:
 def given(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     """`model(x[:, begin:end], begin)` in a loop."""
     told = window(ctx.training.hot, node)
-    if told is None or not (told.numbers or ctx.words.step_boundary):
+    if told is None or not (told.numbers or ctx.api.step_boundary):
         return None  # if operators run one by one, a slice alone is one program
     call = copy.deepcopy(told.call)
     for n, value in enumerate(told.call.args):
@@ -168,7 +168,7 @@ def given(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | Non
 @POSITION.on("advice", "Subscript", node=ast.Subscript)
 def beside(ctx: Context, found: Construct, node: ast.Subscript) -> Decision | None:
     """`x[:, end] = token` in such a loop, if operators are recorded."""
-    loop = ctx.training.hot.loop(node) if ctx.words.step_boundary else None
+    loop = ctx.training.hot.loop(node) if ctx.api.step_boundary else None
     if loop is None:
         return None
     told = [

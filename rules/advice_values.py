@@ -165,7 +165,7 @@ _TRANSFER = advice(
     node=ast.Call,
 )
 def from_host(ctx: Context, found: Construct, call: ast.Call) -> Decision | None:
-    if ctx.words.compiles_constants or not call.args:
+    if ctx.api.compiles_constants or not call.args:
         return None
     name = ctx.names.qualified(call.func) or ""
     if name.count(".") != 1 or not name.startswith("torch."):
@@ -247,7 +247,7 @@ def _wide(ctx: Context, call: ast.Call, everywhere: bool = False) -> Decision | 
         if not ctx.training.hot.is_hot(call):
             return None
     return advice(
-        f"{ctx.words.float64}: compute in float32, or compute what needs the precision "
+        f"{ctx.api.float64}: compute in float32, or compute what needs the precision "
         "once on the CPU"
     )
 

@@ -243,4 +243,4 @@ def branch(ctx: Context, found: Construct) -> Decision | None:
 
 def _is_of_step(ctx: Context, node: ast.AST) -> bool:
     """Whether the target records what an iteration does around a node, up to its step."""
-    return ctx.words.records and ctx.training.iterations.hold(node)
+    return ctx.api.records and ctx.training.iterations.hold(node)

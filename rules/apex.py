@@ -165,7 +165,7 @@ _ADVICE = {
 def same_class(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if found.key == CONVERT_BY_APEX and in_one_process(ctx):
         return None
-    if found.key in _SYNCHRONISED and ctx.words.devices is None:  # neither would be rewritten
+    if found.key in _SYNCHRONISED and ctx.api.devices is None:  # neither would be rewritten
         return None
     counterpart, call = _CLASSES[found.key], ctx.names.call_of(node)
     for keyword in call.keywords if call is not None else ():

@@ -15,7 +15,7 @@ from migrator.rule_api import (
     Report,
     Rewrite,
     Rule,
-    Word,
+    Snippet,
     filled,
 )
 from migrator.rule_api.gpu_only_code import asks_for_gpu
@@ -208,7 +208,7 @@ def autocast(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if not literal_device or (dtype is not None and name not in _HALF_TYPES):
         # values decided at run time stay: the runtime accepts both types and maps float16
         decides = ctx.code.runtime("autocast")
-        if decides is None and ctx.words.device_names and names_device:
+        if decides is None and ctx.api.device_names and names_device:
             return _computed(ctx, device)
         if decides is None:
             return Report("its device or dtype is computed; write them out")
@@ -222,11 +222,11 @@ def autocast(ctx: Context, found: Construct, node: ast.expr) -> Decision:
             put = {"device_type": ctx.code.device_string(call)}
             edit = EditCall(call, function=decides.code, put=put)
         return Rewrite([edit], decides.requires, note="float16 becomes bfloat16")
-    word = ctx.words.autocast
+    word = ctx.api.autocast
     if word is None:
         return Report(f"{ctx.target.name} has no autocast; move what may be bfloat16 to that type")
     holes = {"enabled": enabled} if enabled is not None else {}
-    chosen = filled(ctx.words.autocast_arguments, {"device": ctx.code.device_string(call)}, ())
+    chosen = filled(ctx.api.autocast_arguments, {"device": ctx.code.device_string(call)}, ())
     arguments = [*chosen, *(["enabled={enabled}"] if holes else [])]
     code = f"{word.code}({', '.join(arguments)})"
     note = "" if name == "torch.bfloat16" else "float16 becomes bfloat16"
@@ -264,8 +264,8 @@ def scaler(ctx: Context, found: Construct, node: ast.expr) -> Decision:
         return Report("the class itself is passed on; make a scaler with enabled=False")
     if ast.unparse(call).endswith("GradScaler('cpu', enabled=False)"):
         return Keep("it is switched off")
-    if ctx.words.on_gpu is not None:
-        return _on_gpu(ctx, call, ctx.words.on_gpu)
+    if ctx.api.on_gpu is not None:
+        return _on_gpu(ctx, call, ctx.api.on_gpu)
     word = ctx.code.runtime("GradScaler")
     if word is not None and (ctx.target.portable or _keeps_state(ctx)):
         named: list[ast.expr | ast.keyword] = []
@@ -289,7 +289,7 @@ def _keeps_state(ctx: Context) -> bool:
     return any(file is not here for file in files)
 
 
-def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
+def _on_gpu(ctx: Context, call: ast.Call, asked: Snippet) -> Decision:
     """A scaler that only scales if the program runs on a GPU."""
     if any(isinstance(a, ast.Starred) for a in call.args) or len(call.args) > 1:
         return Report("pass its arguments by keyword")
@@ -316,7 +316,7 @@ def _on_gpu(ctx: Context, call: ast.Call, asked: Word) -> Decision:
 @AUTOCAST.on("name", "torch.is_autocast_enabled", "torch.get_autocast_gpu_dtype", node=ast.expr)
 def asked(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     """Queries of CUDA's autocast state. A runtime with its own autocast answers them."""
-    word = ctx.words.autocast
+    word = ctx.api.autocast
     if word is not None and RUNTIME in word.requires:
         if isinstance(node, ast.Name):  # bound before the runtime replaces it
             return Report(f"write torch.{node.id}, which the runtime answers for the target")

@@ -48,15 +48,15 @@ group's back end is compared with (`dist.get_backend() == "nccl"`).""",
 
 @BACK_END.on("string", "nccl", node=ast.Constant)
 def nccl(ctx: Context, found: Construct, node: ast.Constant) -> Decision:
-    group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
-    if ctx.words.devices is not None and ctx.words.devices.back_end is not None:
+    group = ctx.api.devices.group if ctx.api.devices is not None else "another one"
+    if ctx.api.devices is not None and ctx.api.devices.back_end is not None:
         if _is_asked_for(ctx, node):
             return Report(f"only true on GPUs; on a TPU the back end is `{group}`")
         return Keep(
             "keeps the program on its GPU path; the process group gets the device's back end"
         )
     if _is_asked_for(ctx, node):
-        if ctx.words.devices is None:
+        if ctx.api.devices is None:
             return Report(f"the back end is `{group}` there, so this is never true")
         return Rewrite([SetString(node, group)])
     if ctx.distributed.ranks and any(assigned(ctx, call, group) is node for call in _starts(ctx)):

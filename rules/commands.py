@@ -141,14 +141,14 @@ _DEVICE = re.compile(r"--device(?![\w-])")
 
 @COMMAND.on("command", "device", "launcher")
 def device_option(ctx: Context, found: Construct) -> Decision | None:
-    if found.key == "launcher" and not (ctx.words.launches and _DEVICE.search(found.content)):
+    if found.key == "launcher" and not (ctx.api.launches and _DEVICE.search(found.content)):
         return None
     if ctx.target.asks_runtime:
         return Report("the program chooses its device itself; remove the option")
     staying = _that_stays(ctx, found.content)
     if staying:
         return Report(f"{staying} stays as it is, and so does what it is started with")
-    device = ctx.words.device
+    device = ctx.api.device
     text = DEVICE_OPTION.sub(
         lambda m: f"{m['option']}{m['quote']}{ctx.code.device_name(bool(m['index']))}{m['quote']}",
         found.content,

@@ -275,7 +275,7 @@ def _current_device(ctx: Context, node: ast.expr) -> Decision:
     used = set(roles(ctx.flow, call, ctx.project)) if call is not None else set()
     if Role.UNKNOWN in used:
         return Report(
-            f"its use can't be followed: as a number it is 0, as a device {ctx.words.device!r}"
+            f"its use can't be followed: as a number it is 0, as a device {ctx.api.device!r}"
         )
     if {Role.NUMBER, Role.DEVICE} <= used:
         return Report("used as a number and as a device; use two names")
@@ -289,7 +289,7 @@ def event(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     call = ctx.names.call_of(node)
     if call is None:
         return Report("the class itself is passed on")
-    if "torch.cuda.Event" in ctx.words.renames:
+    if "torch.cuda.Event" in ctx.api.renames:
         return Keep("times any accelerator")
     word = ctx.code.runtime("Event")
     if word is None:
@@ -305,7 +305,7 @@ def nothing(ctx: Context, found: Construct) -> Decision:
 @NOTHING.on("name", "torch.cuda.device", "torch.cuda.device_of")
 def device_context(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
-    word = ctx.words.renames.get("torch.cuda.device")
+    word = ctx.api.renames.get("torch.cuda.device")
     if word is not None and call is not None and len(call.args) == 1:
         part = ".device.index" if found.key.endswith("_of") else ""
         if not part and ctx.flow.kind(call.args[0]) & Kind.DEVICE:

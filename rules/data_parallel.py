@@ -79,7 +79,7 @@ one TPU that the process has.""",
 
 @COPIES.on("name", *COPYING)
 def copies(ctx: Context, found: Construct) -> Decision | None:
-    words = ctx.words.devices
+    words = ctx.api.devices
     if words is None:
         return None
     if isinstance(ctx.names.parent(found.node), ast.ClassDef):
@@ -103,7 +103,7 @@ def copies(ctx: Context, found: Construct) -> Decision | None:
 def copies_for_a_call(ctx: Context, found: Construct) -> Decision:
     """`data_parallel(net, x, ids)`: copies that only one call uses."""
     call = ctx.names.call_of(found.node)
-    if ctx.words.device_names or ctx.target.portable:
+    if ctx.api.device_names or ctx.target.portable:
         if Questions(ctx.names, ctx.flow).is_guarded(found.node):
             return Keep("only for several GPUs, and checks for one first")
         return Report("is for several GPUs: on a TPU, call the model itself")

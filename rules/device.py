@@ -231,7 +231,7 @@ def _unequal(ctx: Context, node: ast.expr) -> str | None:
     reads = any(is_read(ctx.names, other) for other in others)
     if ctx.target.portable:
         return "is compared with its index; compare the type of the device" if reads else None
-    if not ctx.words.device_has_index and device_call(ctx.names, node) is not None:
+    if not ctx.api.device_has_index and device_call(ctx.names, node) is not None:
         if not reads and not any(ctx.flow.kind(other) & Kind.DEVICE for other in others):
             return "is compared with its index; compare the type of the device"
     return None
@@ -271,32 +271,32 @@ def _string(ctx: Context, node: ast.expr) -> Decision | None:
     if (package := ctx.values.evidence.foreign(whole)) is not None:
         return Report(
             f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
-            f"write {ctx.words.device!r}"
+            f"write {ctx.api.device!r}"
         )
     if (reads := _read_by(ctx, whole)) is not None:
         return reads
-    if ctx.words.device_names or ctx.target.portable:
+    if ctx.api.device_names or ctx.target.portable:
         table = table_of(ctx.names, whole)
         if table is not None and is_written_out(ctx.names, table):
-            return Report(f"a key of a table by device; give it one for {ctx.words.device!r}, too")
+            return Report(f"a key of a table by device; give it one for {ctx.api.device!r}, too")
     if isinstance(node, ast.Constant):
         text = str(node.value)
         if whole is node and not CUDA_STRING.match(text):
             return Report(f"{text!r} is a part of a device name; check what is built from it")
     if (unequal := _unequal(ctx, whole)) is not None:
         return Report(unequal)
-    if ctx.words.device_names and (indexed := with_index(ctx, whole)) is not None:
+    if ctx.api.device_names and (indexed := with_index(ctx, whole)) is not None:
         return indexed
     if (call := device_call(ctx.names, whole)) is not None:
         return device_object(ctx, call, node)
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         if (asked := asked_for(ctx, whole)) is not None:
             return asked
         if _takes_device(ctx, whole):
             return Rewrite([Replace(whole, ctx.code.device(whole))])
     if whole is node and isinstance(node, ast.Constant) and not ctx.target.portable:
         index = ":0" if keeps_index(ctx, node) else ""
-        return Rewrite([SetString(node, ctx.words.device + index), *help_beside(ctx, node)])
+        return Rewrite([SetString(node, ctx.api.device + index), *help_beside(ctx, node)])
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, device_name(ctx, whole))])
@@ -304,7 +304,7 @@ def _string(ctx: Context, node: ast.expr) -> Decision | None:
 
 def _may_be_device(ctx: Context, string: ast.expr, reason: str) -> str:
     """What to write in its place; one side of a comparison alone would never be equal again."""
-    write, (option, lines) = ctx.words.device, option_of(ctx.names, string)
+    write, (option, lines) = ctx.api.device, option_of(ctx.names, string)
     if not option:
         return f"this string {reason}; if it names a device, write {write!r}"
     places = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
@@ -358,7 +358,7 @@ def _read_by(ctx: Context, given: ast.expr) -> Report | None:
 
 @INDEX.on("name", "torch.device")
 def device_of_index(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return Keep(_ANY_INDEX)
     call = ctx.names.call_of(found.node)
     index = argument(call, 0, "device", "type") if call is not None else None
@@ -368,7 +368,7 @@ def device_of_index(ctx: Context, found: Construct) -> Decision:
 
 @INDEX.on("method", "to")
 def to_index(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return Keep(_ANY_INDEX)
     call = ctx.names.call_of(found.node)
     assert call is not None
@@ -379,7 +379,7 @@ def to_index(ctx: Context, found: Construct) -> Decision:
 
 @INDEX.on("keyword", "device")
 def device_keyword(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return Keep(_ANY_INDEX)
     refused = _unknown_index(ctx, found.value) or _read_by(ctx, found.value)
     return refused or Rewrite([Replace(found.value, ctx.code.device(found.node))])
@@ -396,5 +396,5 @@ def _unknown_index(ctx: Context, index: ast.expr) -> Report | None:
         return None
     return Report(
         f"the source doesn't show where {ctx.source.code(index)} comes from; if it is the index of "
-        f"a device, write {ctx.words.device!r}"
+        f"a device, write {ctx.api.device!r}"
     )

@@ -98,7 +98,7 @@ def available(ctx: Context, found: Construct) -> Decision:
     node = found.node
     assert isinstance(node, ast.expr)
     call, called = ctx.names.call_of(node), ""
-    if ctx.words.device_names and found.key.startswith("torch.accelerator"):
+    if ctx.api.device_names and found.key.startswith("torch.accelerator"):
         return Keep("knows the target's device")
     if asks_for_implementation(ctx.names, node):
         return Keep("belongs to CUDA's implementation, which a TPU does not take")
@@ -114,7 +114,7 @@ def available(ctx: Context, found: Construct) -> Decision:
         asked = with_older_torch(ctx.names, asked)
         if asked is not call:
             node, called = asked, "()"
-    word = ctx.words.renames.get(found.key) or ctx.code.runtime("is_available")
+    word = ctx.api.renames.get(found.key) or ctx.code.runtime("is_available")
     if word is None:
         return ctx.code.lacks(found.key)
     return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)

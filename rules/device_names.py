@@ -7,4 +7,4 @@ from .device import STRING
 
 @STRING.on("string", "device name")
 def taken_apart(ctx: Context, found: Construct) -> Decision:
-    return Report(f"looks into the name of a device, which begins with {ctx.words.device!r} here")
+    return Report(f"looks into the name of a device, which begins with {ctx.api.device!r} here")

@@ -16,7 +16,7 @@ from migrator.rule_api import (
     Report,
     Rewrite,
     Rule,
-    Words,
+    TargetApi,
     argument,
 )
 from migrator.rule_api.distributed import (
@@ -105,7 +105,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
     }
     if not starts:
         return None
-    if any(_joins(ctx.distributed.ranks[path], ctx.words) for path in starts):
+    if any(_joins(ctx.distributed.ranks[path], ctx.api) for path in starts):
         return None  # was migrated before
     path = None if None in starts else next(iter(starts))
     if path is None:
@@ -120,7 +120,7 @@ def whole_program(ctx: Context, found: Construct) -> Decision | None:
 
 def _gate(ctx: Context, part: str) -> Report | None:
     """Why a program stays; `part` is one of its entry points."""
-    if ctx.words.devices is None:
+    if ctx.api.devices is None:
         how = " with --portable" if ctx.target.portable else ""
         return Report(f"{part}, which is not rewritten yet{how}, so the whole file stays")
     obstacle = ctx.distributed.rank_obstacle
@@ -129,7 +129,7 @@ def _gate(ctx: Context, part: str) -> Report | None:
         where = f"{name}, line {obstacle.line}" if name else f"line {obstacle.line}"
         reason = f"{part}; it stays as it is, because {obstacle.reason} ({where})"
         return Report(reason, obstacle=obstacle)
-    if ctx.words.launches or ctx.distributed.only_infers:
+    if ctx.api.launches or ctx.distributed.only_infers:
         return None
     if not any(ranks.samples for ranks in ctx.distributed.ranks.values()):
         return Report(
@@ -144,11 +144,11 @@ def _gate(ctx: Context, part: str) -> Report | None:
     )
 
 
-def _joins(ranks: Ranks, words: Words) -> bool:
+def _joins(ranks: Ranks, api: TargetApi) -> bool:
     """Whether a program is already one process, in the target's own group."""
     call = ranks.names.call_of(ranks.start) if ranks.start is not None else None
     backend = argument(call, 0, "backend") if call is not None else None
-    group = words.devices.group if words.devices is not None and not words.launches else None
+    group = api.devices.group if api.devices is not None and not api.launches else None
     return isinstance(backend, ast.Constant) and backend.value == group
 
 
@@ -209,22 +209,22 @@ def distributed(ctx: Context, found: Construct) -> Decision:
         return Report(
             "divides a batch among the GPUs of one process: call the model with all of it"
         )
-    if ctx.words.devices is not None and ctx.words.devices.native:
+    if ctx.api.devices is not None and ctx.api.devices.native:
         return _natively(ctx, found)
     if in_one_process(ctx):
         return Keep("means the same in a world of one")
-    if found.key == WRAPPER and ctx.words.launches and is_asked_for(ctx, found):
+    if found.key == WRAPPER and ctx.api.launches and is_asked_for(ctx, found):
         return Keep("what it becomes is one, too")
     if rank_words(ctx):
         return Keep("the target's process group does the same")
-    if is_served(found.key, ctx.words):
+    if is_served(found.key, ctx.api):
         return Keep("does the same in the target's process group, where a program makes one")
     return Report("code for several devices is not rewritten yet")
 
 
 def _natively(ctx: Context, found: Construct) -> Decision:
     """Where torch.distributed serves the target's device itself: it stays, but what it lacks."""
-    devices = ctx.words.devices
+    devices = ctx.api.devices
     assert devices is not None
     if not is_asked_for(ctx, found):
         name = found.key.removeprefix(GROUP)
@@ -256,7 +256,7 @@ def by_library(ctx: Context, found: Construct) -> Decision | None:
         return Keep("a function of this project; see its file")
     if ctx.names.call_of(found.node) is None:
         return None
-    words = ctx.words.devices
+    words = ctx.api.devices
     at = f", init_method={words.address!r}" if words is not None and words.address else ""
     start = f"torch.distributed.init_process_group({words.group!r}{at})" if words else "the group"
     return Report(

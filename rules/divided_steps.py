@@ -114,16 +114,16 @@ def branch_in_step(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _divides(ctx: Context, node: ast.expr) -> bool:
-    if not ctx.words.records:
+    if not ctx.api.records:
         return False
-    return ctx.training.iterations.are_divided_by(node, only_steps_end=not ctx.words.holds_steps)
+    return ctx.training.iterations.are_divided_by(node, only_steps_end=not ctx.api.holds_steps)
 
 
 @STEP.on("advice", "step()")
 def model_that_reads(ctx: Context, found: Construct) -> Decision | None:
     """Once in a file: at its first step."""
     call = found.node
-    if not ctx.words.records or call is not _first_step(ctx):
+    if not ctx.api.records or call is not _first_step(ctx):
         return None
     lines = reads_in_passes(ctx.training.computation)
     if not lines:

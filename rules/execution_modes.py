@@ -180,7 +180,7 @@ def _beside_no_grad(ctx: Context, call: ast.Call) -> Rewrite | None:
 
 @ACCELERATOR.on("name", "torch.accelerator*", node=ast.expr)
 def accelerator(ctx: Context, found: Construct, node: ast.expr) -> Decision:
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         if found.key.endswith((".set_device_index", ".set_device_idx")):
             return not_on_tpu(ctx, node)
         return Keep("knows the target's device")

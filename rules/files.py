@@ -265,7 +265,7 @@ def load(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if location is not None and not functions and is_always_cpu(program_file(ctx), location):
         return Keep("loads to the CPU")
     as_saved = location is None or may_be_none(program_file(ctx), location)
-    if ctx.words.device_names and location is not None and not as_saved:
+    if ctx.api.device_names and location is not None and not as_saved:
         if not functions and not isinstance(location, ast.Dict):
             return _to_chosen(ctx, location)
     if is_only_state(program_file(ctx), call):
@@ -275,13 +275,13 @@ def load(ctx: Context, found: Construct, node: ast.expr) -> Decision:
         if location is None:
             return Rewrite([EditCall(call, put={"map_location": cpu})])
         return Rewrite([Replace(location, cpu)])
-    if ctx.words.device_names and as_saved:
+    if ctx.api.device_names and as_saved:
         return Keep("returns to where it was saved", advice=_SAVED_ELSEWHERE)
     if isinstance(location, ast.Lambda):
         return _load_by_function(ctx, call, location)
     if isinstance(location, ast.Dict) and places_of_load(ctx.names, location) is not None:
         return _loaded(ctx, node, Replace(location, ctx.code.device_string(location)))
-    if functions and ctx.words.device_names:
+    if functions and ctx.api.device_names:
         return Keep("loads to where the program's own function says")
     return _loaded(ctx, node)
 
@@ -300,7 +300,7 @@ def _to_chosen(ctx: Context, location: ast.expr) -> Decision:
 def _loaded(ctx: Context, function: ast.expr, *edits: Edit) -> Decision:
     """With the runtime's function, which knows the target's device."""
     word = ctx.code.runtime("load")
-    if word is None and edits and ctx.words.device_names:
+    if word is None and edits and ctx.api.device_names:
         return Rewrite(edits)
     if word is None:
         return Report('load to the CPU (map_location="cpu"), and move what the device needs')
@@ -335,7 +335,7 @@ def _load_by_function(ctx: Context, call: ast.Call, location: ast.Lambda) -> Dec
 
 @SAVE.on("name", "torch.save", node=ast.expr)
 def save(ctx: Context, found: Construct, node: ast.expr) -> Decision:
-    word = ctx.words.renames.get("torch.save")
+    word = ctx.api.renames.get("torch.save")
     if word is None:
         return Keep("the runtime writes device tensors as CPU tensors")
     if not _may_hold_device_tensors(ctx):
@@ -384,7 +384,7 @@ def _may_hold_device_tensors(ctx: Context) -> bool:
 @IMAGE.on("name", *(f"torchvision.io.{path}{name}" for path in ("", "image.")
                    for name in ("decode_image", "read_image")), node=ast.expr)  # fmt: skip
 def image(ctx: Context, found: Construct, node: ast.expr) -> Decision:
-    word = ctx.words.renames.get(found.key)
+    word = ctx.api.renames.get(found.key)
     if word is None:
         return Keep("decodes on the CPU, as before")
     return Rewrite([Replace(node, word.code)], word.requires)

@@ -62,7 +62,7 @@ On torch_tpu FlexAttention works, and stays.""",
 
 @FLEX.on("name", "torch.nn.attention.flex_attention.*")
 def flex(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.flex_attention:
+    if ctx.api.flex_attention:
         return Keep("works there, without a kernel of its own")
     return Report(
         "FlexAttention has no kernel for a TPU; use scaled_dot_product_attention, with the mask as "

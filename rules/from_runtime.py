@@ -112,7 +112,7 @@ def of_runtime(ctx: Context, found: Construct, node: ast.expr) -> Decision:
         word, requires = of_torch(ctx.names, _SAME[name])
         return Rewrite([Replace(node, word)], requires)
     match name, ctx.names.parent(call or node):
-        case "DeviceLoader", _ if ctx.words.device_loader is not None:
+        case "DeviceLoader", _ if ctx.api.device_loader is not None:
             return Keep("moves batches to the device on this target, too")
         case "setup", ast.Expr() as statement if call is not None:
             return Rewrite([Delete(statement)])

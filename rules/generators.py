@@ -74,7 +74,7 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
     named = argument(call, None, "device_type") if call is not None else None
     if isinstance(devices, ast.List) and not devices.elts:
         return Keep("forks the CPU's generator")
-    if ctx.words.generators and call is not None:
+    if ctx.api.generators and call is not None:
         if named is not None:
             return Keep("names the kind of device")
         return Rewrite([EditCall(call, put={"device_type": ctx.code.device_string(call)})])
@@ -87,7 +87,7 @@ def fork_rng(ctx: Context, found: Construct) -> Decision:
 def generator(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    if ctx.words.generators:
+    if ctx.api.generators:
         device = argument(call, 0, "device")
         named = isinstance(device, ast.Constant | ast.JoinedStr)
         if device is None or not (named or ctx.flow.kind(device) & Kind.DEVICE_INT):

@@ -159,6 +159,6 @@ def default_dtype(ctx: Context, found: Construct) -> Decision:
     if name in ("torch.float64", "torch.double"):
         return Keep(
             "works on the target",
-            advice=f"{ctx.words.float64}, and no TPU has it in hardware",
+            advice=f"{ctx.api.float64}, and no TPU has it in hardware",
         )
     return Keep("works on the target")

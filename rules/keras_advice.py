@@ -119,7 +119,7 @@ _SQUARES = ("adam", "adamw", "adamax", "adagrad", "rmsprop", "nadam", "lamb")
 @ROWS.on("advice", "Embedding()", node=ast.Call)
 def rows(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     name = keras_name(ctx.names, node.func)
-    if not ctx.words.keras_backend or name != "keras.layers.Embedding":
+    if not ctx.api.keras_backend or name != "keras.layers.Embedding":
         return None
     optimizer = _squaring(ctx.names)
     if not optimizer:
@@ -151,7 +151,7 @@ def _squaring(names: Names) -> str:
 def executed(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     said = {keyword.arg for keyword in node.keywords}
     is_plain = bool(node.args or said) and not ctx.names.qualified(node.func)
-    if ctx.words.strategy is None or not is_plain or "fit" not in ctx.names.by_attribute:
+    if ctx.api.strategy is None or not is_plain or "fit" not in ctx.names.by_attribute:
         return None
     if said & {"steps_per_execution", "run_eagerly", None}:
         return None
@@ -161,7 +161,7 @@ def executed(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
 @SIZES.on("advice", "boolean_mask()", "unique()", "where()", node=ast.Call)
 def sized(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     name = ctx.names.qualified(node.func) or ""
-    if ctx.words.strategy is None or not name.startswith("tensorflow."):
+    if ctx.api.strategy is None or not name.startswith("tensorflow."):
         return None
     if name.endswith(".where") and len(node.args) + len(node.keywords) > 1:
         return None

@@ -170,7 +170,7 @@ _SHARED = 64  # what divides a batch well: 8 cores, of 8 rows each
 def remainder(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     if argument(node, 1, "drop_remainder") is not None or not _is_data(ctx, node):
         return None
-    if ctx.words.strategy is not None and node in _of_loops(ctx):
+    if ctx.api.strategy is not None and node in _of_loops(ctx):
         return None
     return advice(
         "the last batch may be smaller: it needs a program of its own, and can't be divided "
@@ -242,7 +242,7 @@ def padded(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
 def files(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
     called = node.func
     of_keras = keras_name(ctx.names, called).endswith(_FOLDERS)
-    if ctx.words.strategy is None:
+    if ctx.api.strategy is None:
         return None
     if not of_keras and ctx.names.qualified(called) not in _SOURCES:
         return None
@@ -273,7 +273,7 @@ def epoch(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
 
 @BATCH.on("advice", "batch()", "fit()", node=ast.Call)
 def shared(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
-    if ctx.words.strategy is None or has_strategy(ctx.names):
+    if ctx.api.strategy is None or has_strategy(ctx.names):
         return None
     if found.key == "fit()":
         size = argument(node, None, "batch_size")

@@ -223,13 +223,13 @@ any back end. Elements of data sets are TensorFlow's, so they stay.""",
 
 @BACK_END.on("variable", _BACK_END, node=ast.Constant)
 def chosen(ctx: Context, found: Construct, node: ast.Constant) -> Decision | None:
-    wanted = ctx.words.keras_backend or "tensorflow"
+    wanted = ctx.api.keras_backend or "tensorflow"
     value = _given(ctx, node)
     if value is None:
         return Report(f"may choose a back end other than {wanted}: set it to {wanted}")
     if value.value == wanted:
         return Keep("is the target's back end")
-    if value.value != "tensorflow" or not ctx.words.keras_backend:
+    if value.value != "tensorflow" or not ctx.api.keras_backend:
         return Report(f"the program is for Keras on {value.value!r}: it stays")
     if (held := stays(ctx)) is not None:
         return held
@@ -251,7 +251,7 @@ def _given(ctx: Context, name: ast.Constant) -> ast.Constant | None:
 
 @BACK_END.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
-    wanted = ctx.words.keras_backend
+    wanted = ctx.api.keras_backend
     if not wanted or not ctx.file.is_entry or not _uses_keras(ctx) or stays(ctx) is not None:
         return None
     precision = ctx.options.precision or "highest"
@@ -323,7 +323,7 @@ def _imports_of_os(ctx: Context, anchor: ast.stmt | None, before: bool) -> tuple
 @IMPORT.on("keras", "import")
 def imported(ctx: Context, found: Construct) -> Decision | None:
     node = found.node
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("the target runs Keras with TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
@@ -365,7 +365,7 @@ def _spelled(name: str, local: str) -> str:
 
 @IMPORT.on("keras", *MODULES, node=ast.expr)
 def spelled_out(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("the target runs Keras with TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
@@ -386,7 +386,7 @@ def spelled_out(ctx: Context, found: Construct, node: ast.expr) -> Decision | No
 
 @NUMPY.on("keras", "numpy", node=ast.Call)
 def array(ctx: Context, found: Construct, node: ast.Call) -> Decision | None:
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("is a TensorFlow tensor")
     if (held := stays(ctx)) is not None:
         return held

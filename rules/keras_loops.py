@@ -145,7 +145,7 @@ Python has nothing to run in each step. Without a TPU the results don't change."
 
 @LOOP.on("tensorflow", "step")
 def divided_step(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.words.strategy is None:
+    if ctx.api.strategy is None:
         return Keep("part of what keeps the program on TensorFlow")
     if (held := stays(ctx)) is not None:
         return held

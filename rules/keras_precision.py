@@ -208,7 +208,7 @@ def compiled(ctx: Context, found: Construct, keyword: ast.keyword) -> Decision |
     if (held := stays(ctx)) is not None:
         return held
     value = keyword.value
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         if isinstance(value, ast.Constant) and value.value in (False, "auto", None):
             return Keep("code run by a strategy is always compiled for a TPU")
         return Rewrite([EditCall(call, drop=[keyword])])
@@ -229,5 +229,5 @@ def floatx(ctx: Context, found: Construct) -> Decision | None:
         case ast.Constant(value="float16"):
             return Report("float16 has no advantage on a TPU, and its range is small: use bfloat16")
         case ast.Constant(value="float64"):
-            return Report(f"a TPU has none: {ctx.words.float64}")
-    return Report(f"may be float64: {ctx.words.float64}")
+            return Report(f"a TPU has none: {ctx.api.float64}")
+    return Report(f"may be float64: {ctx.api.float64}")

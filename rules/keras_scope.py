@@ -189,7 +189,7 @@ the sum of its gradients would be too large by the number of replicas.""",
 
 @SCOPE.on("file", "setup")
 def set_up(ctx: Context, found: Construct) -> Decision | None:
-    word = ctx.words.strategy
+    word = ctx.api.strategy
     if word is None or not ctx.file.is_entry or has_strategy(ctx.names) or stays(ctx) is not None:
         return None
     runs = Making(ctx.names, ctx.project).runs()
@@ -228,7 +228,7 @@ def _top(ctx: Context, statement: ast.AST) -> ast.stmt:
 
 @SHARE.on("tensorflow", "loss", node=ast.Name)
 def share(ctx: Context, found: Construct, node: ast.Name) -> Decision | None:
-    if ctx.words.strategy is None:
+    if ctx.api.strategy is None:
         return Keep("is the loss of the whole batch")
     if (held := stays(ctx)) is not None:
         return held
@@ -256,7 +256,7 @@ def measured(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _by_replicas(ctx: Context, node: ast.AST, operator: str) -> Decision | None:
-    if ctx.words.strategy is None:
+    if ctx.api.strategy is None:
         return Keep("is computed from the whole batch")
     if (held := stays(ctx)) is not None:
         return held

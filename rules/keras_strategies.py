@@ -15,8 +15,8 @@ from migrator.rule_api import (
     Report,
     Rewrite,
     Rule,
+    Snippet,
     Unwrap,
-    Word,
 )
 from migrator.rule_api.keras import (
     MIRRORED,
@@ -137,8 +137,8 @@ does over each GPU's part.""",
 def strategy(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
     if (held := stays(ctx)) is not None:
         return held
-    if ctx.words.strategy is not None:
-        return _on_tpus(ctx, ctx.words.strategy, found)
+    if ctx.api.strategy is not None:
+        return _on_tpus(ctx, ctx.api.strategy, found)
     known = strategy_of(ctx.names, node)
     assert known is not None  # any other is an obstacle
     spelled, requires = keras(ctx)
@@ -159,7 +159,7 @@ def strategy(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
 @STRATEGY.on("tensorflow", "only")
 def used_otherwise(ctx: Context, found: Construct) -> Decision | None:
     """A strategy that is more to a program than another back end has a word for."""
-    if ctx.words.strategy is None or found.node in tpu_obstacles(ctx.names):
+    if ctx.api.strategy is None or found.node in tpu_obstacles(ctx.names):
         return None
     return strategy(ctx, found) if is_own_strategy(_name(ctx, found)) else None
 
@@ -168,7 +168,7 @@ def _name(ctx: Context, found: Construct) -> str:
     return ctx.names.qualified(found.node) or ""
 
 
-def _on_tpus(ctx: Context, word: Word, found: Construct) -> Decision | None:
+def _on_tpus(ctx: Context, word: Snippet, found: Construct) -> Decision | None:
     """The same name for a strategy of all TPU cores; all that is done with it stays."""
     made = ctx.names.statement(found.node)
     if not isinstance(made, ast.Assign):  # not called, else it would be an obstacle

@@ -140,7 +140,7 @@ TensorFlow's.""",
 
 @ONLY.on("tensorflow", "only")
 def only(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.words.keras_backend:
+    if ctx.api.keras_backend:
         return Report(obstacles(ctx.names)[found.node][1])
     stopped = _kept(ctx).get(found.node)
     return Keep("the target runs TensorFlow") if stopped is None else Report(stopped[1])
@@ -148,7 +148,7 @@ def only(ctx: Context, found: Construct) -> Decision | None:
 
 @ONLY.on("tensorflow", "unfit")
 def unfit(ctx: Context, found: Construct) -> Decision | None:
-    if ctx.words.keras_backend:
+    if ctx.api.keras_backend:
         return Keep("part of what keeps the program on TensorFlow, or irrelevant to it")
     stopped = _kept(ctx).get(found.node)
     return Keep("runs on each core") if stopped is None else Report(stopped[1])
@@ -160,7 +160,7 @@ def _kept(ctx: Context) -> Mapping[ast.AST, tuple[str, str]]:
 
 @OPERATION.on("tensorflow", "operation", node=ast.expr)
 def computed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
@@ -179,7 +179,7 @@ def computed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
 
 @OPERATION.on("tensorflow", "dtype", node=ast.expr)
 def typed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held
@@ -189,7 +189,7 @@ def typed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
 
 @OPERATION.on("tensorflow", "activation", node=ast.expr)
 def passed(ctx: Context, found: Construct, node: ast.expr) -> Decision | None:
-    if not ctx.words.keras_backend:
+    if not ctx.api.keras_backend:
         return Keep("the target runs TensorFlow")
     if (held := stays(ctx)) is not None:
         return held

@@ -70,7 +70,7 @@ def flags(ctx: Context, found: Construct) -> Decision | None:
     place = ctx.names.parent(found.node)
     above = ctx.names.parent(place) if place is not None else None
     value = above.value if isinstance(above, ast.Assign) else None
-    if found.key == "TF_XLA_FLAGS" and ctx.words.keras_backend:
+    if found.key == "TF_XLA_FLAGS" and ctx.api.keras_backend:
         return Keep("only TensorFlow reads it")
     if isinstance(value, ast.Constant) and isinstance(value.value, str):
         if all(flag.startswith("--xla_gpu_") for flag in value.value.split()):

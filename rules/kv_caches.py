@@ -283,7 +283,7 @@ def position(ctx: Context, found: Construct) -> Decision:
         Insert(ctx.names.tree, statement, [line], before=True),
         Replace(number, name),
     ]
-    if ctx.words.step_boundary is not None:
+    if ctx.api.step_boundary is not None:
         places = ast.parse(told.positions.replace("torch.", f"{torch}."), mode="eval").body
         edits.append(_with(found.node, 1, places))
         for node, place in told.beside():

@@ -67,10 +67,10 @@ def launcher(ctx: Context, found: Construct) -> Decision:
         return Report(f"DeepSpeed is for CUDA only: {MODULES['deepspeed'].advice}")
     started = _by_torchrun(text)
     if started is None and not re.search(r"\btorchrun\b|torch\.distributed", text):
-        how = "torchrun" if ctx.words.launches else "python, once: one process drives all devices"
+        how = "torchrun" if ctx.api.launches else "python, once: one process drives all devices"
         return Report(f"starts a process for each GPU by MPI; start the program by {how}")
-    if ctx.words.launches:
-        before = ctx.words.devices.launch_command if ctx.words.devices is not None else ""
+    if ctx.api.launches:
+        before = ctx.api.devices.launch_command if ctx.api.devices is not None else ""
         advice = f"on a TPU, run `{before}` in the same shell first" if before else ""
         return Keep("starts a process for each device, as on GPUs", advice)
     if ctx.target.portable:

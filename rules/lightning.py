@@ -158,7 +158,7 @@ def gpus(ctx: Context, found: Construct) -> Decision:
 @DEVICE.on("lightning", "devices", "num_nodes")
 def several(ctx: Context, found: Construct) -> Decision:
     number = values(found.value)
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return Report("set-up shows Lightning one TPU: on a TPU it has to be devices=1")
     if ... in number:
         return Report(
@@ -209,7 +209,7 @@ def precision(ctx: Context, found: Construct) -> Decision:
         if not isinstance(value, str | int):
             return Report('is decided at run time: on a TPU it has to be "bf16-mixed" or "32-true"')
         if value in (64, "64", "64-true"):
-            return Report(f"{ctx.words.float64}, and no TPU has it in hardware")
+            return Report(f"{ctx.api.float64}, and no TPU has it in hardware")
         if str(value).startswith("transformer-engine"):
             return Report("Transformer Engine is for CUDA only")
         if value in HALF and isinstance(leaf, ast.Constant):

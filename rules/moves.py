@@ -162,7 +162,7 @@ def cuda(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
             "method this is"
         )
     index = argument(call, 0, "device")
-    if ctx.words.device_names and index is not None and _is_other(ctx, index):
+    if ctx.api.device_names and index is not None and _is_other(ctx, index):
         return Rewrite([EditCall(call, method="to")])
     drop: list[ast.expr | ast.keyword] = [k for k in call.keywords if k.arg == "device"]
     drop += call.args[:1]
@@ -289,7 +289,7 @@ def is_cuda(ctx: Context, found: Construct, node: ast.Attribute) -> Decision:
 def _asks(ctx: Context, node: ast.AST) -> str:
     """A test for `{x}` being on the target's device, or on an accelerator if the program chooses
     it."""
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return is_gpu_or_tpu(ctx, node)
     return f"{{x}}.device.type == {ctx.code.device_string(node, compared=True)}"
 

@@ -238,7 +238,7 @@ def loop_with_gradients(ctx: Context, found: Construct, loop: ast.For) -> Decisi
 
 @ROUND.on("advice", "For")
 def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
-    loop, word = found.node, ctx.words.step_boundary
+    loop, word = found.node, ctx.api.step_boundary
     assert isinstance(loop, ast.For)
     if word is None or any(_ends_step(ctx, statement) for statement in loop.body):
         return None
@@ -270,7 +270,7 @@ def loop_that_may_train(ctx: Context, found: Construct) -> Decision | None:
 
 
 def _with_boundary(ctx: Context, loop: ast.For | ast.While) -> Rewrite | Keep:
-    word = ctx.words.step_boundary
+    word = ctx.api.step_boundary
     if word is None:
         return Keep("runs iteration by iteration")
     if ctx.file.is_without_device:
@@ -287,7 +287,7 @@ def _with_boundary(ctx: Context, loop: ast.For | ast.While) -> Rewrite | Keep:
 def step(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     assert call is not None
-    word = ctx.words.step_boundary
+    word = ctx.api.step_boundary
     if word is None:
         return Keep("nothing has to follow an optimizer's step")
     if ctx.file.is_without_device:
@@ -306,7 +306,7 @@ def step(ctx: Context, found: Construct) -> Decision:
 
 def _ends_step(ctx: Context, node: ast.AST) -> bool:
     """Whether the step boundary is in this statement, also under its older name."""
-    word, text = ctx.words.step_boundary, ast.unparse(node)
+    word, text = ctx.api.step_boundary, ast.unparse(node)
     return word is not None and (word.code in text or "mark_step(" in text)
 
 
@@ -322,8 +322,8 @@ def _is_covered(ctx: Context, call: ast.Call, end: ast.stmt) -> bool:
 
 @UNCLEAR.on("method", "unclear step")
 def unclear(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.step_boundary is None:
+    if ctx.api.step_boundary is None:
         return Keep("if it is an optimizer's step, nothing has to follow it")
     return Report(
-        f"this may be an optimizer's step; if it is, put {ctx.words.step_boundary.code} after it"
+        f"this may be an optimizer's step; if it is, put {ctx.api.step_boundary.code} after it"
     )

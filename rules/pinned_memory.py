@@ -141,7 +141,7 @@ def _is_false(ctx: Context, value: ast.expr) -> bool:
     match value:
         case ast.Compare(left=ast.Attribute(attr="type"), ops=[ast.Eq()],
                          comparators=[ast.Constant(value="cuda")]):  # fmt: skip
-            return not ctx.target.portable and not ctx.words.device_names
+            return not ctx.target.portable and not ctx.api.device_names
     return False
 
 
@@ -285,7 +285,7 @@ def record_stream(ctx: Context, found: Construct, node: ast.Attribute) -> Decisi
     if stream is None or not known:
         return Report("on a tensor, it is for CUDA's caching allocator: remove it")
     if call is not None and ctx.names.is_statement(call):
-        if ctx.words.on_gpu is not None:
+        if ctx.api.on_gpu is not None:
             return behind_question(ctx, node)
         statement = ctx.names.statement(call)
         assert statement is not None

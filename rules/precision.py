@@ -334,7 +334,7 @@ def matmul_precision(ctx: Context, found: Construct) -> Decision:
     if ctx.options.precision and ctx.names.is_statement(call) and statement is not None:
         return Rewrite([Delete(statement)], note=f"--precision {ctx.options.precision} decides")
     word = ctx.code.runtime("set_matmul_precision")
-    if word is None and ctx.words.device_names:
+    if word is None and ctx.api.device_names:
         return Keep("the target reads it, too")
     if word is None:
         return ctx.code.lacks(found.key)

@@ -132,9 +132,9 @@ on a GPU. Threads that stay on the CPU are not reported.""",
 
 @THREAD.on("child", "thread")
 def thread(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.threads:
+    if ctx.api.threads:
         return Keep("threads share the device")
-    called = ctx.words.thread_setup
+    called = ctx.api.thread_setup
     how = f", or let what runs here begin with {called}" if called else ""
     return Report(
         f"{ctx.target.name} is on only in the thread that set it up: leave the device to that "

@@ -90,9 +90,9 @@ def activity(ctx: Context, found: Construct) -> Decision:
     traces = ctx.code.runtime("profile") is not None and not ctx.target.portable
     if traces and any(c.key == _PROFILE for c in ctx.constructs):
         return Keep("the runtime's profiler always traces the device")
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return Keep("collects the kernels of a GPU where there is one")
-    how = ctx.words.profiler
+    how = ctx.api.profiler
     return Report(f"collects the kernels of a GPU; a trace of the TPU is made by {how}")
 
 
@@ -104,7 +104,7 @@ def older_profiler(ctx: Context, found: Construct) -> Decision:
     call = ctx.names.call_of(found.node)
     given = {k.arg: k.value for k in call.keywords} if call is not None else {}
     if given.keys() & {"use_cuda", "use_device"} and not ctx.target.portable:
-        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.words.profiler}")
+        return Report(f"collects the kernels of a GPU; a trace is made by {ctx.api.profiler}")
     return Keep("times what the host does")
 
 
@@ -141,5 +141,5 @@ def profiler(ctx: Context, found: Construct) -> Decision:
             return Keep("times what the host does")
     word = ctx.code.runtime("profile")
     if word is None:
-        return Report(f"sees nothing of a TPU; a trace is made by {ctx.words.profiler}")
+        return Report(f"sees nothing of a TPU; a trace is made by {ctx.api.profiler}")
     return Rewrite([EditCall(call, function=word.code, drop=activities)], word.requires)

@@ -294,7 +294,7 @@ _NEW_GROUPS = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
 @RANKS.on("name", *(f"torch.distributed.{name}" for name in _NEW_GROUPS))
 def further_group(ctx: Context, found: Construct) -> Decision | None:
     """`new_group(ranks, backend="nccl")`"""
-    words, call = ctx.words.devices, ctx.names.call_of(found.node)
+    words, call = ctx.api.devices, ctx.names.call_of(found.node)
     if words is None or call is None or not (ctx.distributed.ranks or words.native):
         return None
     for given in (*call.args, *(k.value for k in call.keywords if k.arg == "backend")):

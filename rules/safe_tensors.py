@@ -116,10 +116,10 @@ def tensors(ctx: Context, found: Construct) -> Decision:
         return Rewrite([EditCall(call, drop=named or [place])])
     is_number = isinstance(place, ast.Constant) and isinstance(place.value, int)
     named_device = [Replace(place, ctx.code.device_string(place))] if is_number else []
-    if ctx.words.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
+    if ctx.api.safetensors and not ctx.target.portable and isinstance(place, ast.Constant):
         known = Keep("safetensors knows the target's device by its name")
         return Rewrite(named_device) if named_device else known
-    if ctx.words.device_names and found.key.endswith("load_file"):
+    if ctx.api.device_names and found.key.endswith("load_file"):
         return _moved(ctx, call, place)
     if found.key == "safetensors.safe_open":
         return Report("opened on a device that safetensors may not know; open it on the CPU, and "

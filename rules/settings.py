@@ -86,7 +86,7 @@ def _with_device(ctx: Context, found: Construct, setting: re.Pattern[str]) -> De
         return Report("the program chooses its device itself; remove the setting")
     if ctx.project is not None and not ctx.project.has_reader():
         return Report(
-            f"no program here reads settings; for one that does, write {ctx.words.device!r}"
+            f"no program here reads settings; for one that does, write {ctx.api.device!r}"
         )
     return with_setting(
         ctx, found, setting,
@@ -99,7 +99,7 @@ def accelerator(ctx: Context, found: Construct) -> Decision:
     names_gpu = _GPU_ACCELERATOR.search(found.content) is not None
     if not names_gpu or ctx.project is None or not ctx.project.configures_lightning():
         return Report(
-            f"names a GPU: a program of your own takes {ctx.words.device!r} there, and Lightning's "
+            f"names a GPU: a program of your own takes {ctx.api.device!r} there, and Lightning's "
             'Trainer "tpu"'
         )
     if (several := ctx.project.lightning_devices()) is not None:
@@ -150,7 +150,7 @@ def listed_package(ctx: Context, found: Construct) -> Decision:
 
 @SETTING.on("setting", "back end")
 def back_end(ctx: Context, found: Construct) -> Decision:
-    group = ctx.words.devices.group if ctx.words.devices is not None else "another one"
+    group = ctx.api.devices.group if ctx.api.devices is not None else "another one"
     if ctx.project is not None and ctx.project.serves_ranks():
         return Keep(f"the program that reads it names `{group}` itself")
     return Report(f"a back end for GPUs; a migrated program names `{group}` itself, remove it")

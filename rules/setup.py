@@ -152,7 +152,7 @@ def setup(ctx: Context, found: Construct) -> Decision | None:
     word = ctx.code.runtime("setup")
     if not ctx.file.is_entry or not _needs_device(ctx):
         return None
-    if word is None or _present(ctx) or (ctx.words.on_gpu is not None and _only_pins(ctx)):
+    if word is None or _present(ctx) or (ctx.api.on_gpu is not None and _only_pins(ctx)):
         return None
     given = [f'precision="{ctx.options.precision}"'] if ctx.options.precision else []
     arguments = ", ".join(filter(None, [*given, *_for_devices(ctx)]))
@@ -211,7 +211,7 @@ def _only_pins(ctx: Context) -> bool:
 
 def _for_devices(ctx: Context) -> Iterator[str]:
     """Arguments that set-up needs before a device is used."""
-    words = ctx.words.devices
+    words = ctx.api.devices
     if words is None:
         return
     if any(ranks.spawns for ranks in ctx.distributed.ranks.values()):

@@ -129,7 +129,7 @@ _GRAPHS = (
 def stream(ctx: Context, found: Construct) -> Decision:
     node = found.node
     call = ctx.names.call_of(node)
-    if ctx.words.device_names:
+    if ctx.api.device_names:
         return _of_any(ctx, found)
     if call is not None and found.key.endswith(("current_stream", "default_stream")):
         use = ctx.names.parent(call)
@@ -201,7 +201,7 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
     assert isinstance(found.node, ast.expr)
     if found.key == "torch.Stream":
         return Keep("a stream of any accelerator")
-    if (renamed := ctx.words.renames.get(found.key)) is not None:
+    if (renamed := ctx.api.renames.get(found.key)) is not None:
         return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
     call = ctx.names.call_of(found.node)
     if found.key == "torch.cuda.stream" and call is not None and len(call.args) == 1:
@@ -214,7 +214,7 @@ def _of_any(ctx: Context, found: Construct) -> Decision:
 def counterpart_of_call(ctx: Context, call: ast.Call | None, name: str) -> Decision:
     if call is None:
         return Report(f"{name} is passed on, not called")
-    native, word = ctx.words.calls.get(name), ctx.code.runtime(name)
+    native, word = ctx.api.calls.get(name), ctx.code.runtime(name)
     if native is not None:
         return Rewrite([Replace(call, native.code)], native.requires)
     if word is None:

@@ -110,7 +110,7 @@ def compile_(ctx: Context, found: Construct, node: ast.expr) -> Decision:
     if ctx.target.asks_runtime:
         return Rewrite([Replace(node, f"{RUNTIME}.compile")])
     call = ctx.names.call_of(node)
-    if ctx.words.compiles:
+    if ctx.api.compiles:
         return _compiled(call)
     decorated = ctx.names.parent(call or node)
     if isinstance(decorated, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -187,7 +187,7 @@ def compile_model(ctx: Context, found: Construct, node: ast.Attribute) -> Decisi
         or told.get("backend") == "inductor"
     ):
         return Report("the source doesn't show whether this is a model; a model's is for GPUs only")
-    if ctx.words.compiles and not ctx.target.asks_runtime:
+    if ctx.api.compiles and not ctx.target.asks_runtime:
         return _compiled(call)
     statement = ctx.names.statement(node)
     if ctx.target.asks_runtime or not (isinstance(statement, ast.Expr) and statement.value is call):

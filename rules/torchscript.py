@@ -142,16 +142,16 @@ def script(ctx: Context, found: Construct, node: ast.expr) -> Decision:
         call_it = "call the module itself, which XLA compiles"
         return Report(f"{ctx.target.name} {why}; {call_it}")
     call = ctx.names.call_of(node)
-    if not ctx.words.scripts_devices and (asking := _asking(ctx, node, call)) is not None:
+    if not ctx.api.scripts_devices and (asking := _asking(ctx, node, call)) is not None:
         return asking
     if call is None or (call.args and _is_function(ctx, call)):
         return Keep("a scripted function runs on the target as it is")
     if (module := _module_instead(ctx, call)) is not None:
         return module
     if call.args and not _is_moved(ctx, call) and _is_on_device(ctx, call.args[0], call):
-        if not ctx.words.scripts_normalization:
+        if not ctx.api.scripts_normalization:
             return Report("normalization cannot be scripted; remove it, XLA compiles by itself")
-        if not ctx.words.scripts_dropout and trains(ctx.names.tree):
+        if not ctx.api.scripts_dropout and trains(ctx.names.tree):
             return Report("fails in training with dropout; remove it, XLA compiles by itself")
         advice = "no gain: XLA compiles by itself, and recurrent layers fail in it"
         return Keep("of a module that is on the target", advice=advice)

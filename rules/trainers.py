@@ -171,7 +171,7 @@ def trainer(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "launcher")
 def launcher(ctx: Context, found: Construct) -> Decision:
-    if ctx.words.accelerate_off and not ctx.target.portable:
+    if ctx.api.accelerate_off and not ctx.target.portable:
         return Report(
             "in Colab and on Kaggle it starts a process for each core of a TPU, elsewhere it forks "
             "one for each GPU: call the function itself, and one device trains"
@@ -180,7 +180,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
     count = argument(call, 2, "num_processes") if isinstance(call, ast.Call) else None
     if count is not None and values(count) == [1]:
         return Keep("calls the function in this process")
-    if ctx.words.launches:
+    if ctx.api.launches:
         return Report(
             "forks a process for each GPU: with num_processes=1 one device trains, and torchrun "
             "starts a script for several"
@@ -190,7 +190,7 @@ def launcher(ctx: Context, found: Construct) -> Decision:
 
 @TRAINER.on("trainer", "cpu")
 def stays(ctx: Context, found: Construct) -> Decision:
-    off = ctx.words.accelerate_off
+    off = ctx.api.accelerate_off
     if off and not ctx.file.uses_device:  # otherwise set-up handles it
         return Report(
             f"accelerate takes the device all the same: set {off} in the environment, and it stays "

@@ -52,11 +52,11 @@ _MADE = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "jvp",
 )  # fmt: skip
 def made(ctx: Context, found: Construct) -> Decision:
     name = found.key.rpartition(".")[2]
-    if ctx.words.transforms and name == "linearize":
+    if ctx.api.transforms and name == "linearize":
         return Report("gives zeros on the device, or fails: use torch.func.jvp at each tangent")
-    if ctx.words.transforms and name != "functionalize":
+    if ctx.api.transforms and name != "functionalize":
         return Keep("runs on the device")
-    others = "".join(f"{t.name}, or " for t in targets().values() if t.words.transforms)
+    others = "".join(f"{t.name}, or " for t in targets().values() if t.api.transforms)
     others = others if name != "functionalize" else ""
     return Report(
         f"does not run on tensors of the device: {others}use a loop over the samples, "

@@ -262,7 +262,7 @@ def placed(ctx: Context, found: Construct) -> Decision:
         return Keep("loads to the CPU")
     return Report(
         "accelerate places the model and finds no TPU: remove it, and move the model with "
-        f".to({ctx.words.device!r})",
+        f".to({ctx.api.device!r})",
         whole=found.node,
         effort=Effort.MINUTES,
     )
@@ -272,7 +272,7 @@ def placed(ctx: Context, found: Construct) -> Decision:
 def offloaded(ctx: Context, found: Construct) -> Decision:
     return Report(
         "accelerate moves parts to a GPU in turn, and finds no TPU: remove it, "
-        f"and move the whole model by .to({ctx.words.device!r})",
+        f"and move the whole model by .to({ctx.api.device!r})",
         effort=Effort.MINUTES,
     )
 
@@ -280,7 +280,7 @@ def offloaded(ctx: Context, found: Construct) -> Decision:
 @KERNELS.on("trainer", "pipeline")
 def pipeline(ctx: Context, found: Construct) -> Decision:
     return Report(
-        f"takes a GPU, otherwise the CPU: write device={ctx.words.device!r}", effort=Effort.MINUTES
+        f"takes a GPU, otherwise the CPU: write device={ctx.api.device!r}", effort=Effort.MINUTES
     )
 
 

@@ -43,7 +43,7 @@ TARGETS = tuple(
 # Installs a package with rules: its files, and the module that its entry point names.
 Install = Callable[[Mapping[str, str], str], None]
 COPY = Config(runtime="copy")  # programs run where nothing is installed
-DEVICE = {name: target.words.device for name, target in targets().items()}
+DEVICE = {name: target.api.device for name, target in targets().items()}
 
 
 # ---- the engine ----------------------------------------------------------------------------------

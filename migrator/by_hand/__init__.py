@@ -59,7 +59,7 @@ class Cure:
 
     @property
     def device(self) -> str:
-        return find_target(self.target).words.device
+        return find_target(self.target).api.device
 
     @property
     def program(self) -> str:

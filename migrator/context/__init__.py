@@ -52,6 +52,6 @@ def write_for(context: Context, target: Target) -> None:
     context.framework = find_framework(target.framework)
     spelled, requires = context.code.module(context.framework.module)
     texts = {context.framework.module: spelled}
-    if target.words.device_names:  # to know the file's quotes takes a look at all its strings
+    if target.api.device_names:  # to know the file's quotes takes a look at all its strings
         texts["cpu"] = context.code.quoted("cpu")
-    context.words = filled(target.words, texts, requires)
+    context.api = filled(target.api, texts, requires)

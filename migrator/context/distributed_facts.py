@@ -37,7 +37,7 @@ class DistributedFacts:
     def is_unlaunched(self) -> bool:
         """Whether only a launcher creates the program's ranks, and the target cannot serve them:
         the program then runs as if nobody had launched it."""
-        if self._task.words.devices is None:
+        if self._task.api.devices is None:
             return False
         parts = [ranks for ranks in self._program.values() if ranks.take_part]
         if not parts or not all(ranks.launched.holds_all for ranks in parts):
@@ -63,7 +63,7 @@ class DistributedFacts:
 
     @cached_property
     def _ranks_by_file(self) -> Mapping[Path, Ranks]:
-        alone = self._task.words.devices is None or self._task.words.devices.launch is None
+        alone = self._task.api.devices is None or self._task.api.devices.launch is None
         return (
             self._task.project.distributed_program(in_one_process=alone)
             if self._task.project
@@ -88,7 +88,7 @@ class DistributedFacts:
         return None
 
     def _obstacle(self, ranks: Ranks, path: Path | None = None) -> tuple[int, str] | None:
-        devices = self._task.words.devices
+        devices = self._task.api.devices
         if devices is not None and devices.launch is not None:
             for node, reason in self._in_the_way(ranks, path):
                 if (
@@ -106,7 +106,7 @@ class DistributedFacts:
 
     def _in_the_way(self, ranks: Ranks, path: Path | None = None) -> Sequence[Cause]:
         """What the target does not support of a file's ranks, if it keeps ranks."""
-        if (devices := self._task.words.devices) is None or devices.launch is None:
+        if (devices := self._task.api.devices) is None or devices.launch is None:
             return ()
         if self._task.project is not None:
             return self._task.project.in_the_way(path, ranks, devices=devices)

@@ -13,7 +13,7 @@ from migrator.context.task import Task
 from migrator.decision import Decision, Report, Rewrite
 from migrator.edits import SetString, Spread
 from migrator.formats.embedded_text import is_embedded
-from migrator.targets import RUNTIME, Word
+from migrator.targets import RUNTIME, Snippet
 
 
 class TargetCode:
@@ -58,9 +58,9 @@ class TargetCode:
                 single += 1 if self._task.source.code(node).lstrip("rRbBuU").startswith("'") else -1
         return "'" if single > 0 else '"'
 
-    def runtime(self, name: str) -> Word | None:
+    def runtime(self, name: str) -> Snippet | None:
         """A name of the target's runtime; None if it has no such name, which is to be reported."""
-        return Word(f"{RUNTIME}.{name}", (RUNTIME,)) if self._task.target.offers(name) else None
+        return Snippet(f"{RUNTIME}.{name}", (RUNTIME,)) if self._task.target.offers(name) else None
 
     def lacks(self, what: str) -> Report:
         """A report that neither the words nor the runtime of the target have this."""
@@ -71,24 +71,24 @@ class TargetCode:
 
         In a comparison, a portable program names the accelerator: its device may be the CPU.
         """
-        if self._task.words.device_names:
+        if self._task.api.device_names:
             return f"{self.device_variable.name(near)}.type"
         if self._task.target.portable:
             compared = compared or (
                 near is not None and isinstance(self._task.names.parents.get(near), ast.Compare)
             )
             return f"{RUNTIME}.{'accelerator' if compared else 'device'}_type()"
-        return self.quoted(self._task.words.device, near)
+        return self.quoted(self._task.api.device, near)
 
     def device(self, near: ast.AST | None = None) -> str:
         """Code for the target's device where a torch.device will do as well as a string."""
-        if self._task.words.device_names:
+        if self._task.api.device_names:
             return self.device_variable.name(near)
         return f"{RUNTIME}.device()" if self._task.target.portable else self.device_string(near)
 
     def device_name(self, indexed: bool) -> str:
         """The name of the target's device that replaces one with or without an index."""
-        return f"{self._task.words.device}{':0' if indexed and self.compares_indices else ''}"
+        return f"{self._task.api.device}{':0' if indexed and self.compares_indices else ''}"
 
     @cached_property
     def compares_indices(self) -> bool:
@@ -100,7 +100,7 @@ class TargetCode:
     @cached_property
     def device_variable(self) -> DeviceVariable:
         """The variable that holds the device of a program that chooses it when it starts."""
-        return DeviceVariable(self._task.names, self._task.flow, self._task.words.device_names)
+        return DeviceVariable(self._task.names, self._task.flow, self._task.api.device_names)
 
     def with_text(self, found: Construct, text: str, note: str = "", advice: str = "") -> Decision:
         """Change the text of a construct that is a string; report what its quotes cannot hold.

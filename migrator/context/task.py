@@ -12,7 +12,7 @@ from migrator.construct import Construct
 from migrator.diagnostics import SourceMap
 from migrator.frameworks.framework import Framework
 from migrator.options import Options
-from migrator.targets import Target, Words
+from migrator.targets import Target, TargetApi
 
 
 @dataclass
@@ -27,4 +27,4 @@ class Task:
     constructs: Sequence[Construct] = ()
     project: ProjectFacts | None = None
     framework: Framework = field(init=False)  # of the target
-    words: Words = field(init=False)  # of the target, as this file speaks of torch
+    api: TargetApi = field(init=False)  # of the target, as this file speaks of torch

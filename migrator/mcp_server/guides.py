@@ -64,7 +64,7 @@ def target_guide(name: str) -> str:
     known = [f"* {', '.join(own.codes)}: {own.title}" for own in able]
     parts = [
         f"# {target.name}", f"{target.summary}. See <{target.home}>.",
-        f'Its device is "{target.words.device}". float64: {target.words.float64}.',
+        f'Its device is "{target.api.device}". float64: {target.api.float64}.',
         "It needs:\n\n" + "\n".join(needs),
         f"`tpu-migrate doctor --target {target.name}` says whether it runs here.",
     ]  # fmt: skip

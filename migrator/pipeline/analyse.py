@@ -34,7 +34,7 @@ def analyse(
     context.distributed.own_ranks = facts.ranks
     # Decided first, because they replace the moves that other rules make.
     constructs[:0] = [Construct("model", "move", move) for move in context.training.shardings]
-    if context.words.launches:
+    if context.api.launches:
         if context.distributed.ranks or (project is not None and project.serves_ranks()):
             write_for(context, with_ranks(context.target))
     return context, constructs

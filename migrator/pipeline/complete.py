@@ -65,8 +65,8 @@ def complete(
     chosen = _chosen_device(context, plan, emptied)
     if chosen is not None:
         result.edits.append(chosen)
-        assert context.words.device_object is not None
-        requires = context.words.device_object.requires
+        assert context.api.device_object is not None
+        requires = context.api.device_object.requires
         result.modules.extend(m for m in requires if m not in result.modules)
     inserts = [
         e
@@ -91,8 +91,8 @@ def complete(
 
 def _chosen_device(context: Context, plan: Plan, gone: set[ast.AST]) -> Insert | None:
     """A new variable for the device, if new code uses one and the file has none."""
-    word = context.words.device_object
-    if not context.words.device_names or word is None:
+    word = context.api.device_object
+    if not context.api.device_names or word is None:
         return None
     variable = context.code.device_variable
     written = (e for e in plan.edits if e.node not in gone and not isinstance(e, SetString))

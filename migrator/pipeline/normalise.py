@@ -111,7 +111,7 @@ def _put_on(source: bytes, others: tuple[str, ...], asks: bool, lacks: bool) -> 
 
 def _is_own(source: bytes, target: Target) -> bool:
     """Whether code names the target's own device."""
-    own, by_torch = target.markers, bool(target.words.device_names)
+    own, by_torch = target.markers, bool(target.api.device_names)
     named = (own.library, "torch.accelerator" if by_torch else "")
     if any(name and name.encode() in source for name in named):
         return True
@@ -130,7 +130,7 @@ def _foreign_set_ups(target: Target) -> frozenset[str]:
 
 
 def _set_ups(target: Target) -> set[str]:
-    devices = target.words.devices
+    devices = target.api.devices
     words = (devices.copies_setup, devices.launch_setup) if devices is not None else ()
     return {word for word in words if word}
 

@@ -159,7 +159,7 @@ def line(*parts: str | tuple[str, str]) -> Text:
 def say(to: Console, text: Text | str, indent: int = 4) -> None:
     """Print a paragraph: what is wider than a terminal goes on in further lines, indented.
 
-    Words stay whole: paths can be clicked, and commands copied.
+    TargetApi stay whole: paths can be clicked, and commands copied.
     """
     from rich.text import Text
 

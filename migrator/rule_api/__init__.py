@@ -27,6 +27,6 @@ from migrator.edits import (
     Wrap,
 )
 from migrator.rule import Context, Decision, Example, Keep, Report, Rewrite, Rule, advice
-from migrator.targets import MIRRORED, RUNTIME, Devices, Word, Words, filled, targets
+from migrator.targets import MIRRORED, RUNTIME, Devices, Snippet, TargetApi, filled, targets
 from migrator.targets.signatures import Signature
 from migrator.targets.wheel import NAME as RUNTIME_PACKAGE

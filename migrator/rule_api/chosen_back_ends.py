@@ -19,7 +19,7 @@ from migrator.rule_api.python import said_name
 
 def back_end(ctx: Context, call: ast.Call, group: str) -> str:
     """The target's back end, or the name that gets it just before."""
-    words, backend = ctx.words.devices, argument(call, 0, "backend")
+    words, backend = ctx.api.devices, argument(call, 0, "backend")
     if words is not None and words.back_end is not None:
         return of_device(ctx, words.back_end)
     if backend is None or assigned(ctx, call, group) is None:
@@ -66,7 +66,7 @@ def is_of_one(call: ast.Call) -> bool:
 
 def _by_device(ctx: Context, call: ast.Call, backend: ast.expr, word: str) -> str | None:
     """`"cpu:gloo,cuda:nccl"`, with the device's own back end in place of NCCL."""
-    devices = ctx.words.devices
+    devices = ctx.api.devices
     if devices is None or devices.back_end is None or not isinstance(backend, ast.Constant):
         return None
     parts = str(backend.value).split(",")
@@ -112,7 +112,7 @@ def other_back_end(ctx: Context, call: ast.Call, group: str) -> Decision:
     gone = [k for k in call.keywords if k.arg in ("device_id", "pg_options")]
     if not gone and backend is not None and is_of_device(ctx, backend):
         return Keep("the back end of the device")
-    if backend is not None and ctx.words.devices is not None and ctx.words.devices.native:
+    if backend is not None and ctx.api.devices is not None and ctx.api.devices.native:
         if _asks_torch(ctx, backend):
             kept = Keep("the program asks torch for the back end of its device")
             return Rewrite([EditCall(call, drop=gone)]) if gone else kept

@@ -26,13 +26,13 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
     call = ctx.names.call_of(node)
     if call is not None and name.startswith("manual_seed") and is_seeded(ctx, call):
         return Keep("torch.manual_seed, beside it, seeds every device")
-    renamed = ctx.words.renames.get(f"torch.cuda.{name}")
+    renamed = ctx.api.renames.get(f"torch.cuda.{name}")
     if renamed is not None and name.startswith("manual_seed"):
         return seeded(ctx, node, renamed)
     if renamed is not None:
         asked = question_above(ctx, node, name)
         return Rewrite([Replace(node, renamed.code), *asked], renamed.requires)
-    word = ctx.words.calls.get(name)
+    word = ctx.api.calls.get(name)
     if word is not None and call is not None:
         first = call.args[0] if call.args else next((k.value for k in call.keywords), None)
         if "{0}" not in word.code:
@@ -50,9 +50,9 @@ def counterpart(ctx: Context, node: ast.expr, name: str) -> Decision:
 def removal(ctx: Context, found: Construct) -> Decision:
     """Remove a call that does nothing on the target; a portable program asks the runtime."""
     assert isinstance(found.node, ast.expr)
-    if (renamed := ctx.words.renames.get(found.key)) is not None:
+    if (renamed := ctx.api.renames.get(found.key)) is not None:
         return Rewrite([Replace(found.node, renamed.code)], renamed.requires)
-    if ctx.words.on_gpu is not None and found.key.startswith("torch.cuda."):
+    if ctx.api.on_gpu is not None and found.key.startswith("torch.cuda."):
         return behind_question(ctx, found.node)
     if ctx.target.asks_runtime and found.key.startswith("torch.cuda."):
         return Rewrite([Replace(found.node, found.key.replace("torch.cuda", RUNTIME))])

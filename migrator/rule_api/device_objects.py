@@ -2,13 +2,13 @@
 
 import ast
 
-from migrator.rule_api import RUNTIME, Context, Kind, Replace, Rewrite, Word
+from migrator.rule_api import RUNTIME, Context, Kind, Replace, Rewrite, Snippet
 from migrator.rule_api.devices import device_call, names_index
 
 
 def device_variable_at(ctx: Context, node: ast.expr) -> str | None:
     """The variable for the device, unless this expression is assigned to it or returned."""
-    if not ctx.words.device_names:
+    if not ctx.api.device_names:
         return None
     binds = isinstance(
         ctx.names.parent(node), ast.Assign | ast.AnnAssign | ast.Return | ast.NamedExpr
@@ -16,19 +16,19 @@ def device_variable_at(ctx: Context, node: ast.expr) -> str | None:
     return None if binds else ctx.code.device(node)
 
 
-def device_object_word(ctx: Context, near: ast.AST) -> Word:
+def device_object_word(ctx: Context, near: ast.AST) -> Snippet:
     """The target's device object, spelled out."""
     torch, requires = ctx.code.torch()
-    own = ctx.words.device_object
+    own = ctx.api.device_object
     if own is not None:
         code = device_variable_at(ctx, near) if isinstance(near, ast.expr) else None
-        return Word(code or own.code, own.requires)
-    return Word(f"{torch}.device({ctx.code.device_string(near)})", requires)
+        return Snippet(code or own.code, own.requires)
+    return Snippet(f"{torch}.device({ctx.code.device_string(near)})", requires)
 
 
 def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
     """The edit that makes a `torch.device(…)` call name the target's device."""
-    word = ctx.words.device_object
+    word = ctx.api.device_object
     if word is not None:
         return Rewrite([Replace(call, device_variable_at(ctx, call) or word.code)], word.requires)
     text = device_name(ctx, near)
@@ -39,7 +39,7 @@ def device_object(ctx: Context, call: ast.Call, near: ast.AST) -> Rewrite:
 def device_name(ctx: Context, near: ast.AST) -> str:
     """The name of the target's device, with an index if the file compares the one it had."""
     if isinstance(near, ast.expr) and keeps_index(ctx, near):
-        return ctx.code.quoted(f"{ctx.words.device}:0", near)
+        return ctx.code.quoted(f"{ctx.api.device}:0", near)
     return ctx.code.device_string(near)
 
 

@@ -11,7 +11,7 @@ from migrator.rule_api import (
     Keep,
     Report,
     Rewrite,
-    Word,
+    Snippet,
     Wrap,
 )
 
@@ -28,7 +28,7 @@ _ALONE = "only for GPUs, and checks for one first"
 
 def behind_question(ctx: Context, node: ast.AST) -> Decision:
     """`if torch.cuda.is_available():` above a statement."""
-    asked, statement = ctx.words.on_gpu, ctx.names.statement(node)
+    asked, statement = ctx.api.on_gpu, ctx.names.statement(node)
     assert asked is not None
     if statement is None or _is_asked(ctx, statement):
         return Keep(_ALONE)
@@ -46,7 +46,7 @@ _ASKS = re.compile("accelerator|available|cuda|device|gpu|tpu")
 
 def question_above(ctx: Context, node: ast.expr, name: str) -> list[Edit]:
     """A test above a statement that has none, so that the program also runs on the CPU."""
-    asked, call = ctx.words.renames.get("torch.cuda.is_available"), ctx.names.call_of(node)
+    asked, call = ctx.api.renames.get("torch.cuda.is_available"), ctx.names.call_of(node)
     if asked is None or name not in _RAISING or call is None or not ctx.names.is_statement(call):
         return []
     statement = ctx.names.statement(call)
@@ -65,10 +65,10 @@ def not_on_tpu(ctx: Context, node: ast.AST) -> Decision:
     index = call.args[0] if call.args else None
     if isinstance(index, ast.Constant) and index.value == 0:
         return Keep("the first device, which every process has")
-    statement, tpu = ctx.names.statement(call), ctx.code.quoted(ctx.words.device, node)
+    statement, tpu = ctx.names.statement(call), ctx.code.quoted(ctx.api.device, node)
     assert statement is not None
     block = ctx.names.parent(statement)
-    if isinstance(block, ast.If) and f"!= {ast.unparse(ast.Constant(ctx.words.device))}" in (
+    if isinstance(block, ast.If) and f"!= {ast.unparse(ast.Constant(ctx.api.device))}" in (
         ast.unparse(block.test)
     ):
         return Keep("not reached on a TPU")
@@ -88,7 +88,7 @@ def guarded(ctx: Context, question: ast.Call) -> Keep | None:
 
 def is_chosen(ctx: Context, choice: ast.IfExp) -> bool:
     """`DataParallel(model) if torch.cuda.is_available() else model`"""
-    asked = ctx.words.on_gpu
+    asked = ctx.api.on_gpu
     return (
         asked is not None
         and ctx.source.code(choice.test) == asked.code
@@ -98,7 +98,7 @@ def is_chosen(ctx: Context, choice: ast.IfExp) -> bool:
 
 
 def _stays(ctx: Context, block: ast.If) -> bool:
-    asked = ctx.words.on_gpu
+    asked = ctx.api.on_gpu
     if asked is None or block.orelse or ctx.source.code(block.test) != asked.code:
         return False
     return all(_is_one(ctx, statement) for statement in block.body)
@@ -111,7 +111,7 @@ def _is_one(ctx: Context, statement: ast.stmt) -> bool:
         case ast.Expr(value=ast.Call(func=func)):
             name = ctx.names.qualified(func) or ""
             return name.removeprefix("torch.cuda.") in HOUSEKEEPING and name not in (
-                ctx.words.renames
+                ctx.api.renames
             )
         case ast.Assign(value=ast.Call(func=func)):
             return (ctx.names.qualified(func) or "").endswith("nn.DataParallel")
@@ -123,9 +123,9 @@ def _is_asked(ctx: Context, statement: ast.stmt) -> bool:
     return isinstance(block, ast.If) and statement in block.body and _stays(ctx, block)
 
 
-def gpu_question(ctx: Context) -> Word:
+def gpu_question(ctx: Context) -> Snippet:
     """The test for whether a portable program runs on a GPU."""
-    return ctx.words.on_gpu or Word(f"{RUNTIME}.is_cuda()", (RUNTIME,))
+    return ctx.api.on_gpu or Snippet(f"{RUNTIME}.is_cuda()", (RUNTIME,))
 
 
 def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
@@ -137,5 +137,5 @@ def asks_for_gpu(ctx: Context, value: ast.expr) -> bool:
         for part in ([*value.values] if isinstance(value, ast.BoolOp) else [value])
     )
     return gpu_question(ctx).code in ctx.source.code(value) or (
-        compares and ctx.words.on_gpu is not None
+        compares and ctx.api.on_gpu is not None
     )

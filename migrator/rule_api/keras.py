@@ -38,8 +38,8 @@ from migrator.rule_api import Context, Report
 
 def stays(ctx: Context) -> Report | None:
     """Why code of Keras stays as it is; None where nothing keeps its program."""
-    elsewhere = obstacles if ctx.words.keras_backend else obstacles_elsewhere
-    found_in = tpu_obstacles if ctx.file.is_entry and not ctx.words.keras_backend else elsewhere
+    elsewhere = obstacles if ctx.api.keras_backend else obstacles_elsewhere
+    found_in = tpu_obstacles if ctx.file.is_entry and not ctx.api.keras_backend else elsewhere
     obstacle = first_obstacle(ctx.names, ctx.project, found_in, elsewhere)
     if obstacle is None:
         return None
@@ -51,7 +51,7 @@ def stays(ctx: Context) -> Report | None:
 
 def listed_devices(ctx: Context) -> tuple[str, tuple[str, ...]]:
     """What lists the target's devices, and the imports that this needs."""
-    word = ctx.words.calls["list_devices"]
+    word = ctx.api.calls["list_devices"]
     if "{keras}" not in word.code:
         return word.code, tuple(word.requires)
     spelled, requires = keras(ctx)

@@ -25,6 +25,6 @@ def help_beside(ctx: Context, value: ast.Constant) -> list[Edit]:
          if isinstance(n, ast.Constant) and n.value == value.value), None)  # fmt: skip
     if first is not value or not isinstance(said, ast.Constant) or not isinstance(said.value, str):
         return []
-    device = ctx.words.device
+    device = ctx.api.device
     text = _AMONG_CHOICES.sub(lambda match: f"{match['cpu'] or ''}{device}", said.value)
     return [SetString(said, text)] if text != said.value and "\n" not in text else []

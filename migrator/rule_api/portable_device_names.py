@@ -35,9 +35,9 @@ def _compared(
         return Rewrite([Replace(compared, f"{{x}} {word} {_both(ctx, name)}", {"x": other})])
     if compared.left is not name:
         return Report(f"is searched for letters; {_beside(ctx)}")
-    above, tpu = ctx.names.parent(compared), ctx.code.quoted(ctx.words.device, name)
+    above, tpu = ctx.names.parent(compared), ctx.code.quoted(ctx.api.device, name)
     if isinstance(above, ast.BoolOp) and any(
-        ast.unparse(each) == ast.unparse(compared).replace("cuda", ctx.words.device)
+        ast.unparse(each) == ast.unparse(compared).replace("cuda", ctx.api.device)
         for each in above.values
     ):
         return Keep("a check for a TPU stands beside it")
@@ -48,7 +48,7 @@ def _compared(
 
 
 def _among(ctx: Context, name: ast.expr, kinds: Sequence[ast.expr]) -> Decision:
-    tpu = ctx.words.device
+    tpu = ctx.api.device
     if any(isinstance(kind, ast.Constant) and kind.value == tpu for kind in kinds):
         return Keep("one of several kinds, and the TPU is another")
     if isinstance(name, ast.Constant) and name.value == "cuda":
@@ -57,7 +57,7 @@ def _among(ctx: Context, name: ast.expr, kinds: Sequence[ast.expr]) -> Decision:
 
 
 def _both(ctx: Context, near: ast.AST) -> str:
-    return f"({ctx.code.quoted('cuda', near)}, {ctx.code.quoted(ctx.words.device, near)})"
+    return f"({ctx.code.quoted('cuda', near)}, {ctx.code.quoted(ctx.api.device, near)})"
 
 
 def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
@@ -66,7 +66,7 @@ def is_gpu_or_tpu(ctx: Context, near: ast.AST) -> str:
 
 
 def _beside(ctx: Context) -> str:
-    return f"a TPU's is {ctx.words.device!r}"
+    return f"a TPU's is {ctx.api.device!r}"
 
 
 def _is_start(node: ast.AST | None) -> bool:

@@ -11,14 +11,14 @@ from migrator.rule_api import (
     Keep,
     Report,
     Rewrite,
-    Word,
+    Snippet,
     argument,
 )
 from migrator.rule_api.distributed import WRAPPER
 from migrator.rule_api.python import is_only_named
 
 
-def of_device(ctx: Context, back_end: Word) -> str:
+def of_device(ctx: Context, back_end: Snippet) -> str:
     """Code for the back end of the device that the program chooses."""
     spelled, _ = ctx.code.module("torch.distributed")
     code = back_end.code.replace("{torch.distributed}", spelled)
@@ -29,7 +29,7 @@ def is_of_device(ctx: Context, back_end: ast.expr) -> bool:
     """Whether the program asks torch for the back end itself."""
     value = ctx.names.only_value(back_end)
     name = ctx.names.qualified(value.func) if isinstance(value, ast.Call) else None
-    words = ctx.words.devices
+    words = ctx.api.devices
     return (
         words is not None
         and words.back_end is not None
@@ -52,7 +52,7 @@ def own_wrapper(ctx: Context, found: Construct) -> Decision:
     return Rewrite([EditCall(call, drop=gone)]) if gone else Keep("torch's own")
 
 
-def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
+def with_environment(ctx: Context, call: ast.Call, word: Snippet) -> Decision:
     """Settings that a TPU's processes share are made before they start."""
     statement, name = ctx.names.statement(call), word.code.rpartition(".")[2]
     if name in ctx.names.by_attribute:
@@ -62,6 +62,6 @@ def with_environment(ctx: Context, call: ast.Call, word: Word) -> Decision:
     count = argument(call, 2, "nprocs")
     known = isinstance(count, ast.Name | ast.Constant)
     given = f"nproc_per_node={ctx.source.code(count)}" if known and count is not None else ""
-    device, tpu = ctx.code.device_string(call), ctx.code.quoted(ctx.words.device, call)
+    device, tpu = ctx.code.device_string(call), ctx.code.quoted(ctx.api.device, call)
     text = f"if {device} == {tpu}:\n    {word.code}({given})"
     return Rewrite([Insert(ctx.names.tree, statement, [text], before=True)], word.requires)

@@ -24,7 +24,7 @@ def printed_beside(ctx: Context, device: ast.expr) -> list[Edit]:
     if min(same, key=lambda node: (node.lineno, node.col_offset), default=None) is not device:
         return []
     return [
-        Replace(text, _quoted(ctx, said.replace(name[0], ctx.words.device), text))
+        Replace(text, _quoted(ctx, said.replace(name[0], ctx.api.device), text))
         for text in printed
         if (filled := _filled(text)) is not None
         and filled[1] == name[1]

@@ -10,7 +10,7 @@ from migrator.rule_api import (
     EditCall,
     Replace,
     Rewrite,
-    Word,
+    Snippet,
 )
 from migrator.rule_api.python import is_only_named
 
@@ -24,17 +24,17 @@ def is_asked_for(ctx: Context, found: Construct) -> bool:
 
 def rank_words(ctx: Context) -> Devices | None:
     """The target's words for a program with ranks."""
-    return ctx.words.devices if ctx.distributed.ranks else None
+    return ctx.api.devices if ctx.distributed.ranks else None
 
 
 def in_one_process(ctx: Context) -> Devices | None:
     """The same if one process replaces all ranks."""
     words = rank_words(ctx)
-    return words if not ctx.words.launches else None
+    return words if not ctx.api.launches else None
 
 
 def wrapped(
-    ctx: Context, found: Construct, word: Word, note: str = "", gone: tuple[str, ...] = ()
+    ctx: Context, found: Construct, word: Snippet, note: str = "", gone: tuple[str, ...] = ()
 ) -> Decision:
     """The target's wrapper of a model, without these keywords, or with only the model."""
     assert isinstance(found.node, ast.expr)

@@ -33,7 +33,7 @@ SHUT_OUT = "excludes every version tested with the target, which takes {}"
 def where_portable(ctx: Context, name: str | None, asked: str) -> Decision:
     """A requirement of a program for several kinds of devices, as ``asked``: it stays. But code in
     PyTorch's own words for any device needs a PyTorch that has them, on GPUs, too."""
-    wanted = ctx.target.environment.runs_with.get("torch") if ctx.words.device_names else None
+    wanted = ctx.target.environment.runs_with.get("torch") if ctx.api.device_names else None
     if wanted and name in ("torch", "pytorch") and excludes(asked, wanted):
         return Report(f"excludes every version that the migrated code runs with: torch{wanted}")
     return Keep("a portable program uses what its machine has")

@@ -2,13 +2,13 @@
 
 import ast
 
-from migrator.rule_api import Context, Decision, Edit, Replace, Report, Rewrite, Word, Wrap
+from migrator.rule_api import Context, Decision, Edit, Replace, Report, Rewrite, Snippet, Wrap
 
 
 def is_seeded(ctx: Context, call: ast.Call) -> bool:
     """Whether torch.manual_seed, which also seeds a TPU, is called with the same number, and
     nothing draws between the two."""
-    if not ctx.words.device_names or not ctx.names.is_statement(call):
+    if not ctx.api.device_names or not ctx.names.is_statement(call):
         return False
     seed, at = [ast.unparse(a) for a in call.args], ctx.names.statement(call)
     while at is not None:
@@ -33,7 +33,7 @@ def _seeds_all(ctx: Context, statement: ast.stmt, seed: list[str]) -> bool:
     return False
 
 
-def seeded(ctx: Context, node: ast.expr, renamed: Word) -> Decision:
+def seeded(ctx: Context, node: ast.expr, renamed: Snippet) -> Decision:
     """The function that seeds every device; the CPU's generator stays as it is."""
     call, statement = ctx.names.call_of(node), ctx.names.statement(node)
     if call is None or statement is None or not ctx.names.is_statement(call):

@@ -35,7 +35,7 @@ def reason_to_keep(ctx: Context, node: ast.AST, name: str) -> Decision | None:
 def is_of_gpu_code(ctx: Context) -> bool:
     """Whether this file is, or may be, part of a program that uses a device, or is migrated."""
     project, text = ctx.project, ctx.source.text
-    if RUNTIME in text or f'"{ctx.words.device}"' in text or f"'{ctx.words.device}'" in text:
+    if RUNTIME in text or f'"{ctx.api.device}"' in text or f"'{ctx.api.device}'" in text:
         return True
     if ctx.file.uses_device or project is None:
         return ctx.file.uses_device

@@ -186,7 +186,7 @@ def migrate_content(
 def check(config: Config, target: Target) -> None:
     """Raise UsageError for options that the target lacks, and for a broken rule package."""
     check_packages()
-    devices = in_one_process(target).words.devices
+    devices = in_one_process(target).api.devices
     if config.shard == "fsdp" and (devices is None or devices.sharded is None):
         raise UsageError(f"--shard fsdp: not supported on {target.name}; choose another target")
     if config.portable and target.runtime is None and not target.portable:

@@ -97,7 +97,7 @@ def refuse_use(at: Path, label: str, top: Path, report: Report, worker: Worker) 
 
 
 def _names_device(source: bytes, target: Target) -> bool:
-    return not target.words.device_names and quotes(target.words.device, source)
+    return not target.api.device_names and quotes(target.api.device, source)
 
 
 def _replaced(at: Path, files: Container[str], is_other: bool) -> dict[Path, bytes]:

@@ -82,7 +82,7 @@ class Worker:
 
     def find_programs(self, files: Iterable[Path]) -> None:
         """Collect the common facts of a run's files: their imports, and their programs."""
-        in_one_process = not all(target.words.launches for target in self.targets)
+        in_one_process = not all(target.api.launches for target in self.targets)
         for path in files:
             if path.suffix != ".py":
                 continue

@@ -13,16 +13,36 @@ from migrator.distribution import RUNTIME
 from migrator.errors import UsageError
 from migrator.plugins import installed, load
 
+from .api_map import MIRRORED, Devices, Snippet, TargetApi, filled
 from .environment import Damage, Environment
 from .host import Host, Slow, StandIn
 from .markers import Markers
 from .target import Delivered, Target, in_one_process, own_runtime, portable, with_ranks
-from .words import MIRRORED, Devices, Word, Words, filled
 
 __all__ = [
-    "DEFAULT", "MIRRORED", "RUNTIME", "Damage", "Delivered", "Devices", "Environment", "Host",
-    "Markers", "Slow", "StandIn", "Target", "Word", "Words", "all_markers", "filled", "find_target",
-    "in_one_process", "names", "own_runtime", "portable", "rule_modules", "targets",
+    "DEFAULT",
+    "MIRRORED",
+    "RUNTIME",
+    "Damage",
+    "Delivered",
+    "Devices",
+    "Environment",
+    "Host",
+    "Markers",
+    "Slow",
+    "Snippet",
+    "StandIn",
+    "Target",
+    "TargetApi",
+    "all_markers",
+    "filled",
+    "find_target",
+    "in_one_process",
+    "names",
+    "own_runtime",
+    "portable",
+    "rule_modules",
+    "targets",
     "with_ranks",
 ]  # fmt: skip
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from migrator.distribution import RUNTIME
 
+from .api_map import MIRRORED, Snippet, TargetApi
 from .environment import Environment
 from .host import Host
 from .markers import Markers
 from .signatures import Signature, signatures
-from .words import MIRRORED, Word, Words
 
 SHARED = "shared.txt"  # in a runtime: the modules that it has from `shared`
 _RUNTIMES = Path(__file__).resolve().parents[1] / "runtime"
@@ -46,7 +46,7 @@ class Delivered:
 class Target:
     """One way to run programs on a TPU: a folder below `migrator/targets`, or a plug-in.
 
-    `words` are for the rules, `environment` and `host` for `verify` and `doctor`, `markers` for
+    `api` is for the rules, `environment` and `host` for `verify` and `doctor`, `markers` for
     recognising code of the target. `runtime` is the folder of the package `tpu_runtime`, which
     migrated code imports: the names in its `__all__` may be used. Without a runtime, a construct
     without a word is reported.
@@ -55,7 +55,7 @@ class Target:
     name: str
     summary: str
     home: str  # its web page
-    words: Words
+    api: TargetApi
     environment: Environment
     host: Host = field(default_factory=Host)
     markers: Markers = field(default_factory=Markers)
@@ -74,17 +74,17 @@ class Target:
     @property
     def asks_runtime(self) -> bool:
         """Whether a program asks its runtime which device it chose, not torch itself."""
-        return self.portable and not self.words.device_names
+        return self.portable and not self.api.device_names
 
     @property
     def launches(self) -> bool:
         """Whether a program with ranks stays one: a process for each device."""
-        return self.words.launches
+        return self.api.launches
 
     @property
     def keeps_ranks(self) -> bool:
         """Whether no process of the target ever takes the place of all ranks."""
-        devices = self.words.devices
+        devices = self.api.devices
         return self.launches and devices is not None and devices.one_process is None
 
     def offers(self, name: str) -> bool:
@@ -113,10 +113,10 @@ def _exported(runtime: Path) -> frozenset[str]:
 
 def in_one_process(target: Target) -> Target:
     """The target for a program in which one process drives all devices."""
-    devices = target.words.devices.one_process if target.words.devices is not None else None
+    devices = target.api.devices.one_process if target.api.devices is not None else None
     if devices is None:
         return target
-    return replace(target, words=replace(target.words, devices=devices))
+    return replace(target, api=replace(target.api, devices=devices))
 
 
 def with_ranks(target: Target) -> Target:
@@ -124,16 +124,16 @@ def with_ranks(target: Target) -> Target:
 
     The starting process must not use the device itself; the runtime takes care of that.
     """
-    if target.words.device_names:
+    if target.api.device_names:
         return target  # what it asks torch for doesn't use the device
-    words = replace(
-        target.words,
+    api = replace(
+        target.api,
         device_object=None,
         device_has_index=False,
-        calls={name: word for name, word in target.words.calls.items() if not word.requires},
-        renames=_of_runtime(target.words.renames),
+        calls={name: word for name, word in target.api.calls.items() if not word.requires},
+        renames=_of_runtime(target.api.renames),
     )
-    return replace(target, words=words)
+    return replace(target, api=api)
 
 
 def portable(target: Target) -> Target:
@@ -143,19 +143,20 @@ def portable(target: Target) -> Target:
     """
     if target.portable:
         return target
-    words = replace(
-        target.words,
-        device_object=Word(f"{RUNTIME}.device()", (RUNTIME,)),
-        autocast=Word(f"{RUNTIME}.autocast", (RUNTIME,)),
+    sync = Snippet(f"{RUNTIME}.sync()", (RUNTIME,))
+    api = replace(
+        target.api,
+        device_object=Snippet(f"{RUNTIME}.device()", (RUNTIME,)),
+        autocast=Snippet(f"{RUNTIME}.autocast", (RUNTIME,)),
         autocast_arguments=(),
-        step_boundary=Word(f"{RUNTIME}.sync()", (RUNTIME,)) if target.words.step_boundary else None,
+        step_boundary=sync if target.api.step_boundary else None,
         device_loader=None,
         calls={},
         devices=None,
-        renames=_of_runtime(target.words.renames),
+        renames=_of_runtime(target.api.renames),
     )
-    return replace(target, words=words, portable=True)
+    return replace(target, api=api, portable=True)
 
 
-def _of_runtime(names: Mapping[str, Word]) -> dict[str, Word]:
-    return {name: Word(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,)) for name in names}
+def _of_runtime(names: Mapping[str, Snippet]) -> dict[str, Snippet]:
+    return {name: Snippet(f"{RUNTIME}.{name.rpartition('.')[2]}", (RUNTIME,)) for name in names}

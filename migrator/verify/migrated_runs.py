@@ -138,7 +138,7 @@ class MigratedRuns:
     @property
     def compiles(self) -> bool:
         """Whether steps are compiled as a whole."""
-        return self.target.words.holds_steps or not self.has_operators
+        return self.target.api.holds_steps or not self.has_operators
 
     @property
     def has_operators(self) -> bool:

@@ -139,7 +139,7 @@ def refuse_migrated(script: Script, target: Target, options: RunOptions) -> None
     """
     file = script.folder / script.file
     source = file.read_bytes()
-    if options.portable or target.words.device_names or f"{RUNTIME}.device(".encode() in source:
+    if options.portable or target.api.device_names or f"{RUNTIME}.device(".encode() in source:
         return
     if not _is_migrated(source):
         return

@@ -50,7 +50,7 @@ _CLOCK = re.compile(  # timestamps: of ctime, of logging, of ISO 8601
 )
 _VERSION = re.compile(r"(?<![\d.])v?\d+\.\d+\.\d[\w.+-]*")  # an address, too
 # The name of a torch.distributed back end is the same as the target's device.
-_DEVICES = ["cuda", "nccl", *(target.words.device for target in targets().values())]
+_DEVICES = ["cuda", "nccl", *(target.api.device for target in targets().values())]
 _DEVICE = re.compile(rf"\b(?:{'|'.join(_DEVICES)})\b(?::\d+)?")
 # A Python warning of one or several lines, or with a whole model in it, and the line it refers to.
 _WARNING = re.compile(

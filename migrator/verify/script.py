@@ -102,4 +102,4 @@ def _with_modules(file: Path, folder: Path) -> Path:
 def translated(argument: str, target: Target) -> str:
     """An argument that names a device (`--device cuda`), translated for the migrated program."""
     found = _GPU.fullmatch(argument)
-    return f"{found[1] or ''}{target.words.device}" if found else argument
+    return f"{found[1] or ''}{target.api.device}" if found else argument

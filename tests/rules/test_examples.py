@@ -99,7 +99,7 @@ OPERATORS = Rule(
 
 @OPERATORS.on("name", "mylib.cuda_ops.gelu")
 def operator(ctx, found):
-    return Report(f"write {{ctx.words.device}} code")
+    return Report(f"write {{ctx.api.device}} code")
 """
 
 

@@ -31,7 +31,7 @@ from migrator.pipeline.engine import migrate, migrate_file
 from migrator.registry import registry, vocabulary
 from migrator.report.explain import markdown
 from migrator.rule import Rule
-from migrator.targets import MIRRORED, RUNTIME, Word, portable, targets
+from migrator.targets import MIRRORED, RUNTIME, Snippet, portable, targets
 
 RULES = list(registry().rules.values())
 
@@ -221,7 +221,7 @@ def put(x, where):
 def test_the_current_device_is_a_number_or_a_device(code: str, becomes: str, target: str) -> None:
     text = migrated(TAKES_DEVICE + code, target)
     for quote in "'\"":
-        text = text.replace(f"{quote}{targets()[target].words.device}{quote}", "device")
+        text = text.replace(f"{quote}{targets()[target].api.device}{quote}", "device")
     assert code.replace(CURRENT, becomes or CURRENT).replace("x.to(d)", "x.to(device)") in text
 
 
@@ -328,17 +328,17 @@ def test_the_runtime_has_what_rewrites_use(target: str) -> None:
     chooses, bound = _exported("portable")
     assert chooses <= bound
     assert used <= offered | chooses
-    words = targets()[target].words
+    words = targets()[target].api
     for word in [*words.calls.values(), *words.renames.values(), words.autocast]:
         assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code)) <= offered
-    words = portable(targets()[target]).words
+    words = portable(targets()[target]).api
     for word in [*words.renames.values(), words.autocast, words.device_object, words.step_boundary]:
         assert set(re.findall(rf"{RUNTIME}\.(\w+)", word.code if word else "")) <= chooses
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_words_parse_and_import_what_they_name(target: str) -> None:
-    words = targets()[target].words
+    words = targets()[target].api
     used = [*words.calls.values(), *words.renames.values(), words.autocast]
     used += [words.device_object] if words.device_object else []
     for word in used:
@@ -354,11 +354,11 @@ def test_words_parse_and_import_what_they_name(target: str) -> None:
     [("import torch as th\n", "th"), ("from torch.cuda import synchronize\n", "torch")],
 )
 def test_a_word_speaks_of_torch_as_the_file_does(imported: str, spelled: str) -> None:
-    word = Word("{torch}.cpu.synchronize()", ("math",))
-    calls = {"synchronize": word, "device_count": Word("{torch}.cpu.device_count()")}
+    word = Snippet("{torch}.cpu.synchronize()", ("math",))
+    calls = {"synchronize": word, "device_count": Snippet("{torch}.cpu.device_count()")}
     torchax = targets()["torchax"]
-    words = replace(torchax.words, calls=calls, device_object=Word("{torch}.device(7)"))
-    target = replace(torchax, words=words)
+    words = replace(torchax.api, calls=calls, device_object=Snippet("{torch}.device(7)"))
+    target = replace(torchax, api=words)
     function = "synchronize" if "from" in imported else "th.cuda.synchronize"
     source = f"{imported}{function}()\nx = y.cuda()\n"
     text = migrate(source.encode(), target, Options(entry=False)).source.decode()

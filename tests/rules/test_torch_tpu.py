@@ -247,7 +247,7 @@ def test_names_that_are_written_are_there() -> None:
 
 def registry_words() -> list[str]:
     """The code of all words."""
-    words = find_target(TPU).words
+    words = find_target(TPU).api
     devices = words.devices
     assert devices is not None
     special = [words.device_object, words.on_gpu, words.autocast]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
 
-# Words for code that computes the same in another way; no device of any framework is called so.
+# TargetApi for code that computes the same in another way; no device of any framework is called so.
 _IMPLEMENTATIONS = frozenset({
     "eager", "einsum", "flash", "jit", "keops", "loop", "math", "naive", "native", "numpy",
     "python", "pytorch", "ref", "reference", "sdpa", "slow", "torch", "triton", "vanilla",

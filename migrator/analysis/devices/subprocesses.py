@@ -41,7 +41,7 @@ _PARALLEL = {"joblib.Parallel", "joblib.parallel.Parallel"}
 _DELAYED = {"joblib.delayed", "joblib.parallel.delayed"}
 _IN_THREADS = {("backend", "threading"), ("prefer", "threads"), ("require", "sharedmem")}
 _RUN, _SHARING = "run_in_executor", ("share_memory", "share_memory_")
-# Words without which a file has no children.
+# TargetApi without which a file has no children.
 _WORDS = {_RUN, *_SHARING} | {
     name.rpartition(".")[2]
     for names in (_PROCESSES, _POOLS, _CONTEXTS, _THREADS, _THREAD_CALLS, _THREAD_POOLS, _PARALLEL)

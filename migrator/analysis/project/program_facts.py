@@ -19,7 +19,7 @@ from migrator.analysis.ranks.rank_obstacles import Cause
 from migrator.analysis.ranks.unrelated_processes import CONTEXTS, PROCESSES, are_unrelated
 from migrator.analysis.ranks.vocabulary import RPC
 from migrator.analysis.syntax.names import Names
-from migrator.targets.words import Devices
+from migrator.targets.api_map import Devices
 
 _KEPT = 32  # programs of which is known what they reach: a megabyte or two each
 

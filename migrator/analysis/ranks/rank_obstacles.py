@@ -31,7 +31,7 @@ from migrator.analysis.ranks.vocabulary import (
 )
 from migrator.analysis.syntax.annotations import is_only_named
 from migrator.analysis.syntax.nodes import argument, choices
-from migrator.targets.words import Devices
+from migrator.targets.api_map import Devices
 
 # Looks up the function or class with a qualified name.
 Definition = Callable[[str], ast.AST | None]

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Set
 
 from migrator.analysis.syntax.names import Names
-from migrator.targets.words import Words
+from migrator.targets.api_map import TargetApi
 
 GROUP = "torch.distributed."
 SAMPLER = "torch.utils.data.DistributedSampler"
@@ -143,9 +143,9 @@ def is_beside_sharded(name: str) -> bool:
     return name.startswith(BESIDE_SHARDED) or name.removeprefix(f"{SHARDED[0]}.") in OF_SHARDED
 
 
-def is_served(name: str, words: Words) -> bool:
+def is_served(name: str, api: TargetApi) -> bool:
     """Whether the target supports a name with ranks in every program, so that it stays."""
-    if words.devices is None or not words.launches:
+    if api.devices is None or not api.launches:
         return False
     if name.startswith((*BESIDE_SHARDED, SYNCHRONISED)):
         return True

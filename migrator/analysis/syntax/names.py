@@ -80,7 +80,7 @@ class Names(Scopes):
 
     @cached_property
     def words(self) -> Set[str]:
-        """Words without which nothing in the file has a qualified name that ends with them."""
+        """TargetApi without which nothing in the file has a qualified name that ends with them."""
         found = {*self.by_id, *self.by_attribute}
         found.update(alias.name.rpartition(".")[2] for each in self.imports for alias in each.names)
         if "getattr" in found:

@@ -31,7 +31,7 @@ from migrator.frameworks.tensorflow.tpu_obstacles import (
 )
 from migrator.frameworks.tensorflow.traced import is_part, is_traced, traced_functions
 
-# Words of GPU code, and of Keras, which uses an available GPU without naming it.
+# TargetApi of GPU code, and of Keras, which uses an available GPU without naming it.
 _TOKENS = Tokens(
     b"/GPU:", rb"\bgpu:\d", rb"[\"']GPU[\"']", b"set_memory_growth", b"is_gpu_available",
     b"is_built_with_cuda", b"MirroredStrategy", b"OneDeviceStrategy", b"mixed_float16",

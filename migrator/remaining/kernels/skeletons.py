@@ -85,7 +85,7 @@ def _begin(part: KernelPart, target: Target) -> str:
     return (
         f'"""{part.name} without {_names(part)}, and its check.\n\n'
         f'    {how_to_run(part)}\n"""\n\n'
-        f"import {RUNTIME}\n\n{RUNTIME}.setup()\ndevice = {target.words.device!r}\nimport torch\n"
+        f"import {RUNTIME}\n\n{RUNTIME}.setup()\ndevice = {target.api.device!r}\nimport torch\n"
     )
 
 

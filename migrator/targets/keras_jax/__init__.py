@@ -2,16 +2,16 @@
 
 from migrator.targets.target import Target
 
+from .api_map import API
 from .environment import ENVIRONMENT
 from .host import HOST
-from .words import WORDS
 
 TARGET = Target(
     name="keras_jax",
     summary="Keras on JAX (keras 3.15.1, jax 0.10.2)",
     home="https://keras.io",
     framework="tensorflow",
-    words=WORDS,
+    api=API,
     environment=ENVIRONMENT,
     host=HOST,
 )

@@ -3,16 +3,16 @@
 from migrator.targets.markers import Markers
 from migrator.targets.target import Target
 
+from .api_map import API
 from .environment import ENVIRONMENT
 from .host import HOST
-from .words import WORDS
 
 TARGET = Target(
     name="tf_tpu",
     summary="TensorFlow with TPUStrategy (tensorflow-tpu 2.19.1)",
     home="https://www.tensorflow.org/guide/tpu",
     framework="tensorflow",
-    words=WORDS,
+    api=API,
     environment=ENVIRONMENT,
     host=HOST,
     markers=Markers(),

@@ -2,16 +2,16 @@
 
 from migrator.targets.target import Target, own_runtime
 
+from .api_map import API
 from .environment import ENVIRONMENT
 from .host import HOST
 from .markers import MARKERS
-from .words import WORDS
 
 TARGET = Target(
     name="torch_tpu",
     summary="PyTorch's own TPU device (torch_tpu 0.2.0, torch 2.15)",
     home="https://github.com/google-pytorch/torch_tpu",
-    words=WORDS,
+    api=API,
     environment=ENVIRONMENT,
     host=HOST,
     markers=MARKERS,

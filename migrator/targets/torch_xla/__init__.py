@@ -2,16 +2,16 @@
 
 from migrator.targets.target import Target, own_runtime
 
+from .api_map import API
 from .environment import ENVIRONMENT
 from .host import HOST
 from .markers import MARKERS
-from .words import WORDS
 
 TARGET = Target(
     name="torch_xla",
     summary="PyTorch/XLA lazy tensors (torch_xla 2.9.0)",
     home="https://github.com/pytorch/xla",
-    words=WORDS,
+    api=API,
     environment=ENVIRONMENT,
     host=HOST,
     markers=MARKERS,

@@ -2,17 +2,17 @@
 
 from migrator.targets.target import Target, own_runtime
 
+from .api_map import API
 from .environment import ENVIRONMENT
 from .host import HOST
 from .markers import MARKERS
 from .pallas import SKELETON
-from .words import WORDS
 
 TARGET = Target(
     name="torchax",
     summary="PyTorch on JAX (torchax 0.0.13, jax 0.10.2)",
     home="https://github.com/google/torchax",
-    words=WORDS,
+    api=API,
     environment=ENVIRONMENT,
     host=HOST,
     markers=MARKERS,

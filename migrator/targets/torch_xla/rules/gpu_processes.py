@@ -78,7 +78,7 @@ def _executor(ctx: Context, found: Construct, call: ast.Call) -> Decision:
 @CONVERTERS.on(f"{PL}ParallelLoader", f"{PL}MpDeviceLoader")
 def _loader(ctx: Context, found: Construct, call: ast.Call) -> Decision:
     loader = argument(call, 0, "loader", "cpu_loader")
-    target = ctx.words.device_loader
+    target = ctx.api.device_loader
     if target is None:
         return Report("a portable program moves each batch itself: use .to(device)")
     if loader is None or any(k.arg in ("input_sharding", None) for k in call.keywords):

@@ -1,4 +1,4 @@
-"""Words: the code that rules write for a target, and what they need to know about it."""
+"""TargetApi: the code that rules write for a target, and what they need to know about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIRRORED = frozenset({
 
 
 @dataclass(frozen=True)
-class Word:
+class Snippet:
     """A piece of the target's code, and the modules that it needs (`a.b as c` with an alias).
 
     In `code`, `{torch}` is the file's own name for torch, `{device}` the device string in the
@@ -44,25 +44,25 @@ class Devices:
     # Whether torch.distributed serves the device itself, all of it but what `lacks` has
     native: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)  # reasons, by name
-    copies: Word | None = None  # what torch.nn.DataParallel becomes; None: it stays
+    copies: Snippet | None = None  # what torch.nn.DataParallel becomes; None: it stays
     # What torch.nn.parallel.DistributedDataParallel becomes; None: it stays itself
-    ranks: Word | None = None
-    back_end: Word | None = None  # code for `group`, if the program chooses its device
-    launch_environment: Word | None = None  # called before processes start
+    ranks: Snippet | None = None
+    back_end: Snippet | None = None  # code for `group`, if the program chooses its device
+    launch_environment: Snippet | None = None  # called before processes start
     launch_command: str = ""  # the same in a shell
-    launch: Word | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
+    launch: Snippet | None = None  # what torch.multiprocessing.spawn becomes; it may stay itself
     address: str = ""  # the init_method of the group, if it replaces the program's own
-    unsharded: Word | None = None  # what FullyShardedDataParallel becomes, if ranks stay ranks
-    replicated: Word | None = None  # what fully_shard becomes there
-    sharded: Word | None = None  # what it becomes with --shard fsdp and the like
-    sampler: Word | None = None  # what torch.utils.data.DistributedSampler becomes
+    unsharded: Snippet | None = None  # what FullyShardedDataParallel becomes, if ranks stay ranks
+    replicated: Snippet | None = None  # what fully_shard becomes there
+    sharded: Snippet | None = None  # what it becomes with --shard fsdp and the like
+    sampler: Snippet | None = None  # what torch.utils.data.DistributedSampler becomes
     copies_setup: str = ""  # arguments of set-up for programs with copies
     launch_setup: str = ""  # arguments of set-up for programs that start processes
     one_process: Devices | None = None  # the words with --shard, if they differ
 
 
 @dataclass(frozen=True)
-class Words:
+class TargetApi:
     """The code that rules write for a target, what it can do, and what messages say about it.
 
     Only `device` is required. A construct without a word, and not in the target's runtime, is
@@ -71,22 +71,24 @@ class Words:
     """
 
     device: str  # the device type string
-    device_object: Word | None = None  # None: torch.device(<device string>)
+    device_object: Snippet | None = None  # None: torch.device(<device string>)
     # If the program chooses its device when it starts: names for the variable that holds
     # `device_object`; a file uses the first name that it doesn't use otherwise.
     device_names: tuple[str, ...] = ()
-    on_gpu: Word | None = None  # if so, whether it runs on a GPU
-    autocast: Word | None = None  # the function; `autocast_arguments` choose bfloat16
+    on_gpu: Snippet | None = None  # if so, whether it runs on a GPU
+    autocast: Snippet | None = None  # the function; `autocast_arguments` choose bfloat16
     autocast_arguments: tuple[str, ...] = ()
-    step_boundary: Word | None = None  # the statement after an optimizer step, if it needs one
+    step_boundary: Snippet | None = None  # the statement after an optimizer step, if it needs one
     holds_steps: bool = False  # the runtime computes a step as one program, without a boundary
-    device_loader: Word | None = None  # a loader that moves its batches
-    calls: Mapping[str, Word] = field(default_factory=dict)
-    renames: Mapping[str, Word] = field(default_factory=dict)  # functions with the same arguments
+    device_loader: Snippet | None = None  # a loader that moves its batches
+    calls: Mapping[str, Snippet] = field(default_factory=dict)
+    renames: Mapping[str, Snippet] = field(
+        default_factory=dict
+    )  # functions with the same arguments
     devices: Devices | None = None  # None: programs for several devices are reported
     keras_backend: str = ""  # Keras' back end, if it isn't TensorFlow
     # The statement that makes a strategy of tf.distribute, as `{name}`; None: there is none
-    strategy: Word | None = None
+    strategy: Snippet | None = None
 
     # The target's abilities. Anything not known to work is reported.
     device_has_index: bool = False  # `device_object` equals a tensor's device, including the index
@@ -123,7 +125,7 @@ _Filled = TypeVar("_Filled")
 
 
 def filled(words: _Filled, placeholders: Mapping[str, str], requires: tuple[str, ...]) -> _Filled:
-    """Words, or any part of them, with `{name}` replaced by text.
+    """TargetApi, or any part of them, with `{name}` replaced by text.
 
     A word that uses a placeholder also `requires` what that needs.
     """
@@ -134,8 +136,8 @@ def filled(words: _Filled, placeholders: Mapping[str, str], requires: tuple[str,
 
 def _filled(words: Any, texts: Mapping[str, str], requires: tuple[str, ...]) -> Any:
     match words:
-        case Word(code=code) if any(name in code for name in texts):
-            return Word(_filled(code, texts, ()), (*words.requires, *requires))
+        case Snippet(code=code) if any(name in code for name in texts):
+            return Snippet(_filled(code, texts, ()), (*words.requires, *requires))
         case str():
             for name, text in texts.items():
                 words = words.replace(name, text)
@@ -144,7 +146,7 @@ def _filled(words: Any, texts: Mapping[str, str], requires: tuple[str, ...]) -> 
             return tuple(_filled(each, texts, requires) for each in words)
         case Mapping():
             return {name: _filled(each, texts, requires) for name, each in words.items()}
-    if is_dataclass(words) and not isinstance(words, Word | type):
+    if is_dataclass(words) and not isinstance(words, Snippet | type):
         own = {f.name: _filled(getattr(words, f.name), texts, requires) for f in fields(words)}
         return replace(words, **own)
     return words

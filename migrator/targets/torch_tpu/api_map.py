@@ -1,7 +1,7 @@
 """PyTorch's own words: they mean a TPU if there is one, and a GPU if there are GPUs."""
 
 from migrator.distribution import RUNTIME
-from migrator.targets.words import Devices, Word, Words
+from migrator.targets.api_map import Devices, Snippet, TargetApi
 
 _ABSENT = (
     "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",
@@ -43,32 +43,35 @@ _SAME = {
     "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
 }
 
-WORDS = Words(
+API = TargetApi(
     device="tpu",
-    device_object=Word(
+    device_object=Snippet(
         "{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device({cpu})"
     ),
     device_names=("device", "accelerator", "chosen_device"),
-    on_gpu=Word("{torch}.cuda.is_available()"),
-    autocast=Word("{torch}.autocast"),
+    on_gpu=Snippet("{torch}.cuda.is_available()"),
+    autocast=Snippet("{torch}.autocast"),
     autocast_arguments=("{device}", "dtype={torch}.bfloat16"),
-    device_loader=Word(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
+    device_loader=Snippet(f"{RUNTIME}.DeviceLoader", (RUNTIME,)),
     renames={
-        **{f"torch.cuda.{old}": Word(f"{{torch}}.accelerator.{new}") for old, new in _SAME.items()},
-        "torch.cuda.manual_seed": Word("{torch}.manual_seed"),
-        "torch.cuda.manual_seed_all": Word("{torch}.manual_seed"),
-        "torch.cuda.Event": Word("{torch}.Event"),
-        "torch.cuda.Stream": Word("{torch}.Stream"),
+        **{
+            f"torch.cuda.{old}": Snippet(f"{{torch}}.accelerator.{new}")
+            for old, new in _SAME.items()
+        },
+        "torch.cuda.manual_seed": Snippet("{torch}.manual_seed"),
+        "torch.cuda.manual_seed_all": Snippet("{torch}.manual_seed"),
+        "torch.cuda.Event": Snippet("{torch}.Event"),
+        "torch.cuda.Stream": Snippet("{torch}.Stream"),
     },
     devices=Devices(
         group="tpu_dist",
         native=True,
         lacks=_LACKS,
-        launch=Word("torch.multiprocessing.spawn"),
-        back_end=Word(
+        launch=Snippet("torch.multiprocessing.spawn"),
+        back_end=Snippet(
             "{torch.distributed}.get_default_backend_for_device({device})", ("torch.distributed",)
         ),
-        launch_environment=Word("{torch}.tpu.distributed.set_tpu_launch_env"),
+        launch_environment=Snippet("{torch}.tpu.distributed.set_tpu_launch_env"),
         launch_command="export $(python -m torch.tpu.distributed | xargs)",
     ),
     generators=True,

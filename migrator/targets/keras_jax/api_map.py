@@ -1,11 +1,11 @@
 """Sources for the words: Keras' documentation, and our own runs."""
 
-from migrator.targets.words import Word, Words
+from migrator.targets.api_map import Snippet, TargetApi
 
-WORDS = Words(
+API = TargetApi(
     device="tpu",
     keras_backend="jax",
-    calls={"list_devices": Word("{keras}.distribution.list_devices()")},
+    calls={"list_devices": Snippet("{keras}.distribution.list_devices()")},
     profiler="jax.profiler.trace",
     float64="float64 becomes float32 on the device",
 )

@@ -1,6 +1,6 @@
 """Sources for the words: TensorFlow's guide to TPUs, and our own runs without one."""
 
-from migrator.targets.words import Word, Words
+from migrator.targets.api_map import Snippet, TargetApi
 
 # "local": a TPU of the machine itself. Without one, the resolver or the initialisation raises:
 # NotFoundError by tensorflow-cpu, InternalError by tensorflow-tpu.
@@ -15,10 +15,10 @@ except (ValueError, {tensorflow}.errors.NotFoundError, {tensorflow}.errors.Inter
     {name} = {tensorflow}.distribute.get_strategy()
 """  # noqa: E501
 
-WORDS = Words(
+API = TargetApi(
     device="/TPU:0",
-    strategy=Word(STRATEGY, ("os",)),
-    calls={"list_devices": Word('{tensorflow}.config.list_logical_devices("TPU")')},
+    strategy=Snippet(STRATEGY, ("os",)),
+    calls={"list_devices": Snippet('{tensorflow}.config.list_logical_devices("TPU")')},
     profiler="tf.profiler.experimental",
     float64="float64 is emulated on a TPU, and slow",
 )
