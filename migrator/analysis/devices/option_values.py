@@ -16,11 +16,13 @@ def option_of(names: Names, string: ast.expr) -> tuple[str, Sequence[int]]:
     if not isinstance(string, ast.Constant):
         return "", ()
     option = _declared(names, string) or _compared(names, string)
+    if not option:
+        return "", ()
     same = [node for node in names.order
             if isinstance(node, ast.Constant) and node.value == string.value]  # fmt: skip
     given = [node for node in same if _declared(names, node) == option]
     asked = [node for node in same if _compared(names, node) == option]
-    if not option or not given or not asked:
+    if not given or not asked:
         return "", ()
     return option, sorted({node.lineno for node in (*given, *asked)})
 
