@@ -245,7 +245,8 @@ def given_arrays(
         [array for i, array in enumerate(arrays) if i not in changing],
     )
     if mesh.in_use() is not None:
-        own, given = jax.tree.map(mesh.replicate_on_mesh, own), jax.tree.map(mesh.split, given)
+        own = jax.tree.map(mesh.once_each(mesh.replicate_on_mesh), own)
+        given = jax.tree.map(mesh.split, given)
     return *own, learning_rates.of_groups(memory.trainers.groups(), varying), *given
 
 

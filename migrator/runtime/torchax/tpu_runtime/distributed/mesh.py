@@ -113,10 +113,26 @@ def shard(array: Array) -> Array:
     return jax.device_put(array, NamedSharding(_mesh, PartitionSpec(*before, DATA)))
 
 
+def once_each(how: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`how` to place an array; one that is met again, like a shared step count, is placed once.
+
+    Two copies may be the same memory on one of the devices, and a program can't overwrite it twice.
+    """
+    placed: dict[int, tuple[Array, Array]] = {}
+
+    def place(array: Array) -> Array:
+        if id(array) not in placed:
+            placed[id(array)] = array, how(array)
+        return placed[id(array)][1]
+
+    return place
+
+
 def place_on_mesh(
     tensors: Iterable[Any], how: Callable[[Array], Array] = replicate_on_mesh
 ) -> None:
     """Put tensors of a model onto the mesh."""
+    how = once_each(how)
     for tensor in filter(is_device_tensor, tensors):
         peek(tensor)  # a parameter that was an alias stops being one
         whole, array = tensor.__dict__.get("_link") is None, stored(tensor)
