@@ -20,6 +20,7 @@ options are pytest's.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import importlib.util
 import json
@@ -184,6 +185,19 @@ def targets_of(file: Path) -> list[str]:
     return [*BACK_ENDS] if file.name.startswith("test_target_") else [""]
 
 
+OF_TARGETS = {"torch", "torchvision", "numpy", "tpu_runtime"}  # modules of their environments
+
+
+def needs_a_target(file: Path) -> bool:
+    """Whether a file of tests can only be read where a target is installed."""
+    body = ast.parse(file.read_text("utf-8")).body
+    taken = [node for node in body if isinstance(node, ast.ImportFrom)]
+    names = {each.name for node in body if isinstance(node, ast.Import) for each in node.names}
+    names |= {str(node.module) for node in taken}
+    given = {each.name for node in taken if node.module == "target" for each in node.names}
+    return bool({name.partition(".")[0] for name in names} & OF_TARGETS) or "TARGET" in given
+
+
 def known() -> dict[str, float]:
     """The seconds that files took, by name and target."""
     found: dict[str, float] = json.loads(DURATIONS.read_text("utf-8"))
@@ -196,6 +210,8 @@ def plan(rooms: tuple[str, ...]) -> list[Job]:
     by_place: defaultdict[tuple[Path, str], list[tuple[float, str]]] = defaultdict(list)
     for folder in (ROOT / "tests" / room for room in rooms):
         for file in folder.rglob("test_*.py"):
+            if rooms == FAST and needs_a_target(file):
+                continue
             for target in targets_of(file):
                 room = file.relative_to(ROOT / "tests").parts[0]
                 if room in APART and rooms != (room,):
