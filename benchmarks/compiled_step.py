@@ -25,8 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +39,7 @@ import optax
 import torch
 import torchax
 import tpu_runtime
+from compiled_programs import counted, peak, recorded_programs
 from step_loops import LOOPS, Loop
 from step_models import CASES, LR, Batch, Case, adamw
 from torch import Tensor
@@ -142,25 +142,6 @@ def operator_by_operator(step: Any) -> Any:
     return run
 
 
-def peak(compiled: Iterable[Any]) -> int:
-    """The most bytes that one of these programs needs at a time."""
-    found = [program.memory_analysis() for program in compiled]
-    return max(
-        (
-            m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
-            - m.alias_size_in_bytes
-            for m in found
-        ),
-        default=0,
-    )  # fmt: skip
-
-
-def recorded_programs() -> list[Any]:
-    """Executables of the lazy graph that have run more than once."""
-    known = lazy_programs._programs.values()
-    return [program._compiled for program in known if program._compiled and program.calls > 1]
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
@@ -215,7 +196,7 @@ def measure(case: Case, seconds: float) -> tuple[str, list[str]]:
         for runner in (recorded, eager, on_cpu)
         for a, b in zip(runner.losses[:3], by_jax.losses[:3], strict=True)
     )
-    memory = peak(recorded_programs()) / peak([executable()])
+    memory = peak(recorded_programs(calls=1)) / peak([executable()])
     ratio = recorded.milliseconds / by_jax.milliseconds
     begin = recorded.first / by_jax.first
     wrong = []
@@ -247,23 +228,6 @@ HEADINGS = (
 
 def row(cells: Any) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-@contextmanager
-def counted() -> Iterator[list[float]]:
-    """The seconds of each program that XLA compiles meanwhile."""
-    compiled: list[float] = []
-    is_open = True
-
-    def listen(event: str, seconds: float, **_: Any) -> None:
-        if is_open and event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(seconds)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield compiled
-    finally:
-        is_open = False
 
 
 def recompiled(make: Loop, rounds: int = 8) -> int:

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from compiled_programs import counted
+
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 16
 WARM = 6  # steps, before those that are measured
@@ -78,6 +80,22 @@ def _one_cycle() -> Step:
     return step
 
 
+def _by_adamw(model: Any, loss_of: Callable[[int], Any]) -> Step:
+    """The usual step, for a loss of the step's number."""
+    from step_models import adamw
+
+    optimizer = adamw(model)
+
+    def step(number: int) -> list[float]:
+        optimizer.zero_grad()
+        loss = loss_of(number)
+        loss.backward()
+        optimizer.step()
+        return [loss.item()]
+
+    return step
+
+
 def _annealed() -> Step:
     """A model that is called with the weight of a loss, and the number of the step."""
     import torch
@@ -95,16 +113,7 @@ def _annealed() -> Step:
 
     torch.manual_seed(0)
     model, x = Model().to("jax"), torch.randn(32, 64).to("jax")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-
-    def step(number: int) -> list[float]:
-        optimizer.zero_grad()
-        loss = model(x, 0.1 * number, number)
-        loss.backward()
-        optimizer.step()
-        return [loss.item()]
-
-    return step
+    return _by_adamw(model, lambda number: model(x, 0.1 * number, number))
 
 
 def _weighted() -> Step:
@@ -113,17 +122,8 @@ def _weighted() -> Step:
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8))).to("jax")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     x = torch.randn(32, 64).to("jax")
-
-    def step(number: int) -> list[float]:
-        optimizer.zero_grad()
-        loss = model(x).square().mean() * (0.1 * number)
-        loss.backward()
-        optimizer.step()
-        return [loss.item()]
-
-    return step
+    return _by_adamw(model, lambda number: model(x).square().mean() * (0.1 * number))
 
 
 def _generating() -> Step:
@@ -148,7 +148,7 @@ def _generating() -> Step:
 
 def _by_step(make: Callable[[], Step]) -> Callable[[], Ran]:
     def run() -> Ran:
-        with _counted() as programs:
+        with counted() as programs:
             began = time.process_time()
             step, numbers, times = make(), [], []
             began = time.process_time()
@@ -179,7 +179,7 @@ def _training(name: str, optimizer: str) -> Callable[[], Ran]:
             return seeded(number)
 
         programs.seeded = noting
-        with _counted() as compiled:
+        with counted() as compiled:
             torch.manual_seed(7)
             losses, models = programs.PROGRAMS[name](programs.OPTIMIZERS[optimizer])
             state = programs.state_of(models)
@@ -206,20 +206,3 @@ PROGRAMS: dict[str, Callable[[], Ran]] = {
         )
     },
 }  # fmt: skip
-
-
-class _counted(list[float]):
-    """The programs that XLA compiles meanwhile, by their seconds."""
-
-    def __enter__(self) -> _counted:
-        import jax
-
-        def listen(event: str, seconds: float, **_: Any) -> None:
-            if event == "/jax/core/compile/backend_compile_duration":
-                self.append(seconds)
-
-        jax.monitoring.register_event_duration_secs_listener(listen)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from compiled_programs import peak, recorded_programs
 from mechanism_programs import PROGRAMS, ROOT, Ran
 
 from migrator.targets.copies import folder_to_import
@@ -121,8 +122,8 @@ def _no_varying_numbers(of: Any) -> None:
 
 
 def _no_lazy_operators(of: Any) -> None:
-    for name in ("hold", "hold_function"):
-        setattr(of("lazy.lazy_operators"), name, lambda *_: NotImplemented)
+    package, taken = of(""), dict.fromkeys(("hold", "hold_function"), lambda *_: NotImplemented)
+    package._HOOKS = replace(package._HOOKS, **taken)
 
 
 def _not_installed(name: str) -> Callable[[Any], None]:
@@ -198,33 +199,13 @@ def inside(mechanism: str, program: str) -> None:
     import tpu_runtime
 
     if mechanism:
-        MECHANISMS[mechanism].off(lambda name: importlib.import_module(f"tpu_runtime.{name}"))
-    if mechanism == "operators recorded":
-        tpu_runtime._HOOKS = tpu_runtime.modes.Hooks(
-            **{
-                **vars(tpu_runtime._HOOKS),
-                "hold": lambda *_: NotImplemented,
-                "hold_function": lambda *_: NotImplemented,
-            }
+        MECHANISMS[mechanism].off(
+            lambda name: importlib.import_module(f"tpu_runtime.{name}".rstrip("."))
         )
     tpu_runtime.setup()
     ran = PROGRAMS[program]()
-    ran.memory = _memory()
+    ran.memory = peak(recorded_programs())
     print(json.dumps(asdict(ran)))
-
-
-def _memory() -> int:
-    from tpu_runtime.lazy import lazy_programs
-
-    known = [p._compiled.memory_analysis() for p in lazy_programs._programs.values() if p._compiled]
-    return max(
-        (
-            m.argument_size_in_bytes + m.output_size_in_bytes + m.temp_size_in_bytes
-            - m.alias_size_in_bytes
-            for m in known
-        ),
-        default=0,
-    )  # fmt: skip
 
 
 def measured(mechanism: str, program: str) -> Ran | str:
