@@ -380,6 +380,8 @@ def module_by_name(ctx: Context, found: Construct) -> Decision | None:
 
 @OTHER.on("name", "torch.get_device_module")
 def device_module(ctx: Context, found: Construct) -> Decision:
+    if ctx.api.device_names:  # PyTorch's own
+        return Report("the device's module lacks most of torch.cuda; torch.accelerator has it")
     how = f"; {RUNTIME} has torch.cuda's functions" if ctx.target.runtime else ""
     return Report(f"the target has no such module{how}")
 

@@ -33,7 +33,6 @@ from migrator.rule_api.devices import (
     is_written_out,
     method_caller,
     not_a_device,
-    option_of,
     own_move,
     places_of_load,
     table_of,
@@ -41,6 +40,7 @@ from migrator.rule_api.devices import (
 )
 from migrator.rule_api.option_help import help_beside
 from migrator.rule_api.portable_device_names import asked_for, with_index
+from migrator.rule_api.possible_devices import may_be_device
 from migrator.rule_api.printed_devices import printed_beside
 from migrator.rule_api.project import is_device_elsewhere, program_file
 from migrator.rule_api.python import CUDA_STRING
@@ -140,7 +140,19 @@ others are reported.""",
             import torch
             apply = {"cuda": fast, "cpu": slow}[kind]
             """,
-            says={2: "is used as a key"},
+            says={2: "is used as a key, beside 'cpu'; of devices, add one for"},
+        ),
+        Example(
+            """
+            import enum
+            class Kind(enum.Enum):
+                CPU = ("cpu", "gloo")
+                CUDA = ("cuda", "nccl")
+                NPU = ("npu", "hccl")
+            """,
+            says={
+                4: "is stored as CUDA, which is not known to be a device, beside 'cpu', 'npu'; of"
+            },
         ),
     ),
     moves_to_device=True,
@@ -267,7 +279,7 @@ def _string(ctx: Context, node: ast.expr) -> Decision | None:
     if reason is not None and (other := implementation_beside(ctx.names, whole)) is not None:
         return Keep(f"names an implementation, as {other!r} does, and no device")
     if reason is not None:
-        return Keep(reason) if reason == ONLY_SHOWN else Report(_may_be_device(ctx, whole, reason))
+        return Keep(reason) if reason == ONLY_SHOWN else Report(may_be_device(ctx, whole, reason))
     if (package := ctx.values.evidence.foreign(whole)) is not None:
         return Report(
             f"is given to {package}, which may have its own devices; if it takes PyTorch's, "
@@ -300,18 +312,6 @@ def _string(ctx: Context, node: ast.expr) -> Decision | None:
     if ctx.target.portable and isinstance(ctx.names.parent(whole), ast.MatchValue):
         return Report("a pattern cannot ask which device was chosen; write an `if`")
     return Rewrite([Replace(whole, device_name(ctx, whole))])
-
-
-def _may_be_device(ctx: Context, string: ast.expr, reason: str) -> str:
-    """What to write in its place; one side of a comparison alone would never be equal again."""
-    write, (option, lines) = ctx.api.device, option_of(ctx.names, string)
-    if not option:
-        return f"this string {reason}; if it names a device, write {write!r}"
-    places = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}"
-    return (
-        f"this string is a value of the option --{option}, given and compared in {places}: leave "
-        f"all of them, or write {write!r} in all"
-    )
 
 
 def _is_path(ctx: Context, name: ast.expr) -> bool:

@@ -52,7 +52,9 @@ class Standing:
         adds = ", adds the runtime" * self.needs_runtime
         gpus = "still runs on GPUs" if self.keeps_gpus else "no longer runs on GPUs"
         slow = f", {count_noun(self.advice, 'place')} may be slow" if self.advice else ""
-        return f"changes {count_noun(self.lines, 'line')}{adds}, {gpus}{slow}"
+        good_for = targets()[self.target].good_for
+        what_for = f"; for {good_for}" if good_for else ""
+        return f"changes {count_noun(self.lines, 'line')}{adds}, {gpus}{slow}{what_for}"
 
     @property
     def merit(self) -> tuple[float, int, int]:
@@ -126,7 +128,7 @@ class Assessment:
                 f"notes, {best.advice} here)"
             )
         others_as_good = " and ".join(name for name in self.equal if name != best.target)
-        return f"{done}, as on {others_as_good}{_hint(self.equal)}"
+        return f"{done}, as on {others_as_good}: nothing in the code favours one of them"
 
     @property
     def compared(self) -> list[str]:
@@ -135,14 +137,6 @@ class Assessment:
             return []
         furthest = [each for each in self.standings if each.merit[:2] == self.best.merit[:2]]
         return [f"{each.target}: {each.weighs}" for each in furthest] if furthest[1:] else []
-
-
-def _hint(equal: Sequence[str]) -> str:
-    """What each of several targets is for that the code does not choose between."""
-    hints = [
-        f"take {name} {targets()[name].good_for}" for name in equal if targets()[name].good_for
-    ]
-    return f"; {', '.join(hints)}" if hints else ""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Target:
     runtime: Path | None = None
     framework: str = "torch"  # of the programs that run there, see `migrator.frameworks`
     portable: bool = False  # the program chooses its device when it starts, see `portable`
-    good_for: str = ""  # what it is the one to take for, where the code leaves the choice
+    good_for: str = ""  # what it is the one to take for, in words
     delivered: Delivered | None = None  # the runtime, if requirements have to name it
     pallas: str = ""  # what a kernel in Pallas begins with, for `tpu-migrate remaining`
 

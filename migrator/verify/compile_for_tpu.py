@@ -81,7 +81,8 @@ def _from_hlo(text: str) -> str:
     """HLO as StableHLO, with the arguments that outputs may overwrite."""
     hlo, jaxlib = import_module("jaxlib._hlo"), import_module("jaxlib._jax").mlir
     ir = import_module("jax._src.lib.mlir").ir
-    proto = hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    module_of_text = hlo.hlo_module_from_text(with_parts_as_instructions(text))
+    proto = module_of_text.as_serialized_hlo_module_proto()
     donors = _DONORS.search(text.partition("\n")[0])
     with import_module("jax._src.interpreters.mlir").make_ir_context():
         module = ir.Module.parse(jaxlib.xla_computation_to_mlir_module(hlo.XlaComputation(proto)))
@@ -91,6 +92,30 @@ def _from_hlo(text: str) -> str:
             attributes[int(number)] = ir.Attribute.parse("{jax.buffer_donor = true}")
         main.arg_attrs = ir.ArrayAttr.get(attributes)
         return str(module)
+
+
+_PART = re.compile(r"(%[\w.\-]+)#(\d+)")
+_OF_PARTS = re.compile(r"^(\s*)(?:ROOT )?(%[\w.\-]+) = \((.*?)\) [\w\-]+\(.*$", re.MULTILINE)
+_PARTS = re.compile(r"(?:/\*.*?\*/)?((?:[^,\[{]|\[.*?\]|\{.*?\})+),? ?")
+
+
+def with_parts_as_instructions(text: str) -> str:
+    """A newer XLA writes a part of a tuple as `%reduce.3#1`, which JAX's cannot read."""
+    wanted: dict[str, set[int]] = {}
+    for name, number in _PART.findall(text):
+        wanted.setdefault(name, set()).add(int(number))
+
+    def with_parts(found: re.Match[str]) -> str:
+        space, name, types = found.groups()
+        kinds = _PARTS.findall(types)
+        lines = [
+            f"{space}{name}_part_{number} = {kinds[number]} get-tuple-element({name}), "
+            f"index={number}"
+            for number in sorted(wanted.get(name, ()))
+        ]
+        return "\n".join([found[0], *lines])
+
+    return _PART.sub(r"\1_part_\2", _OF_PARTS.sub(with_parts, text)) if wanted else text
 
 
 def facts_of(compiled: Any) -> dict[str, Any]:

@@ -254,3 +254,10 @@ def test_an_index_is_reported_where_the_other_side_is_not_known() -> None:
     source = 'import torch\n\n\ndef f(device):\n    return device == torch.device("cuda:0")\n'
     assert reported(run(source)) == ['"cuda:0"']
     assert "torch_xla.device()" in migrated(source, "torch_xla")
+
+
+def test_a_module_by_the_name_of_a_device_lacks_what_torchs_accelerator_has() -> None:
+    """torch_tpu has a module `torch.tpu`, whose `device_count` and others raise an error."""
+    result = run("import torch\nmod = getattr(torch, x.device.type)\n", "torch_tpu")
+    (said,) = [d.message for d in result.diagnostics if d.code == "CUD005"]
+    assert "torch.accelerator has it" in said

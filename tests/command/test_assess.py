@@ -63,14 +63,15 @@ def test_of_targets_that_get_as_far_it_is_said_what_they_do_to_the_code(tmp_path
     (tmp_path / "run.py").write_text(source)
     said = cli("assess", ".", cwd=tmp_path).stdout.decode()
     lines = [line.strip() for line in said.splitlines()]
-    assert "torch_tpu: changes 7 lines, adds the runtime, still runs on GPUs" in lines
+    begins = tuple(line.partition("; for ")[0] for line in lines)
+    assert "torch_tpu: changes 7 lines, adds the runtime, still runs on GPUs" in begins
     found = assess([tmp_path], Config()).whole[0]
     (torchax,) = (each for each in found.standings if each.target == "torchax")
     shown = cli("run.py", "--target", "torchax", "--diff", cwd=tmp_path).stdout.decode()
     diff = [line for line in shown.splitlines() if re.match(r"[-+](?![-+])", line)]
     assert torchax.lines == len(diff) > 2
     runtime = "adds the runtime, no longer runs on GPUs"
-    assert f"torchax: changes {len(diff)} lines, {runtime}" in lines
+    assert f"torchax: changes {len(diff)} lines, {runtime}" in begins
     assert lines[-1] == "for example: tpu-migrate . --target torchax --diff"
     (tmp_path / "run.py").write_text(SCRIPTED)  # one gets further: no line weighs those
     said = cli("assess", ".", cwd=tmp_path).stdout.decode()
@@ -101,15 +102,22 @@ def test_what_is_left_decides(tmp_path: Path) -> None:
 
 
 def test_a_list_of_requirements_decides_nothing(tmp_path: Path) -> None:
-    """Nothing but what is said of the code does; and where that is the same, the reason says what
-    each target is for."""
+    """Nothing but what is said of the code does; and where that is the same, it is said what each
+    target is for."""
     plain = {"run.py": "import torch\n\nx = torch.ones(1).cuda()\n"}
     (alone,) = choose([write_tree(tmp_path / "a", plain)], Config())
     lists = "torch==2.9.0\nnvidia-ml-py\napex\ncupy-cuda12x\n"
     (beside,) = choose([write_tree(tmp_path / "b", plain | {"requirements.txt": lists})], Config())
     assert beside.best.work.reported
     assert (beside.best.target, beside.equal) == (alone.best.target, alone.equal)
-    assert "take torch_tpu if the code must keep running on GPUs" in beside.why
+    assert beside.why.endswith("nothing in the code favours one of them")
+    said = "\n".join(beside.compared)
+    for what_for in (
+        "for code that must keep running on GPUs",  # torch_tpu
+        "for a training step as one program",  # torchax
+        "for code that uses it already: it has had no commits since",  # torch_xla
+    ):
+        assert said.count(what_for) == 1
 
 
 def test_target_auto_takes_what_is_said(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tiers import thorough_on
 
 from migrator.verify import verify_app, verify_script
 from migrator.verify.command import verify_command
+from migrator.verify.compile_for_tpu import with_parts_as_instructions
 from migrator.verify.in_target_python import ask
 from migrator.verify.verify_result import VerifyResult
 
@@ -180,6 +181,23 @@ def test_programs_of_torch_xla_are_compiled_for_a_tpu(tmp_path: Path) -> None:
     (facts,) = answer["programs"]
     assert facts["error"] is None and facts["below"] == [] and facts["flops"] >= 2 * 4 * 8 * 8
     assert facts["in_place"] > 0  # what is overwritten is, as torch_xla says
+
+
+PARTS = """\
+  %sums.6 = (f32[8,64]{1,0}, /*index=1*/f32[8]{0:T(128)}) reduce(%a.1, %b.2, %c.3), to_apply=%r
+  ROOT %scaled.7 = f32[8]{0} multiply(%sums.6#1, %sums.6#1), metadata={op_name="a#1"}
+"""
+
+
+def test_parts_of_a_tuple_are_written_as_the_compilers_xla_reads_them() -> None:
+    """Each program with a layer's normalization was refused: torch_tpu's XLA is newer."""
+    tuple_line, root = PARTS.splitlines()
+    assert with_parts_as_instructions(PARTS).splitlines() == [
+        tuple_line,
+        "  %sums.6_part_1 = f32[8]{0:T(128)} get-tuple-element(%sums.6), index=1",
+        root.replace("%sums.6#1", "%sums.6_part_1"),
+    ]
+    assert with_parts_as_instructions(tuple_line) == tuple_line
 
 
 ATTEND = """\

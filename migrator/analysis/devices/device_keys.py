@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from migrator.analysis.syntax.names import Names
 from migrator.analysis.syntax.nodes import dotted
@@ -53,6 +53,39 @@ def is_by_device(names: Names, flow: Flow, table: ast.expr) -> bool:
     return any(
         flow.is_device(key) for key in _keys(names, table) if not isinstance(key, ast.Constant)
     )
+
+
+_KINDS = ("cpu", "hpu", "mlu", "mps", "musa", "npu", "xla", "xpu")
+
+
+def kinds_beside(names: Names, string: ast.expr) -> list[str]:
+    """Other kinds of device in the places beside a string, in a table that the program keeps.
+
+    `{"cuda": …, "cpu": …}`, `("cuda", "npu")`, and rows of a class: `NPU = ("npu", "hccl")`.
+    """
+    above = names.parents.get(string)
+    match above:
+        case ast.Dict(keys=keys) if string in keys:
+            return _kinds(keys)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            row, place = names.parents.get(above), elements.index(string)
+            if isinstance(row, ast.Assign) and (found := _kinds(elements)):
+                return found
+        case _:
+            row, place = above, -1
+    body = names.parents.get(row) if isinstance(row, ast.Assign) else None
+    if not isinstance(body, ast.ClassDef):
+        return []
+    values = [each.value for each in body.body if isinstance(each, ast.Assign)]
+    if place < 0:  # no tuple
+        return _kinds(values)
+    rows = [value.elts for value in values if isinstance(value, ast.Tuple | ast.List)]
+    return _kinds(elements[place] for elements in rows if place < len(elements))
+
+
+def _kinds(several: Iterable[ast.expr | None]) -> list[str]:
+    found = {each.value for each in several if isinstance(each, ast.Constant)}
+    return [kind for kind in _KINDS if kind in found]
 
 
 def other_key(names: Names, flow: Flow, several: ast.expr) -> int | None:

@@ -17,5 +17,5 @@ TARGET = Target(
     markers=MARKERS,
     runtime=own_runtime("torch_tpu"),
     portable=True,
-    good_for="if the code must keep running on GPUs, or uses PyTorch's own parallelism",
+    good_for="code that must keep running on GPUs, torch 2.13 and later, PyTorch's own parallelism",
 )

@@ -18,4 +18,5 @@ TARGET = Target(
     markers=MARKERS,
     runtime=own_runtime("torchax"),
     pallas=SKELETON,
+    good_for="a training step as one program, models that are divided without ranks",
 )
