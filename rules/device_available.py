@@ -2,7 +2,17 @@
 
 import ast
 
-from migrator.rule_api import Construct, Context, Decision, Example, Keep, Replace, Rewrite, Rule
+from migrator.rule_api import (
+    Construct,
+    Context,
+    Decision,
+    Example,
+    Keep,
+    Replace,
+    Report,
+    Rewrite,
+    Rule,
+)
 from migrator.rule_api.device_objects import device_value
 from migrator.rule_api.devices import (
     asks_for_implementation,
@@ -85,6 +95,13 @@ becomes the TPU. Elsewhere the question goes to the runtime.""",
         Example(
             """
             import torch
+            can_capture = torch.cuda.is_available() and torch.version.hip is None
+            """,
+            says={2: "on a TPU, the answer is no"},
+        ),
+        Example(
+            """
+            import torch
             providers = ["CUDAExecutionProvider"] if torch.cuda.is_available() else []
             """,
         ),
@@ -111,6 +128,8 @@ def available(ctx: Context, found: Construct) -> Decision:
         choice = availability_choice(ctx.names, ctx.flow, asked)
         if choice is not None and not names_attribute(ctx.names, choice.node):
             return device_value(ctx, choice.node, choice.device)
+        if _is_of_nvidia(ctx, call):
+            return Report("asks for NVIDIA's GPUs, not AMD's; on a TPU, the answer is no")
         asked = with_older_torch(ctx.names, asked)
         if asked is not call:
             node, called = asked, "()"
@@ -118,6 +137,27 @@ def available(ctx: Context, found: Construct) -> Decision:
     if word is None:
         return ctx.code.lacks(found.key)
     return Rewrite([Replace(node, f"{word.code}{called}")], word.requires)
+
+
+def _is_of_nvidia(ctx: Context, call: ast.Call) -> bool:
+    """`torch.cuda.is_available() and torch.version.hip is None`: as before CUDA graphs."""
+    match ctx.names.parent(call):
+        case ast.BoolOp(op=ast.And(), values=values) as both if not isinstance(
+            ctx.names.parent(both),
+            ast.IfExp,  # of a device
+        ):
+            return any(_is_without_hip(ctx, value) for value in values)
+    return False
+
+
+def _is_without_hip(ctx: Context, test: ast.expr) -> bool:
+    match test:
+        case (
+            ast.Compare(left=asked, ops=[ast.Is()], comparators=[ast.Constant(value=None)])
+            | ast.UnaryOp(op=ast.Not(), operand=asked)
+        ):
+            return ctx.names.qualified(asked) == "torch.version.hip"
+    return False
 
 
 def _is_of_location(ctx: Context, call: ast.Call) -> bool:

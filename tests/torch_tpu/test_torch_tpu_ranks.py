@@ -66,6 +66,19 @@ def sharded_from_the_cpu(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return fully_shard(model, mesh=mesh["dp"])
 
 
+def sharded_from_the_meta_device(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """torchtitan's way. Set-up gave DTensors a device's wrapper around a tensor without one."""
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    before = fully_shard(model.to("meta"), mesh=mesh["dp"])
+    parameters = list(before.parameters())
+    model.to_empty(device="tpu")
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(distribute_tensor(values[name].to("tpu"), mesh["dp"], [Shard(0)]))
+    return model
+
+
 def in_tensors(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     return parallelize_module(model.to("tpu"), mesh["tp"], plan)
@@ -79,7 +92,12 @@ def copied(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     return nn.parallel.DistributedDataParallel(model.to("tpu"))
 
 
-@pytest.mark.parametrize("parallel", [sharded, sharded_from_the_cpu, in_tensors, both, copied])
+WAYS = [
+    sharded, sharded_from_the_cpu, sharded_from_the_meta_device, in_tensors, both, copied
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("parallel", WAYS)
 def test_a_parallel_model_trains_as_on_the_cpu(parallel: Callable[..., nn.Module]) -> None:
     mesh = init_device_mesh("tpu", (1, 1), mesh_dim_names=("dp", "tp"))
     expected = layers()

@@ -252,3 +252,18 @@ def test_nobody_asks_for_a_tpus_metadata_where_there_is_none(
         assert ("TPU_SKIP_MDS_QUERY" not in os.environ) is asks
         if chip:
             (tmp_path / chip).unlink()
+
+
+def test_a_devices_module_has_what_programs_for_any_accelerator_call() -> None:
+    """torch_tpu lets PyTorch alone call some of these, and lacks others: torchtune and torchtitan
+    stopped there."""
+    module = torch.get_device_module("tpu")
+    assert module.device_count() == 1 and module.current_device() == 0
+    module.set_device(torch.device("tpu:0"))
+    module.synchronize()
+    module.empty_cache()
+    module.reset_peak_memory_stats()
+    assert module.max_memory_allocated() >= module.memory_allocated() >= 0
+    assert "active_bytes.all.peak" in module.memory_stats()
+    assert len(module.mem_get_info()) == 2
+    assert module.get_device_properties(0).total_memory > 0

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..device import DEVICE_TYPE
 
@@ -89,7 +90,8 @@ def install() -> None:
             with torch.no_grad():
                 new = convert(parameter)
             known[id(parameter)] = new
-            if _changes_kind(parameter, new):
+            # A wrapper (DTensor) has its tensors in Python: torch swaps the whole object.
+            if _changes_kind(parameter, new) and not is_traceable_wrapper_subclass(new):
                 known[id(parameter)] = parameter
                 gradient = _move(parameter, new, convert)
                 if gradient is not None:

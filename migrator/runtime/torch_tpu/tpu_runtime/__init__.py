@@ -17,7 +17,7 @@ from .device import (
 from .dispatch import cpu_fallback, imported_names
 from .distributed import data_parallel, sums_at_root
 from .distributed.launching import launch, optimizer_step
-from .frameworks import training_libraries
+from .frameworks import device_module, training_libraries
 from .frameworks.device_loader import DeviceLoader
 from .fused_attention import (
     LowerTriangularMask,
@@ -90,7 +90,7 @@ _WORDS = {"default": "medium"}
 _CONCERNS = (
     running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
     zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, weight_norm,
-    cpu_fallback, data_parallel, sums_at_root,
+    cpu_fallback, data_parallel, sums_at_root, device_module,
 )  # fmt: skip
 _is_set_up = False
 

@@ -15,6 +15,7 @@ from typing import Any
 _CREATE = 40 + 8 * 10  # offset of PJRT_Client_Create in PJRT_Api
 _INT64 = 1  # of PJRT_NamedValue_Type
 _OPTION = b"cpu_device_count"
+_MEMORY = 16 * 2**30  # a v5e's, for programs that ask
 # NaN stays NaN in a maximum; and a scan becomes a loop, because XLA compiles no other form of it.
 _FLAGS = "--xla_cpu_enable_fast_min_max=false --xla_disable_hlo_passes=associative-scan-rewriter"
 
@@ -80,6 +81,7 @@ def load() -> None:
         loader: Any = import_module("torch_tpu._loader")
         hardware: Any = import_module("torch_tpu._internal.utils.hardware")
         hardware.get_tpu_device_count = lambda: 1
+        hardware.get_hbm_bytes_per_device = lambda: _MEMORY
         loader.load()
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # it has no memory of its own
     for copy in ("to", "copy_"):
