@@ -145,7 +145,10 @@ def _kind(made: Instruction, products: tuple[Product, ...], inner: list[Instruct
 
 def _accessed(program: HloProgram, body: Computation, made: Instruction) -> int:
     """Bytes of HBM that it reads and writes; other memories are on the chip."""
-    if made.opcode.endswith("-start"):  # a copy: its result names destination and source
+    if made.opcode in ("copy-start", "slice-start"):  # its result names both ends
+        ends = [shape for shape in made.shapes if shape.dims][:2]
+        return min((s.padded for s in ends), default=0) * sum(s.space == 0 for s in ends)
+    if made.opcode.endswith("-start"):
         source = [s for name in made.operands[:1] for s in body[name].shapes[:1] if name in body]
         moved = min((s.padded for s in (*made.shapes[:1], *source)), default=0)
         return moved * sum(s.space == 0 for s in (*made.shapes[:1], *source))

@@ -12,7 +12,12 @@ from . import _versions
 _versions.check()
 
 from . import device  # noqa: E402
-from .compilation import jit_trace, partial_compilation, persistent_cache  # noqa: E402
+from .compilation import (  # noqa: E402
+    jit_trace,
+    partial_compilation,
+    persistent_cache,
+    recomputation,
+)
 from .compilation.compiled_module import compile  # noqa: E402
 from .compilation.training_steps import train_step  # noqa: E402
 from .device import (  # noqa: E402
@@ -243,6 +248,7 @@ _CONCERNS = (
     optimizers,
     recurrent_loops,
     partial_compilation,
+    recomputation,
     data_parallel,
     process_group,
     functional_collectives,

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr
 from torchax.tensor import Environment, Tensor
 
 from ..tensors.views import peek
+from . import recomputation
 from .function_state import Memory
 
 Array = Any
@@ -56,6 +57,10 @@ def _graphs(leads: list[set[int]]) -> list[tuple[list[int], list[int]]]:
     return [(sorted(results), sorted(targets)) for results, targets in found]
 
 
+def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
+    return primitive.name not in _MADE_AGAIN
+
+
 def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[Any, Any, Any]:
     """The forward program, the backward program, and which inputs it reads.
 
@@ -67,9 +72,11 @@ def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[
     tree = jax.tree.structure(traced.out_info)
     n_known, n_out = len(whole.in_avals) - len(forms), len(whole.out_avals) - n_gradients
     is_gradient = [False] * n_out + [True] * n_gradients
+    named = recomputation.with_kept(whole.jaxpr, n_known, _MADE_AGAIN)
     known, later, unknown, _, n_kept = partial_eval_jaxpr_custom(
-        whole.jaxpr, [False] * n_known + [True] * len(forms), True, is_gradient, is_gradient,
-        lambda primitive, *_, **__: primitive.name not in _MADE_AGAIN,
+        named or whole.jaxpr,
+        [False] * n_known + [True] * len(forms), True, is_gradient, is_gradient,
+        recomputation.is_kept if named else _is_kept,
     )  # fmt: skip
     assert unknown == is_gradient
     # Its outputs are the gradients and any other values available there.
@@ -89,8 +96,9 @@ def split(traced: Any, forms: list[tuple[Any, Any]], n_gradients: int) -> tuple[
     def backward(
         asked: tuple[int, ...], kept: list[Array], inputs: list[Array], gradients: list[Array]
     ) -> list[Array]:
-        given = (gradients[i].astype(forms[i][1]) for i in wanted)
-        found = run_later(*kept, *inputs, *given)
+        given = [gradients[i].astype(forms[i][1]) for i in wanted]
+        values = [*kept, *inputs, *given]
+        found = run_later(*(recomputation.apart(values) if named else values))
         return [found[i] for i in asked]
 
     return forward, backward, reads
