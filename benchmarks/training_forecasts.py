@@ -77,7 +77,8 @@ def figures(program: Program, folder: Path) -> dict[str, Any]:
     if program.name == "nanoGPT":
         _write_tokens(folder / "data" / "openwebtext")
     command = [sys.executable, "-m", "migrator", "forecast", "train.py", "--python", sys.executable,
-               "--no-compute", "--format", "json", "--timeout", "1200", "--", *program.arguments]  # fmt: skip
+               "--no-compute", "--format", "json", "--timeout", "1200", "--",
+               *program.arguments]  # fmt: skip
     start = time.monotonic()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     seconds = time.monotonic() - start
@@ -101,12 +102,17 @@ def _write_tokens(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(0)
     for name in ("train.bin", "val.bin"):
-        (folder / name).write_bytes(array("H", (draw.randrange(50257) for _ in range(8192))).tobytes())
+        (folder / name).write_bytes(
+            array("H", (draw.randrange(50257) for _ in range(8192))).tobytes()
+        )
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
     """Markdown."""
-    yield "| a step of | parameters | with | HBM, GiB | FLOPs | bound, ms | binds | estimate, ms | forecast, s |"
+    yield (
+        "| a step of | parameters | with | HBM, GiB | FLOPs | bound, ms | binds | estimate, ms "
+        "| forecast, s |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|"
     for program in PROGRAMS:
         if program.name in found:
@@ -116,7 +122,8 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 def _row(program: Program, of: dict[str, Any]) -> str:
     fits = "" if of["fits"] else ", too much"
     cells = [
-        program.name, f"{program.parameters:,.1f} M", program.samples, f"{of['hbm'] / 2**30:.1f}{fits}",
+        program.name, f"{program.parameters:,.1f} M", program.samples,
+        f"{of['hbm'] / 2**30:.1f}{fits}",
         f"{of['flops'] / 1e12:.3g} T", f"{1e3 * of['bound']:.3g}", of["binding"],
         "–" if of["estimate"] is None else f"{1e3 * of['estimate']:.3g}", f"{of['seconds']:.0f}",
     ]  # fmt: skip

@@ -18,7 +18,9 @@ def _twice(given: int, made: int) -> nn.Sequential:
 class UNet(nn.Module):
     """31 million parameters; transposed convolutions on the way up."""
 
-    def __init__(self, channels: int, classes: int, widths: tuple[int, ...] = (64, 128, 256, 512, 1024)):
+    def __init__(
+        self, channels: int, classes: int, widths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    ):
         super().__init__()
         self.down = nn.ModuleList(map(_twice, (channels, *widths[:-1]), widths))
         pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))

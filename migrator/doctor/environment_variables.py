@@ -25,6 +25,7 @@ _SHARED = {
     "CUDA_VISIBLE_DEVICES": "GPUs of the original; a migrated program doesn't read it",
     "TPU_RUNTIME_DEVICE": "what a program migrated with --portable runs on: tpu, cuda, cpu",
     "TPU_RUNTIME_COMPUTE": "off: steps are compiled, not run (forecast --no-compute)",
+    "TPU_RUNTIME_RECOMPUTE": "on: the backward pass computes activations of repeated blocks again",
     "TPU_RUNTIME_NUM_CORES": "devices that a multi-device program uses: 1 or all",
     "TPU_RUNTIME_REPORT": "1: say at the end what was compiled; a path: into that file; 0: nothing",
     "TPU_MIGRATE_CACHE": "where tpu-migrate keeps its environments, and what it has found out",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,14 @@ from migrator.report.terminal import color_option, console
 from migrator.targets import DEFAULT, find_target
 from migrator.targets.target_argument import TargetName
 from migrator.verify import shared_options
-from migrator.verify.chips import chip_of
+from migrator.verify.chips import Chip, chip_of
 from migrator.verify.chips import chips as known_chips
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .forecast import Forecast
+    from .ways import Way
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -50,6 +51,12 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 )  # fmt: skip
 @click.option("--smallest", is_flag=True,
               help="Find the smallest slice that fits, with each --shard.")  # fmt: skip
+@click.option("--recompute", is_flag=True,
+              help="Compute activations of repeated blocks again, backwards.")  # fmt: skip
+@click.option("--precision", type=click.Choice(["high", "default"]),
+              help="Migrate with --precision, of float32 products.")  # fmt: skip
+@click.option("--try", "tried", is_flag=True,
+              help="Compile again with --recompute and each --precision; compare.")  # fmt: skip
 @shared_options.python("Run with this interpreter.")
 @click.option("--install", is_flag=True, help="Make the target's environment first (gigabytes).")
 @click.option("--timeout", type=_POSITIVE, metavar="SECONDS", default=600.0, show_default=True,
@@ -69,6 +76,7 @@ def forecast_command(
     steps: int | None, price: float | None, efficiency: float, shard: str | None,
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
     report: Path | None, compute: bool, largest: str | None, smallest: bool,
+    recompute: bool, precision: str | None, tried: bool,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -79,43 +87,28 @@ def forecast_command(
     from . import baseline as earlier
     from . import page
     from .forecast import forecast, priced
-    from .largest import find_largest
-    from .smallest_slice import find_smallest
+    from .ways import Way
 
     known = known_chips()[chip]
-    if target != DEFAULT:  # the only one whose compiled steps it has been tried on
-        raise UsageError(f"forecast needs --target {DEFAULT}: it can't compile steps of {target}")
-    if chips not in known.topologies:
-        counts = ", ".join(map(str, known.topologies))
-        raise UsageError(f"--chips {chips}: the compiler knows slices of {counts} chips {chip}")
-    if smallest and (largest or shard or chips != 1):
-        raise UsageError("--smallest tries --chips and --shard by itself; and not with --largest")
+    asked = Way(shard, recompute, precision)
+    _check(target, known, chips, largest, smallest, tried, asked)
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
     before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
     if report is not None:
         page.check(report)
     out = console(stderr=True)
-    with_compiler = _python(target, python, install, out)
     how: dict[str, Any] = {
-        "python": with_compiler,
+        "python": _python(target, python, install, out),
         "timeout": timeout,
         "console": out,
         "compute": compute,
     }
 
-    def make(given: Sequence[str], count: int = chips, shard: str | None = shard) -> Forecast:
-        divided: dict[str, Any] = {"shard": shard, "unsafe": shard == "fsdp"}
-        return forecast(script, given, target, chip_of(f"{chip}-{count}"), **how, **divided)
+    def make(given: Sequence[str], count: int = chips, way: Way = asked) -> Forecast:
+        return forecast(script, given, target, chip_of(f"{chip}-{count}"), **how, **way.options)
 
-    if smallest:
-        found, tried = find_smallest(known, lambda count, shard: make(arguments, count, shard))
-        found = replace(found, slices=tried)
-    elif largest is None:
-        found = make(arguments)
-    else:
-        found, trials = find_largest(largest, arguments, make)
-        found = replace(found, largest=largest, trials=trials)
+    found = _searched(known, arguments, largest, smallest, tried, asked, make)
     if steps is not None and found.error is None:
         found = priced(found, steps, price, efficiency)
     if baseline is not None and found.error is None:
@@ -124,6 +117,52 @@ def forecast_command(
         page.write(found, report)
     _print(found, form, out)
     raise SystemExit(found.exit_code)
+
+
+def _check(
+    target: str, known: Chip, chips: int, largest: str | None, smallest: bool, tried: bool,
+    asked: Way,
+) -> None:  # fmt: skip
+    """Raises UsageError."""
+    if target != DEFAULT:  # the only one whose compiled steps it has been tried on
+        raise UsageError(f"forecast needs --target {DEFAULT}: it can't compile steps of {target}")
+    if chips not in known.topologies:
+        counts = ", ".join(map(str, known.topologies))
+        raise UsageError(
+            f"--chips {chips}: the compiler knows slices of {counts} chips {known.name}"
+        )
+    if smallest and (largest or tried or asked.shard or asked.recompute or chips != 1):
+        raise UsageError(
+            "--smallest tries --chips, --shard and --recompute by itself; and not with --largest"
+        )
+    if tried and (largest or asked.recompute or asked.precision):
+        raise UsageError("--try tries --recompute and --precision by itself; not with --largest")
+
+
+def _searched(
+    known: Chip, arguments: Sequence[str], largest: str | None, smallest: bool, tried: bool,
+    asked: Way, make: Callable[..., Forecast],
+) -> Forecast:  # fmt: skip
+    """The forecast, with all that was tried for it."""
+    from .largest import find_largest
+    from .smallest_slice import find_smallest
+    from .ways import try_changes
+
+    if smallest:
+        found, slices = find_smallest(
+            known,
+            lambda count, way: make(arguments, count, replace(way, precision=asked.precision)),
+        )
+        return replace(found, slices=slices)
+    if tried:
+        found, changes = try_changes(
+            lambda way: make(arguments, way=replace(way, shard=asked.shard))
+        )
+        return replace(found, changes=changes)
+    if largest is None:
+        return make(arguments)
+    found, trials = find_largest(largest, arguments, make)
+    return replace(found, largest=largest, trials=trials)
 
 
 def _print(found: Forecast, form: str, out: Console) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from migrator.distribution import __version__
 from migrator.verify.chips import Chip
+from migrator.verify.runtime_report import RuntimeReport
 from migrator.verify.tpu import TpuReport
 from migrator.verify.verification import folder_of, verify_script
 from migrator.verify.verify_result import VerifyResult, finite
@@ -64,6 +65,7 @@ class Forecast:
     largest: str | None = None  # the option whose largest value was looked for
     trials: list[Any] = field(default_factory=list)  # of its values
     slices: list[Any] = field(default_factory=list)  # that were tried for the smallest
+    changes: list[Any] = field(default_factory=list)  # that were tried, compiled again
 
     @property
     def label(self) -> str:
@@ -96,8 +98,11 @@ def forecast(
     steps: list[StepEstimate] = []
     count = chip.count
 
-    def read(report: TpuReport, copy: Path, folders: Sequence[Path]) -> None:
+    seen: list[str] = []
+
+    def read(report: TpuReport, ran: RuntimeReport, copy: Path, folders: Sequence[Path]) -> None:
         place = _placed(folder_of(script), copy)
+        seen.extend(_seen(ran, copy, place))
         steps.extend(_step(one, folders, chip, place) for one in report.compiled if one.is_step)
 
     devices = count * chip.devices if count > 1 else None
@@ -112,7 +117,7 @@ def forecast(
         error=result.error,
         steps=found,
         advice=advice_for(found, chip),
-        notes=[*result.notes, *_notes(result, found, chip)],
+        notes=[*result.notes, *_notes(result, found, chip), *seen],
         problems=[*_failed(result), *(_unfit(step) for step in found if not step.fits)],
         log_tail=result.log_tail,
         runtime=result.compiled,
@@ -156,6 +161,28 @@ def _notes(result: VerifyResult, steps: list[StepEstimate], chip: Chip) -> list[
                 "as bfloat16, and memory on the chip as HBM"
             )
     return notes
+
+
+def _seen(ran: RuntimeReport, copy: Path, place: Callable[[Cost], Cost]) -> Iterator[str]:
+    """What the run itself did that costs time on a TPU, too."""
+    for line in ran.recompiled:
+        yield f"compiled again for other shapes or Python values: {line}"
+    for read in ran.reads:
+        times = "once" if read.times == 1 else f"{read.times} times"
+        line = _original_line(read.line, copy, place)
+        yield (f"the host waits for values of the device: {line} ({times}, {read.bytes:,} bytes)")
+
+
+def _original_line(line: str, copy: Path, place: Callable[[Cost], Cost]) -> str:
+    """Of `train.py:9: text` in the migrated copy, which says no folder."""
+    name, _, rest = line.partition(":")
+    number, _, text = rest.partition(": ")
+    at = int(number)
+    files = [f for f in copy.rglob(name) if [*map(str.strip, _lines(f)[at - 1 : at])] == [text]]
+    if len(files) != 1:
+        return line
+    found = place(Cost("", f"{files[0]}:{number}", "", 0, 0.0, 0.0, 0, 0.0))
+    return f"{found.line}: {found.text}"
 
 
 def figure(value: float) -> str:

@@ -40,6 +40,11 @@ def show(found: Forecast, console: Console) -> None:
             console.print(_costs(f"{longest.name}, by operation", longest.operations))
     if found.trials:
         console.print(_trials(found))
+    if found.changes:
+        console.print(_changes(found))
+        for change in found.changes:
+            if change.edit:
+                say(f"{change.change}: {change.error or change.edit}", "dim")
     if found.slices:
         console.print(_slices(found))
         for each in found.slices:
@@ -124,14 +129,34 @@ def _slices(found: Forecast) -> Table:
     )
     table.add_column("slice")
     table.add_column("--shard")
+    table.add_column("recomputed")
     for heading in ("needs", "of", "fits", "bound, ms", "in bfloat16"):
         table.add_column(heading, justify="right")
     for each in found.slices:
         table.add_row(
-            f"{found.chip.name}-{each.chips}", each.shard or "-",
+            f"{found.chip.name}-{each.chips}", each.shard or "-", "yes" if each.recompute else "no",
             gib(each.hbm) if each.hbm else "-", gib(each.capacity) if each.hbm else "-",
             "yes" if each.fits else "no",
             *("-" if seconds is None else _ms(seconds) for seconds in (each.bound, each.bfloat16)),
+        )  # fmt: skip
+    return table
+
+
+def _changes(found: Forecast) -> Table:
+    table = Table(
+        caption="compiled again with each change. HBM in GiB, of the step that needs most; ms of "
+        "all steps",
+        caption_justify="left",
+    )
+    table.add_column("change")
+    for heading in ("needs", "of", "fits", "bound, ms", "estimate, ms"):
+        table.add_column(heading, justify="right")
+    for each in found.changes:
+        table.add_row(
+            each.change,
+            gib(each.hbm) if each.hbm else "-", gib(each.capacity) if each.hbm else "-",
+            "yes" if each.fits else "no",
+            *("-" if seconds is None else _ms(seconds) for seconds in (each.bound, each.estimate)),
         )  # fmt: skip
     return table
 
@@ -146,7 +171,8 @@ def _smallest(found: Forecast) -> str:
 
 def _slice(found: Forecast, tried: SliceTrial) -> str:
     divided = f" with --shard {tried.shard}" if tried.shard else ""
-    return f"{found.chip.name}-{tried.chips}{divided}"
+    again = ", activations computed again" if tried.recompute else ""
+    return f"{found.chip.name}-{tried.chips}{divided}{again}"
 
 
 def _costs(title: str, costs: list[Cost]) -> Table:

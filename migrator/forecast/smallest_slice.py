@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migrator.errors import UsageError
 from migrator.verify.chips import Chip
 
 from .forecast import Forecast
+from .ways import Way
 
 SHARDINGS = ("fsdp", "tp", "tp-row")
 
@@ -25,24 +26,30 @@ class SliceTrial:
     bound: float | None  # None where there is no forecast, or a step is refused
     bfloat16: float | None  # the bound with float32 products in bfloat16
     error: str | None = None
+    recompute: bool = False  # activations
 
 
-Make = Callable[[int, str | None], Forecast]  # of a number of chips, and --shard
+Make = Callable[[int, Way], Forecast]  # of a number of chips
 
 
 def find_smallest(chip: Chip, make: Make) -> tuple[Forecast, list[SliceTrial]]:
     """The forecast of the smallest slice on which all steps fit, and all trials.
 
-    Of equally many chips, the one with the least bound is taken; where nothing fits, the forecast
-    of one chip. Raises UsageError: there is no forecast for one chip.
+    Recomputation is tried on one chip, and where it does not fit without. Of equally many chips,
+    the one with the least bound is taken; where nothing fits, the forecast of one chip. Raises
+    UsageError: there is no forecast for one chip.
     """
     found: list[tuple[Forecast, SliceTrial]] = []
     for count in sorted(chip.topologies):
         for shard in (None,) if count == 1 else SHARDINGS:
-            made = make(count, shard)
-            if not found and made.error is not None:
-                raise UsageError(made.error)
-            found.append((made, _trial(count, shard, made)))
+            for recompute in (False, True):
+                made = make(count, Way(shard, recompute))
+                if not found and made.error is not None:
+                    raise UsageError(made.error)
+                trial = replace(_trial(count, shard, made), recompute=recompute)
+                found.append((made, trial))
+                if not trial.hbm or (trial.fits and count > 1):
+                    break
     fitting = [pair for pair in found if pair[1].fits]
     best = min(fitting, key=lambda pair: (pair[1].chips, pair[1].bound or 0), default=found[0])
     return best[0], [trial for _, trial in found]

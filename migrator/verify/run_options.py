@@ -13,10 +13,12 @@ from . import tpu
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from .runtime_report import RuntimeReport
+
 # Writes the migrated copy of a folder into a new one, for a target; returns errors, one a line.
 Migration = Callable[[Path, str, Path], list[str]]
 # Reads what was compiled for an absent TPU, before the folder is removed.
-StepReader = Callable[[tpu.TpuReport, Path, Sequence[Path]], None]
+StepReader = Callable[[tpu.TpuReport, "RuntimeReport", Path, Sequence[Path]], None]
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,11 @@ class RunOptions:
     also compile all programs with products for this TPU. ``devices``: how many to use, virtual ones
     without a TPU. ``measure``: also run the app's measurements. ``migrate``: another migration than
     tpu-migrate's. ``bisect``: if a script's numbers differ, find the operation. ``read_steps``:
-    only steps are compiled; it gets the report, the migrated copy and the folders of programs.
-    ``compute``: if not, compiled programs give zeros (torchax). ``asked``: the words after
+    only steps are compiled; it gets the report, the runtime's, the migrated copy and the folders
+    of programs.
+    ``compute``: if not, compiled programs give zeros; ``recompute``: activations of
+    repeated blocks are computed again in the backward pass (both torchax). ``precision``: of
+    float32 products. ``asked``: the words after
     `tpu-migrate verify` on the command line, which messages repeat.
     """
 
@@ -52,10 +57,15 @@ class RunOptions:
     bisect: bool = False
     read_steps: StepReader | None = None
     compute: bool = True
+    recompute: bool = False
+    precision: str | None = None
     asked: Sequence[str] = ()
 
     @property
     def config(self) -> Config:
         shard = self.shard or "replicated"
         python = str(self.python) if self.python and is_environment(self.python) else None
-        return Config(portable=self.portable, unsafe=self.unsafe, shard=shard, python=python)
+        return Config(
+            portable=self.portable, unsafe=self.unsafe, shard=shard, python=python,
+            precision=self.precision,
+        )  # fmt: skip

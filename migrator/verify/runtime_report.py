@@ -7,11 +7,25 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class HostRead:
+    """A line at which the host waits for values of the device: `train.py:9: loss.item()`."""
+
+    line: str
+    times: int
+    bytes: int
+
+
+_MANY = 4  # a first step and a last batch have programs of their own
+
+
+@dataclass(frozen=True)
 class RuntimeReport:
     """Empty if the run was killed, or used no runtime."""
 
     text: str | None = None  # one item a line
     in_parts: list[str] = field(default_factory=list)  # steps and modules: not compiled as a whole
+    recompiled: list[str] = field(default_factory=list)  # steps and modules of many programs
+    reads: list[HostRead] = field(default_factory=list)
 
 
 def read_report(path: Path) -> RuntimeReport:
@@ -19,6 +33,8 @@ def read_report(path: Path) -> RuntimeReport:
     `report.rank0.json`; a rank's lines begin with its name."""
     lines: list[str] = []
     in_parts: dict[str, None] = {}
+    recompiled: dict[str, None] = {}
+    reads: dict[HostRead, None] = {}
     for file in (path, *sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))):
         report = _read(file)
         name = file.stem.removeprefix(path.stem)  # ".rank0"
@@ -26,7 +42,13 @@ def read_report(path: Path) -> RuntimeReport:
         lines += [front + line for line in str(report.get("text", "")).splitlines()]
         functions = report.get("functions", [])
         in_parts |= {f["name"]: None for f in functions if f["why_eager"] and f["calls"]}
-    return RuntimeReport("\n".join(lines) or None, [*in_parts])
+        recompiled |= dict.fromkeys(map(_many, (f for f in functions if f["programs"] >= _MANY)))
+        reads |= dict.fromkeys(HostRead(**read) for read in report.get("reads", []))
+    return RuntimeReport("\n".join(lines) or None, [*in_parts], [*recompiled], [*reads])
+
+
+def _many(function: dict[str, Any]) -> str:
+    return f"{function['name']}: {function['programs']} programs in {function['calls']} calls"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -211,6 +211,7 @@ class _VerifyWork:
         env |= {} if device.modules is None else {"PYTHONPATH": str(device.modules)}
         env |= {"TPU_RUNTIME_PROGRAMS": str(self.for_tpu)} if self.options.compile_for else {}
         env |= {} if self.options.compute else {"TPU_RUNTIME_COMPUTE": "off"}
+        env |= {"TPU_RUNTIME_RECOMPUTE": "on"} if self.options.recompute else {}
         with progress(self.console, f"running {self.app.name} on the {device.label}") as update:
             return run(
                 [str(self.interpreter.python), self.app.entry, *self.app.args, *self._for_devices],
@@ -309,7 +310,8 @@ class _VerifyWork:
             others = [program for program in programs if not program.is_step]
             found = self._compile(steps, wish, _STEPS_SECONDS)
             if self.options.read_steps is not None:
-                self.options.read_steps(found, self.copy, (self.for_tpu, self.programs))
+                ran = runtime_report.read_report(self.report)
+                self.options.read_steps(found, ran, self.copy, (self.for_tpu, self.programs))
                 return report, found
             found = found.joined(self._compile(others, wish, _COMPILE_SECONDS))
             return tpu.judge(report, found), found

@@ -210,6 +210,7 @@ for _ in range(3):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    print(loss.item())
 """
 
 
@@ -229,6 +230,8 @@ def test_a_script_is_forecast_by_the_real_compiler(
     assert step["hbm"] == sum(step["memory"].values()) and step["fits"]
     assert 0 < step["bound"] <= step["estimate"]
     assert step["bounds"]["matrix"] == pytest.approx(6 * step["flops"] / 918e12)
+    waits = "the host waits for values of the device: train.py:11: print(loss.item())"
+    assert any(note.startswith(waits) for note in found["notes"]), found["notes"]
     assert "train.py:7" in {cost["line"] for cost in step["lines"]}
     assert found["price"]["hours"] == pytest.approx(1000 * step["bound"] / 3600 / 0.4)
     page = Path("page.html").read_text()

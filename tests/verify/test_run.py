@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from migrator.verify.run_script import Run, run
-from migrator.verify.runtime_report import RuntimeReport, read_report
+from migrator.verify.runtime_report import HostRead, RuntimeReport, read_report
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 
@@ -126,10 +126,23 @@ def test_the_migrators_own_python_settings_stay_with_it(
 def test_the_report_of_a_run_has_those_of_its_ranks(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     assert read_report(path) == RuntimeReport()
-    step = {"name": "step", "calls": 3, "why_eager": "it writes a file"}
+    step = {"name": "step", "calls": 3, "programs": 1, "why_eager": "it writes a file"}
     of_ranks = {"text": "9 programs\nstep: 3 calls", "functions": [step, {**step, "calls": 0}]}
     path.write_text(json.dumps({"text": "0 programs", "functions": []}))
     for rank in range(2):
         (tmp_path / f"report.rank{rank}.json").write_text(json.dumps(of_ranks))
     lines = [f"rank{rank}: {line}" for rank in range(2) for line in of_ranks["text"].splitlines()]
     assert read_report(path) == RuntimeReport("\n".join(["0 programs", *lines]), ["step"])
+
+
+def test_the_report_says_what_compiles_again_and_where_the_host_waits(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    functions = [
+        {"name": name, "calls": 9, "programs": programs, "why_eager": ""}
+        for name, programs in (("Net", 7), ("Adam.step()", 2))
+    ]
+    reads = [{"line": "train.py:9: loss.item()", "times": 3, "bytes": 12}]
+    path.write_text(json.dumps({"text": "", "functions": functions, "reads": reads}))
+    found = read_report(path)
+    assert found.recompiled == ["Net: 7 programs in 9 calls"]
+    assert found.reads == [HostRead(**reads[0])]

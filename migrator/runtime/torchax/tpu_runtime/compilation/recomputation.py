@@ -78,9 +78,7 @@ def with_kept(jaxpr: Any, n_known: int, made_again: tuple[str, ...]) -> Any:
         for v in (v for v in eqn.outvars if v in leaving or outside):
             named[v] = type(v)(v.aval)
             name = {"name": "kept"}
-            eqns.append(
-                new_jaxpr_eqn([v], [named[v]], name_p, name, no_effects, eqn.source_info)
-            )
+            eqns.append(new_jaxpr_eqn([v], [named[v]], name_p, name, no_effects, eqn.source_info))
     return jaxpr.replace(eqns=eqns, outvars=[now(v) for v in jaxpr.outvars])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torchax.tensor import Environment, Tensor
 
+from ..profiling import costly_lines
 from .calls import Function, is_device_tensor, native, needs_gradient
 
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -46,6 +47,7 @@ class _Crossing(torch.autograd.Function):
 
 def _cross(tensor: Any, env: Environment) -> torch.Tensor:
     if is_device_tensor(tensor):
+        costly_lines.note_read(tensor)
         return tensor.torch()  # type: ignore[no-any-return]
     with torch._C.DisableTorchFunctionSubclass():  # lazy modules' parameters allow few functions
         return Tensor(env.t2j_copy(native(tensor.detach, (), {})), env)

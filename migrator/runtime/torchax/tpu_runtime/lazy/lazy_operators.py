@@ -21,6 +21,7 @@ from .. import device
 from ..compilation.program_code import Place, caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
+from ..profiling import costly_lines
 from ..tensors import views
 from ..tensors.tensor_storages import root
 from . import lazy_graph
@@ -250,6 +251,7 @@ def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
     if function is aten._local_scalar_dense.default:
+        costly_lines.note_read(args[0])
         return args[0].jax().item()
     if _moves(function):
         return NotImplemented

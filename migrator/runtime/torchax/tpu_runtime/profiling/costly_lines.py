@@ -5,9 +5,11 @@ on the stack. A line that still compiles in later calls has a shape or a Python 
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..compilation.program_code import caller, line_at
 from .recompilation import MANY, SHOWN
@@ -19,12 +21,15 @@ class Line:
 
     ``seconds``: of compiling, or, if runs are timed, of all that was computed there. ``calls``:
     the numbers of the calls of models, optimizers and steps in which something was compiled.
+    ``reads``: how often values of the device were read on the host, ``read``: their bytes.
     """
 
     text: str  # with the file's name and the number
     programs: int = 0
     runs: int = 0
     seconds: float = 0.0
+    reads: int = 0
+    read: int = 0
     calls: set[int] = field(default_factory=set)
 
     def __str__(self) -> str:
@@ -70,9 +75,24 @@ def timed() -> Iterator[None]:
         line.seconds = before + time.perf_counter() - start
 
 
+def note_read(tensor: Any) -> None:
+    """A tensor of the device is read on the host, which waits for it."""
+    line = _line() if is_timed else None
+    if line is not None:
+        line.reads += 1
+        line.read += math.prod(tensor.shape) * tensor.dtype.itemsize
+
+
+def reading() -> list[Line]:
+    """The lines that read most on the host, the largest first."""
+    found = [line for line in _lines.values() if line.reads]
+    return sorted(found, key=lambda line: (-line.read, -line.reads))[:SHOWN]
+
+
 def costliest() -> list[Line]:
     """The lines that took longest, the longest first."""
-    return sorted(_lines.values(), key=lambda line: -line.seconds)[:SHOWN]
+    found = [line for line in _lines.values() if line.programs or line.runs]
+    return sorted(found, key=lambda line: -line.seconds)[:SHOWN]
 
 
 def compiled_again(calls: int) -> list[Line]:

@@ -93,7 +93,8 @@ def _calls() -> int:
 
 def collect() -> dict[str, Any]:
     """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``, and the
-    ``functions`` that were compiled, or weren't; and the ``lines`` that cost most."""
+    ``functions`` that were compiled, or weren't; the ``lines`` that cost most, and those whose
+    ``reads`` the host waits for."""
     functions = [asdict(kept) for kept in _records.values()]
     again = costly_lines.compiled_again(_calls())
     lines = [
@@ -103,8 +104,13 @@ def collect() -> dict[str, Any]:
         }
         for line in costly_lines.costliest()
     ]  # fmt: skip
+    reads = [
+        {"line": str(line), "times": line.reads, "bytes": line.read}
+        for line in costly_lines.reading()
+    ]
     seconds = round(_figures["seconds"], 1)
-    return {**_figures, "seconds": seconds, "functions": functions, "lines": lines}
+    figures = {**_figures, "seconds": seconds}
+    return {**figures, "functions": functions, "lines": lines, "reads": reads}
 
 
 def describe(figures: dict[str, Any]) -> list[str]:
@@ -116,6 +122,9 @@ def describe(figures: dict[str, Any]) -> list[str]:
         counts = f"{_count_noun(line['programs'], 'program')}, {_count_noun(line['runs'], 'run')}"
         found.append(f"  {line['seconds']} s ({counts}) at {line['line']}")
         found += [f"    {line['cure']}"] if line["cure"] else []
+    for read in figures["reads"]:
+        times = _count_noun(read["times"], "time")
+        found.append(f"read on the host, {times}, {read['bytes']:,} bytes: {read['line']}")
     return found
 
 
