@@ -92,7 +92,7 @@ class Llama:
         return {**layers, **ends, "norm": (self.width,)}
 
 
-def train_step(model: Llama, topology: str, depth: int) -> Compiled:
+def train_step(topology: str, model: Llama, depth: int) -> Compiled:
     """A step of Adam of a model with ``depth`` layers."""
     mesh = mesh_of(topology)
     weights = {n: array(mesh, s, F32, AXIS) for n, s in model.shapes(depth).items()}
