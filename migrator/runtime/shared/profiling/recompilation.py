@@ -6,3 +6,7 @@ CURE = (
     "shapes or Python numbers that change compile again: pad to one shape, `torch.where` in place "
     "of `x[mask]`, drop_last=True in a loader, a tensor in place of a number"
 )
+WITHOUT_READS = (
+    "torch.where in place of a condition, a fill value in place of a selection, a check after the "
+    "step"
+)

@@ -2,7 +2,7 @@
 
 TPU_RUNTIME_REPORT says where they are written when the process ends (`report_writing`), with the
 lines of the program at which most was compiled. Without it, one line says so if steps compile again
-and again.
+and again, or are divided by reads.
 """
 
 import atexit
@@ -20,6 +20,7 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
+from . import divided_steps
 from .recompilation import CURE, MANY, SHOWN
 from .report_writing import VARIABLE, write
 
@@ -41,6 +42,7 @@ def install() -> None:
     def counted(*args: Any, **kwargs: Any) -> Any:
         result = sync(*args, **kwargs)
         _steps["all"] += 1
+        divided_steps.note_step()
         if _compiled() > _steps["programs"]:
             _steps["compiling"] += 1
             _steps["compiled"], _steps["programs"] = _steps["all"], _compiled()
@@ -137,8 +139,9 @@ def describe(figures: dict[str, Any]) -> str:
     if figures["on_cpu"]:
         counts = ", ".join(f"{name} {n} times" for name, n in figures["on_cpu"].items())
         text += f"; on the CPU: {counts}"
+    divided = divided_steps.description()
     lines = [f"{line['programs']} compiled at {line['line']}" for line in figures["lines"]]
-    return "\n".join([text, *lines])
+    return "\n".join([text, *lines, *[divided] * bool(divided)])
 
 
 def _compile_again() -> bool:
@@ -147,12 +150,17 @@ def _compile_again() -> bool:
 
 
 def _warn() -> None:
+    """Say in one line what was slow, and at which lines, if anything was."""
+    parts = []
     if _compile_again():
-        print(
-            f"tpu_runtime: {_steps['compiling']} of {_steps['all']} steps were compiled, the last "
-            f"is {_steps['compiled']} ({CURE}); {VARIABLE}=1 names the lines",
-            file=sys.stderr,
+        parts.append(
+            f"{_steps['compiling']} of {_steps['all']} steps were compiled, the last is "
+            f"{_steps['compiled']} ({CURE}); {VARIABLE}=1 names the lines"
         )
+    if divided := divided_steps.description():
+        parts.append(divided)
+    if parts:
+        print(f"tpu_runtime: {'; '.join(parts)}", file=sys.stderr)
 
 
 def _write(where: str) -> None:

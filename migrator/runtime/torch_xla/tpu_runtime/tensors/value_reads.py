@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
@@ -19,12 +18,12 @@ from torch_xla import _XLAC
 
 from ..device import DEVICE_TYPE
 from ..dispatch.replaced_kernels import Kernel, replace_all, stock
+from ..profiling import divided_steps
+from ..profiling.divided_steps import Place
 
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _FOLDERS = (Path(torch.__file__).parent, Path(__file__).parents[1])  # torch, this package
 _NOT_THE_READER = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
-
-Place = tuple[CodeType, int]
 
 # By place: the number of the step, and how many programs were compiled in it.
 _compiled: dict[Place, tuple[int, int]] = {}
@@ -54,6 +53,7 @@ def _read_value(tensor: Tensor, read: Callable[[], Any]) -> Any:
     place = _place() if _XLAC._check_tensor_need_materialization([tensor])[0] else None
     if place is None:
         return read()
+    divided_steps.note_read(place)
     step = _count("MarkStep")
     last, compiled = _compiled.get(place, (step, 0))
     if compiled >= _ENOUGH:

@@ -19,6 +19,8 @@ import torch
 import torchax
 from jax._src import monitoring
 
+from ..profiling.divided_steps import Place
+
 # Files whose code isn't part of a program, by prefix. Tools that watch a program from inside
 # its process, like `tpu-migrate verify`, add their folder.
 LIBRARIES: tuple[str, ...] = (
@@ -54,7 +56,6 @@ def line_of(error: BaseException) -> str:
     return ""
 
 
-Place = tuple[CodeType, int]  # of the program's own code: where an operation was called
 _MOST_FILES = 4096
 _libraries: dict[str, bool] = {}  # by file: the hash of code takes longer than all else here
 
@@ -73,13 +74,6 @@ def caller() -> Place | None:
             return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
     return None
-
-
-def line_at(code: CodeType, instruction: int) -> str:
-    """The line of an instruction, by its offset in bytes."""
-    file, number = code.co_filename, [*code.co_positions()][instruction // 2][0]
-    line = linecache.getline(file, number or 0).strip()
-    return f"{Path(file).name}:{number}: {line}"
 
 
 @contextlib.contextmanager

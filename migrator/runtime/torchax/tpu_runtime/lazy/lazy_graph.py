@@ -25,7 +25,8 @@ import jax.numpy as jnp
 from jax._src.core import trace_state_clean
 
 from ..compilation.compile_state import is_eager
-from ..compilation.program_code import Place, caller
+from ..compilation.program_code import caller
+from ..profiling import divided_steps
 from ..profiling.costly_lines import timed
 from .lazy_arrays import Array, LazyArray, computed, form, settled
 from .lazy_programs import LazyOperation, Node, compute
@@ -47,12 +48,13 @@ class _Recorded(Node):
     __slots__ = ()
 
     def compute(self) -> None:
+        divided_steps.note_read(caller())
         run()
 
 
 _lock = threading.RLock()
 _pending: "list[weakref.ref[Node]]" = []
-_first: Place | None = None  # where the first of them was called
+_first: divided_steps.Place | None = None  # where the first of them was called
 _total = 0  # their equations
 _moved = 0  # bytes
 _is_back = False  # whether there is a backward pass among them
@@ -60,7 +62,7 @@ _called: set[int] = set()  # ids of models among them that were called without g
 
 
 def hold(
-    operation: LazyOperation, arrays: Sequence[Array], place: Place | None = None
+    operation: LazyOperation, arrays: Sequence[Array], place: divided_steps.Place | None = None
 ) -> list[Array]:
     """The results of an operation that is computed later; ``place``: where it was called."""
     global _total, _first

@@ -18,10 +18,11 @@ from torchax.ops import mappings
 from torchax.tensor import Environment, RuntimeProperty, Tensor
 
 from .. import device
-from ..compilation.program_code import Place, caller
+from ..compilation.program_code import caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
 from ..profiling import costly_lines
+from ..profiling.divided_steps import Place
 from ..tensors import views
 from ..tensors.tensor_storages import root
 from . import lazy_graph

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compilation.program_code import caller, line_at
+from ..compilation.program_code import caller
+from .divided_steps import line_at
 from .recompilation import MANY, SHOWN
 
 

@@ -2,7 +2,7 @@
 training step and each class of modules; and the lines of the program that cost most.
 
 TPU_RUNTIME_REPORT says where it is written when the process ends (`report_writing`). Without it,
-one line says which lines compile again and again.
+one line says what compiles again and again, what isn't compiled, and what divides each step.
 """
 
 import atexit
@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-from . import costly_lines
-from .recompilation import CURE
+from . import costly_lines, divided_steps
+from .recompilation import CURE, MANY, SHOWN, WITHOUT_READS
 from .report_writing import VARIABLE, write
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -31,6 +31,19 @@ class Record:
     again: int = 0  # those with shapes and arguments that had a program: something else changed
     why_eager: str = ""
     forms: int = 0  # sets of shapes and Python values of calls that ran operator by operator
+
+    def slowness(self) -> str:
+        """Why all of its calls, if they are many, ran operator by operator; "" if they didn't."""
+        if self.calls < MANY or self.programs:
+            return ""
+        if self.why_eager:
+            cure = f" ({WITHOUT_READS})" if "reads a value" in self.why_eager else ""
+            return f"{self.name} is not compiled as a whole: {self.why_eager}{cure}"
+        if self.forms >= MANY:
+            return (
+                f"{self.name} is not compiled: each call has other shapes or Python values ({CURE})"
+            )
+        return ""
 
     def __str__(self) -> str:
         parts = [_count_noun(self.calls, "call")]
@@ -125,12 +138,19 @@ def describe(figures: dict[str, Any]) -> list[str]:
     for read in figures["reads"]:
         times = _count_noun(read["times"], "time")
         found.append(f"read on the host, {times}, {read['bytes']:,} bytes: {read['line']}")
-    return found
+    divided = divided_steps.description()
+    return [*found, divided] if divided else found
 
 
 def _warn() -> None:
-    """Name the lines that compile again and again, if there are any."""
-    again = costly_lines.compiled_again(_calls())
-    if again:
-        where = "; ".join(f"{len(line.calls)} times at {line}" for line in again)
-        print(f"tpu_runtime: compiled again {where} ({CURE})", file=sys.stderr)
+    """Say in one line what was slow, and at which lines, if anything was."""
+    found = costly_lines.compiled_again(_calls())
+    parts = []
+    if found:
+        where = "; ".join(f"{len(line.calls)} times at {line}" for line in found)
+        parts.append(f"compiled again {where} ({CURE})")
+    parts += list(filter(None, (kept.slowness() for kept in _records.values())))[:SHOWN]
+    if divided := divided_steps.description():
+        parts.append(divided)
+    if parts:
+        print(f"tpu_runtime: {'; '.join(parts)}", file=sys.stderr)

@@ -1,0 +1,132 @@
+"""What happens between two steps: `python intervals.py COUNT OUT SCRIPT ARGUMENTS…`
+
+Runs a script, an original or a migrated one, and ends it after COUNT calls of an optimizer's
+`step()` (or, if it has none, backward passes). OUT gets a list with, at the end of each step: the
+process's CPU seconds, the programs that were compiled so far, and those that ran. With torchax,
+all that JAX runs counts, but for what only moves or converts a batch or a number; with torch_xla
+what it executes. A CPU has neither.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+count, out, script = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+sys.path[0] = str(Path(script).resolve().parent)
+MOVES = ("jit(stage)", "jit(convert_element_type)", "jit(broadcast_in_dim)", "jit(copy)")
+made = {"compiled": 0, "ran": 0}
+steps: list[tuple[float, int, int]] = []
+passes: list[tuple[float, int, int]] = []
+
+
+def counters() -> tuple[int, int]:
+    return made["compiled"], made["ran"]
+
+
+def note(kind: list[tuple[float, int, int]]) -> None:
+    kind.append((time.process_time(), *counters()))
+    if len(steps or passes) >= count and (kind is steps or not steps):
+        raise SystemExit
+
+
+def stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """The `step` of each class of optimizers. (A compiled step calls no hook.)"""
+
+    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = stock(function)
+
+        @functools.wraps(hooked)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            result = hooked(*args, **kwargs)
+            note(steps)
+            return result
+
+        return step
+
+    return profile_hook_step
+
+
+def passing(stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        result = stock(*args, **kwargs)
+        note(passes)
+        return result
+
+    return backward
+
+
+def install() -> None:
+    kind = torch.optim.Optimizer
+    kind.profile_hook_step = staticmethod(stepping(kind.profile_hook_step))  # type: ignore
+    torch.Tensor.backward = passing(torch.Tensor.backward)  # type: ignore[method-assign]
+
+
+def count_jax(tpu_runtime: Any) -> None:
+    import jax
+    from jax._src import pjit
+    from jax._src.interpreters.pxla import ExecuteReplicated, MeshExecutable
+    from tpu_runtime.compilation import program_code
+
+    program_code.LIBRARIES += (__file__,)  # the functions here are no part of the program
+    execute = ExecuteReplicated.__call__
+
+    def executing(self: Any, *args: Any) -> Any:
+        made["ran"] += self.name not in MOVES
+        return execute(self, *args)
+
+    def compiling(event: str, seconds: float, **_: Any) -> None:
+        made["compiled"] += event == "/jax/core/compile/backend_compile_duration"
+
+    # What JAX starts without Python couldn't be counted.
+    pjit._get_fastpath_data = MeshExecutable.create_cpp_call = lambda *args: None
+    ExecuteReplicated.__call__ = executing
+    jax.monitoring.register_event_duration_secs_listener(compiling)
+    setup = tpu_runtime.setup
+
+    def with_steps(*args: Any, **kwargs: Any) -> Any:
+        tpu_runtime.setup = setup
+        done = setup(*args, **kwargs)
+        install()
+        return done
+
+    tpu_runtime.setup = with_steps
+
+
+def count_xla() -> None:
+    global counters
+    from torch_xla.debug import metrics
+
+    def counters() -> tuple[int, int]:
+        found = [metrics.metric_data(name) for name in ("CompileTime", "ExecuteTime")]
+        compiled, ran = (int(data[0]) if data else 0 for data in found)
+        return compiled, ran
+
+
+def main() -> None:
+    is_migrated = find_spec("tpu_runtime") is not None
+    if is_migrated and find_spec("torchax") is not None:
+        import tpu_runtime
+
+        count_jax(tpu_runtime)
+    else:
+        if is_migrated and find_spec("torch_xla") is not None:
+            count_xla()
+        install()
+    atexit.register(lambda: out.write_text(json.dumps(steps or passes)))
+    sys.argv[:] = sys.argv[3:]
+    runpy.run_path(script, run_name="__main__")
+
+
+main()
