@@ -18,7 +18,7 @@ from torchax.tensor import Environment, Tensor
 
 from ..dispatch.calls import is_device_tensor, is_leaf
 from ..distributed import mesh
-from ..lazy import lazy_graph
+from ..lazy import assertions, lazy_graph
 from ..lazy.lazy_arrays import computed, settled, stored
 from ..tensors.moving import check_range
 from ..tensors.structures import Structure
@@ -63,6 +63,7 @@ class Program:
     changing: list[int]  # those of them whose arrays are donated to it
     stores: list[tuple[Any, Any, Template]]  # what it stores where
     result: Template
+    asserted: tuple[Template, list[assertions.Assumption]]  # conditions
     comparisons: list[list[Comparison]]  # with integers that change
     detached: set[int]  # inputs that may have a graph: no gradient flows through them
     backward: Backward | None  # of a module
@@ -185,6 +186,9 @@ class Program:
         result = self.result.build(made, old, call.structure)
         for holder, name, template in self.stores:
             set_item(holder, name, template.build(made, old, call.structure))
+        if self.asserted[1]:
+            conditions = self.asserted[0].build(made, old, call.structure)
+            assertions.later([peek(condition) for condition in conditions], self.asserted[1])
         return result
 
     def _run_again(

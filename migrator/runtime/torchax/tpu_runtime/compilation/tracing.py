@@ -17,6 +17,7 @@ from torchax.tensor import Tensor
 
 from ..dispatch.calls import is_leaf, natively
 from ..distributed import mesh
+from ..lazy import assertions
 from ..lazy.lazy_arrays import form, stored
 from ..profiling import module_scopes
 from ..tensors import views
@@ -70,7 +71,7 @@ class Trace(Outputs):
                  for p in parameters],
                 settings(self.trainers, self.varying), self.varying,
                 self.leaves, self.with_gradient, self.learning, sorted(self.read), self.written,
-                self.changing, self.stores, self.result,
+                self.changing, self.stores, self.result, (self.asserted, self.assumptions),
                 [number.taken() for number in self.call.numbers],
                 {i for i, t in enumerate(self.inputs) if has_graph(t)}, backward,
                 self.shardings,
@@ -175,13 +176,19 @@ class Trace(Outputs):
             try:
                 owner = module_scopes.scope_of_module(self.memory.watch.owner)
                 steps = learning_rates.as_tensors(self.inspection)
-                with self._watched(moved, wrappers), self._listening(), steps, owner:
+                with (
+                    self._watched(moved, wrappers), self._listening(), steps, owner,
+                    assertions.collected(key._trace) as conditions,
+                ):  # fmt: skip
                     result = self.memory.function(*args, **kwargs)
                 with self._watched(moved, wrappers), natively():
                     self._wrappers = wrappers
                     self.result = Template(result, self.outgoing, self.call.structure)
                     self.stores = self._stores(snapshot)
-                del result
+                    asserted = [condition for condition, _ in conditions]
+                    self.asserted = Template(asserted, self.outgoing)
+                    self.assumptions = [assumption for _, assumption in conditions]
+                del result, asserted, conditions
                 of_inputs = []
                 if self.differentiable:
                     with self._watched(moved, wrappers), self._listening():

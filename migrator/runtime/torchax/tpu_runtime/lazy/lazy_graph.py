@@ -28,6 +28,7 @@ from ..compilation.compile_state import is_eager
 from ..compilation.program_code import caller
 from ..profiling import divided_steps
 from ..profiling.costly_lines import timed
+from . import assertions
 from .lazy_arrays import Array, LazyArray, computed, form, settled
 from .lazy_programs import LazyOperation, Node, compute
 
@@ -187,6 +188,7 @@ def run() -> None:
             if trace_state_clean():
                 with timed():
                     compute(nodes)
+                assertions.check()
             else:
                 with jax.ensure_compile_time_eval():
                     compute(nodes)

@@ -25,7 +25,7 @@ from ..profiling import costly_lines
 from ..profiling.divided_steps import Place
 from ..tensors import views
 from ..tensors.tensor_storages import root
-from . import lazy_graph
+from . import assertions, lazy_graph
 from .lazy_arrays import computed, form
 from .lazy_numbers import as_arrays, as_tensors, out_of_place, varying
 from .lazy_programs import LazyOperation
@@ -249,9 +249,14 @@ def _moves(function: Any) -> bool:
 
 def hold(mode: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """The results of an operator that is recorded; NotImplemented if it needs values."""
+    is_read = function is aten._local_scalar_dense.default
+    if is_read and type(args[0]) is Tensor:
+        value = assertions.assumed(args[0], views.peek(args[0]))
+        if value is not None:
+            return value
     if function in _NOT_RECORDED or not lazy_graph.is_recording():
         return NotImplemented
-    if function is aten._local_scalar_dense.default:
+    if is_read:
         costly_lines.note_read(args[0])
         return args[0].jax().item()
     if _moves(function):
