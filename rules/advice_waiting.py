@@ -17,6 +17,7 @@ from migrator.rule_api import (
 from migrator.rule_api.training import (
     CHECK_IN_MODEL,
     is_asked,
+    is_checked_later,
     only_checks,
     prints_tensor,
     reads_tensor_value,
@@ -78,7 +79,8 @@ BRANCH = Rule(
     why="""`if x.max() > 1:` waits for a value, and the model can't be compiled as a whole.
 `torch.clamp`, and `torch.where(condition, this, that)`, which computes both and chooses, stay on
 the device. A check that only stops the program (an assertion, for NaN, for ranges) can come after
-the step, which keeps its condition as a tensor; or every N iterations, or only while debugging. For
+the step, which keeps its condition as a tensor; or every N iterations, or only while debugging.
+Where the runtime computes whole steps, it checks a model's assertions then, so they may stay. For
 iterations that train, see TRN005. Branches on `torch.all` and `torch.any` in a forward pass belong
 to TEN001, which rewrites some of them.""",
     examples=(
@@ -233,6 +235,8 @@ def branch(ctx: Context, found: Construct) -> Decision | None:
     if any(c.kind == "branch" and c.node is node for c in ctx.constructs):
         return None
     if ctx.training.hot.in_pass(node):
+        if ctx.api.holds_steps and is_checked_later(ctx.names, node):
+            return None
         return advice(CHECK_IN_MODEL) if only_checks(ctx.names, node) else _IN_MODEL
     if _in_each_round(ctx, node):
         return _IN_LOOP

@@ -15,7 +15,7 @@ from migrator.rule_api import (
     Unwrap,
     argument,
 )
-from migrator.rule_api.training import CHECK_IN_MODEL, only_checks
+from migrator.rule_api.training import CHECK_IN_MODEL, is_checked_later, only_checks
 
 FAMILY = Family("TEN", "Values of tensors", 80)
 
@@ -132,6 +132,8 @@ def branch(ctx: Context, found: Construct) -> Decision:
                 chosen = f"{spelled}.where({{test}}, {ctx.source.code(value)}, {name})"
                 edit = Replace(value, chosen, {"test": test})
                 return Rewrite([edit, Unwrap(node)], requires)
+    if ctx.api.holds_steps and is_checked_later(ctx.names, found.node):
+        return Keep("right: it is checked when its step is computed")
     checks = only_checks(ctx.names, found.node)
     return Keep("right, and slow", advice=CHECK_IN_MODEL if checks else _ADVICE)
 

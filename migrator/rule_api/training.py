@@ -4,6 +4,7 @@
 from migrator.analysis.training.blocking_reads import (
     CHECK_IN_MODEL,
     is_asked,
+    is_checked_later,
     only_checks,
     prints_tensor,
     reads_tensor_value,

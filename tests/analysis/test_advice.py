@@ -69,7 +69,10 @@ def test_each_code_has_both() -> None:
             in_forward("mask = x > 0", "x = self.loss(x)[mask].mean()"),
             "torch.where(mask, self.loss(x), 0).sum() / mask.sum() is the same",
         ),
-        (in_forward("assert (x > 0).all()"), "check it after the step"),
+        (
+            in_forward("try:", "    assert (x > 0).all()", "finally:", "    print(n)"),
+            "after the step",
+        ),
         (in_forward("if (x > 0).all():", "    print(n)", "    raise ValueError"), "after the step"),
         (in_forward("if not torch.all(x > 0):", "    raise SystemExit"), "check it after the step"),
         (in_forward("if (x > 0).all():", "    x = -x"), "use torch.where"),
@@ -79,6 +82,12 @@ def test_each_code_has_both() -> None:
 def test_the_cure_is_named(source: str, cure: str) -> None:
     (said,) = advice(source)
     assert cure in said.message
+
+
+def test_assertions_in_models_get_advice_where_the_runtime_reads_them_at_once() -> None:
+    source = in_forward("assert (x > 0).all()", "assert x.min() > 0, n")
+    assert not advice(source, "torchax")
+    assert ["after the step" in said.message for said in advice(source, "torch_xla")] == [True] * 2
 
 
 # ---- the same place is advised on once -----------------------------------------------------------

@@ -75,6 +75,13 @@ def _counts(test: ast.expr) -> bool:
     return False
 
 
+def is_checked_later(names: Names, node: ast.AST) -> bool:
+    """Whether an assertion in a model can be checked when its step has been computed: nothing in
+    its file catches the error."""
+    is_caught = any(isinstance(above, ast.Try) for above in names.ancestors(node))
+    return isinstance(node, ast.Assert) and not is_caught
+
+
 def only_checks(names: Names, node: ast.AST) -> bool:
     """Whether a branch only stops the program: `assert …`, `if …:` that prints, and raises."""
     match node:
