@@ -175,6 +175,63 @@ def keep(row: dict[str, Any]) -> None:
     RESULTS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
 
 
+def published() -> str:
+    """The table of docs/program-speed.md, and what the runs of slow programs end with."""
+    rows = json.loads(RESULTS.read_text())
+    targets = sorted({row["target"] for row in rows}, reverse=True)
+    by = {(row["program"], row["target"]): row for row in rows}
+    names = [n for n in dict.fromkeys(row["program"] for row in rows) if _runs(by, n, targets)]
+    lines = [
+        f"| | {' | '.join(f'{t}: programs | compiled | seconds' for t in targets)} |",
+        f"|---|{'---|---|---|' * len(targets)}",
+    ]
+    for name in names:
+        cells = [_cells(by.get((name, target), {})) for target in targets]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += ["", *(_counts(target, [by[n, target] for n in names]) for target in targets), ""]
+    return "\n".join([*lines, *_endings(by, names, targets)])
+
+
+def _runs(by: dict[tuple[str, str], Any], name: str, targets: list[str]) -> bool:
+    """Whether its original runs."""
+    return all("the original" not in by.get((name, t), {}).get("failed", "") for t in targets)
+
+
+def _ratio(row: dict[str, Any]) -> float:
+    return row["seconds"] / row["original"] if row.get("original") else 0.0
+
+
+def _cells(row: dict[str, Any]) -> str:
+    if "programs" not in row:
+        return "– | – | –"
+    ran = str(row["programs"])
+    ran += f" to {row['most']}" if row["most"] > row["programs"] else ""
+    return f"{ran} | {row['first']}, {row['after']} | {_ratio(row):.2g}"
+
+
+def _counts(target: str, rows: list[dict[str, Any]]) -> str:
+    ran = [row for row in rows if "programs" in row]
+    few = sum(row["programs"] <= MANY for row in ran)
+    quick = sum(_ratio(row) <= SLOW for row in ran)
+    return (
+        f"* {target}: {few} of {len(rows)} have one or two programs a step, {quick} take at most "
+        f"{SLOW:g} times the original's seconds."
+    )
+
+
+def _endings(by: dict[tuple[str, str], Any], names: list[str], targets: list[str]) -> list[str]:
+    said = {(name, t): by.get((name, t), {}) for name in names for t in targets}
+    return [
+        f"* {name}, {target}: {escaped(row.get('said') or row.get('failed', ''))}"
+        for (name, target), row in said.items()
+        if row.get("said") or "failed" in row
+    ]
+
+
+def escaped(text: str) -> str:
+    return "`" + text.replace("`", "'") + "`"
+
+
 def cases(listed: Path, only: str) -> Iterator[Any]:
     sys.path.insert(0, str(listed))
     from cases import CASES
