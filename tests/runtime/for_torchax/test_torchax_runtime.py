@@ -315,6 +315,32 @@ def test_the_report_says_why_a_model_was_never_compiled() -> None:
     assert "not compiled" in line
 
 
+def test_a_model_that_is_never_compiled_is_named_when_the_program_ends(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, tpu_runtime\n"
+        "tpu_runtime.setup()\n"
+        "class Part(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x if x.sum().item() > 0 else -x\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first, self.last = torch.nn.Linear(3, 3), Part()\n"
+        "    def forward(self, x):\n"
+        "        return self.last(self.first(x))\n"
+        "net = Net().to('jax')\n"
+        "for step in range(8):\n"
+        "    net(torch.randn(4, 3).to('jax')).sum().backward()\n"
+    )
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    done = run(code, TPU_RUNTIME_REPORT="")
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("tpu_runtime: ")]
+    assert line.count("is not compiled as a whole") == 1  # the reason is one
+    assert "Net with gradients" in line and "train.py:5: return x if x.sum().item()" in line
+    assert "torch.where in place of a condition" in line
+
+
 def test_what_the_cpu_computes_in_place_is_written_to_lists_of_tensors_too() -> None:
     gradients, found = [torch.ones(2).to("jax"), torch.ones(3).to("jax")], torch.zeros(1).to("jax")
     half = torch.full((1,), 0.5).to("jax")

@@ -149,7 +149,9 @@ def _warn() -> None:
     if found:
         where = "; ".join(f"{len(line.calls)} times at {line}" for line in found)
         parts.append(f"compiled again {where} ({CURE})")
-    parts += list(filter(None, (kept.slowness() for kept in _records.values())))[:SHOWN]
+    # A model and its parts may have one reason.
+    slow = {kept.why_eager or kept.name: kept.slowness() for kept in reversed(_records.values())}
+    parts += [text for text in reversed(slow.values()) if text][:SHOWN]
     if divided := divided_steps.description():
         parts.append(divided)
     if parts:
