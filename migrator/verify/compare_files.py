@@ -11,8 +11,9 @@ different rounding; ``units`` by dtype; ``pairs``, each with the names of two te
   ``one_of``, see ``_few``; ``moved``, ``gain`` and ``steps``, see ``_movement``; ``start``, the
   golden's tensor with the first values; ``follows``, such tensors, see ``_following``;
   ``infinite``, the golden's tensor whose Inf may stay; ``among``, a name shared by tensors that are
-  judged by the largest of them, because one alone may be zero except for rounding; ``decided``, the
-  share of integers that may differ as decisions (default 0).
+  judged by the largest of them, because one alone may be zero except for rounding; ``squares``,
+  whether they are squares, whose rounding is that of their roots, squared; ``decided``, the share
+  of integers that may differ as decisions (default 0).
 
 Prints one line of JSON, ``{"rows": […]}``: a row for each pair.
 """
@@ -151,7 +152,8 @@ class FileComparison:
             ratio = wrong / most if most else float("inf") if wrong else 0.0
             return {"reason": reason, "ratio": ratio, "floor": 0.0, "mismatch": wrong / off.size}
         unit = max(self.units[dtype] for dtype in dtypes) * pair.get("growth", 1.0)
-        among = max(self.among.get(pair.get("among", ""), 0.0), self._deviation(pair["golden"]))
+        among = self.among.get(pair.get("among", ""), 0.0) * (unit if pair.get("squares") else 1)
+        among = max(among, self._deviation(pair["golden"]))
         farthest = mean = 0.0
         others = self._again(pair, want.shape)
         for again in others:

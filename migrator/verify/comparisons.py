@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .safetensors_files import Difference
+from .tolerances import NEAR
 
 LAST = 10**8  # the order of values that only exist at the end
 
@@ -68,6 +69,13 @@ class Comparison:
     def may_be_rounding(self) -> bool:
         """Whether a number exceeds its tolerance; never true for NaN or a wrong shape."""
         return any(not f.passed and not f.is_odd for f in self.findings)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether numbers exceed their tolerances, but none by much, and nothing else is wrong."""
+        failed = [f for f in self.findings if not f.passed]
+        near = all(not f.is_odd and f.ratio <= NEAR for f in failed)
+        return bool(failed) and near and not self.is_other
 
     @property
     def compared(self) -> int:

@@ -25,6 +25,7 @@ from .tolerances import (
     ROUNDED,
     SMALL_LOSS,
     Tolerances,
+    judged_with_others,
 )
 
 _CALLS = ("input", "output")
@@ -64,6 +65,8 @@ class _Pairs:
                "gain": gain.times / ROUNDED, "steps": about["step"], "follows": gain.follows,
                "decided": DECIDED * (about["kind"] == "output"),
                "one_of_decisions": ONE_OF_DECISIONS}  # fmt: skip
+        if about["kind"] == "file":
+            key |= judged_with_others(about["name"], about["place"])
         self.keys.append(key)
         self.about.append(about)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .verify_errors import VerifyError
 
@@ -22,11 +24,19 @@ SMALL_LOSS = 1e-3  # losses below this use its unit
 OWN_NORM = 10.0  # units of a parameter's own gradient norm, or else of the norm of all
 DECIDED = 0.02  # for a printed share of decisions, such as an accuracy, or for their number
 ONE_OF_DECISIONS = 4096  # at least one, of this many that a model makes
+NEAR = 10.0  # times what is allowed: so far, more runs with different rounding may explain it
 PRINTED = 1.01  # units in the last printed place
 KINDS = (
     "start", "input", "output", "loss", "metric", "gradients", "buffers", "weights", "end", "file",
     "printed",
 )  # fmt: skip
+
+# What optimizers keep of each gradient.
+_SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum")
+_OF_AN_OPTIMIZER = re.compile(
+    r"(?P<whose>(?:.*\.)?state\.)\d+\."
+    rf"(?P<what>exp_avg|exp_inf|momentum_buffer|grad_avg|acc_delta|{'|'.join(_SQUARES)})"
+)
 
 
 @dataclass(frozen=True)
@@ -62,3 +72,13 @@ class Tolerances:
                 )
             factors[kind] = factor
         return cls(factors)
+
+
+def judged_with_others(file: str, path: str) -> dict[str, Any]:
+    """Of a tensor in a checkpoint: the settings by which what an optimizer keeps of one gradient,
+    which may be zero except for rounding, is judged by the largest that it keeps of any."""
+    state = _OF_AN_OPTIMIZER.fullmatch(path)
+    if state is None:
+        return {}
+    among = f"{file}: {state['whose']}{state['what']}"
+    return {"among": among, "squares": state["what"] in _SQUARES}

@@ -16,6 +16,7 @@ RUNTIME = Path(tpu.__file__).parents[1]
 BACK_END = {
     "torchax": {"JAX_PLATFORMS": "cpu"},
     "torch_xla": {"PJRT_DEVICE": "CPU"},
+    "torch_tpu": {},
 }[TARGET]
 DEVICE = torch.device(WORD)
 

@@ -199,6 +199,37 @@ class TestNumbers:
         assert compare(golden, [], same, Path(sys.executable), tmp_path).passed
         assert not compare(golden, [], other, Path(sys.executable), tmp_path).passed
 
+    @pytest.mark.parametrize("kept, largest", [("exp_avg", 1e-3), ("exp_avg_sq", 1e-6)])
+    def test_what_an_optimizer_keeps_of_a_gradient_of_zero(
+        self, kept: str, largest: float, tmp_path: Path
+    ) -> None:
+        """A bias in front of a normalization has a gradient of nothing but rounding."""
+        nothing = 1e-9 if kept == "exp_avg" else 1e-18
+
+        def file(name: str, of_bias: float, of_weight: float) -> Recording:
+            values = {"a": ("F32", [1], [of_bias]), "b": ("F32", [1], [of_weight])}
+            (tmp_path / name).write_bytes(safetensors(values))
+            paths = {f"optimizer.state.{n}.{kept}": key for n, key in enumerate("ab")}
+            saved = [{"name": "last.pt", "tensors": paths}]
+            return replace(recording(), folder=tmp_path, tensors=name, files=saved)
+
+        golden = file("golden", nothing, largest)
+        for run, passes in (
+            (file("rounding", 5 * nothing, largest), True),
+            (file("another", nothing, 1.001 * largest), False),
+            (file("a gradient", 0.1 * largest, largest), False),
+            (file("the square of one", 3e-4 * largest, largest), False),
+        ):
+            found = compare(golden, [], run, Path(sys.executable), tmp_path)
+            assert found.passed == passes and found.compared == 2
+
+    def test_what_rounding_may_still_explain(self) -> None:
+        golden = recording(loss(1.0))
+        assert held(golden, recording(loss(1.00005))).is_near
+        for other in (recording(loss(1.0)), recording(loss(1.01)), recording(loss("nan"))):
+            assert not held(golden, other).is_near
+        assert not held(golden, recording(loss(1.00005), loss(1.0), loss(1.0, step=1))).is_near
+
     def test_what_rounding_does_to_the_original_is_allowed_many_times(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.001))
         assert not held(golden, run).passed

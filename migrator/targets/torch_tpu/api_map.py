@@ -4,8 +4,7 @@ from migrator.distribution import RUNTIME
 from migrator.targets.api_map import Devices, Snippet, TargetApi
 
 _ABSENT = (
-    "to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr",
-    "to_sparse_bsc", "sparse.mm", "sparse.addmm", "sparse.softmax", "sparse.log_softmax",
+    "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc",
     "quantize_per_tensor", "quantize_per_channel", "_int_mm", "_cslt_compress", "_cslt_sparse_mm",
 )  # fmt: skip
 _IN_PARTS = (

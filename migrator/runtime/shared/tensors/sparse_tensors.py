@@ -198,7 +198,12 @@ def install(env: object = None) -> None:
     @functools.wraps(to)
     def moved(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         there = to(self, *args, **kwargs)
-        if self.layout is torch.sparse_coo and there.device.type == DEVICE_TYPE:
+        if self.layout is torch.strided or there.device.type != DEVICE_TYPE:
+            return there
+        if there.layout is self.layout:  # TorchTPU moves it, but can't compute with it
+            there = to(self.to_dense(), *args, **kwargs)
+            warn_of(there)
+        if self.layout is torch.sparse_coo:
             entries = (to(part, DEVICE_TYPE) for part in (self._indices(), self._values()))
             setattr(there, _ENTRIES, (*entries, self.is_coalesced()))
         return there

@@ -41,7 +41,7 @@ from .operators import (
     weight_norm,
     zero_dimensional,
 )
-from .tensors import parameter_identity
+from .tensors import parameter_identity, sparse_tensors
 from .tensors.cuda_tensor_types import (
     BFloat16Tensor,
     BoolTensor,
@@ -112,4 +112,5 @@ def setup(precision: str = "highest") -> None:
         concern.install()
     if is_loaded():
         parameter_identity.install()
+        sparse_tensors.install()
     imported_names.renew(before)

@@ -20,7 +20,7 @@ import torch
 import torch_xla
 import torch_xla.debug.metrics as metrics
 
-from . import divided_steps
+from . import reads_in_steps
 from .recompilation import CURE, MANY, SHOWN
 from .report_writing import VARIABLE, write
 
@@ -42,7 +42,7 @@ def install() -> None:
     def counted(*args: Any, **kwargs: Any) -> Any:
         result = sync(*args, **kwargs)
         _steps["all"] += 1
-        divided_steps.note_step()
+        reads_in_steps.note_step()
         if _compiled() > _steps["programs"]:
             _steps["compiling"] += 1
             _steps["compiled"], _steps["programs"] = _steps["all"], _compiled()
@@ -139,7 +139,7 @@ def describe(figures: dict[str, Any]) -> str:
     if figures["on_cpu"]:
         counts = ", ".join(f"{name} {n} times" for name, n in figures["on_cpu"].items())
         text += f"; on the CPU: {counts}"
-    divided = divided_steps.description()
+    divided = reads_in_steps.description()
     lines = [f"{line['programs']} compiled at {line['line']}" for line in figures["lines"]]
     return "\n".join([text, *lines, *[divided] * bool(divided)])
 
@@ -157,7 +157,7 @@ def _warn() -> None:
             f"{_steps['compiling']} of {_steps['all']} steps were compiled, the last is "
             f"{_steps['compiled']} ({CURE}); {VARIABLE}=1 names the lines"
         )
-    if divided := divided_steps.description():
+    if divided := reads_in_steps.description():
         parts.append(divided)
     if parts:
         print(f"tpu_runtime: {'; '.join(parts)}", file=sys.stderr)

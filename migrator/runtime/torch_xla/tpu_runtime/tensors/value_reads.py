@@ -18,8 +18,8 @@ from torch_xla import _XLAC
 
 from ..device import DEVICE_TYPE
 from ..dispatch.replaced_kernels import Kernel, replace_all, stock
-from ..profiling import divided_steps
-from ..profiling.divided_steps import Place
+from ..profiling import reads_in_steps
+from ..profiling.reads_in_steps import Place
 
 _ENOUGH = 2  # new programs: a value read once a step needs one, a growing graph needs more
 _FOLDERS = (Path(torch.__file__).parent, Path(__file__).parents[1])  # torch, this package
@@ -53,7 +53,7 @@ def _read_value(tensor: Tensor, read: Callable[[], Any]) -> Any:
     place = _place() if _XLAC._check_tensor_need_materialization([tensor])[0] else None
     if place is None:
         return read()
-    divided_steps.note_read(place)
+    reads_in_steps.note_read(place)
     step = _count("MarkStep")
     last, compiled = _compiled.get(place, (step, 0))
     if compiled >= _ENOUGH:

@@ -25,7 +25,7 @@ from torchax.tensor import Environment
 from ..dispatch import modes
 from ..dispatch.calls import holds_device_tensor, is_device_tensor, natively, patch
 from ..lazy import lazy_graph
-from ..profiling import divided_steps, module_scopes
+from ..profiling import module_scopes, reads_in_steps
 from . import guard_skipping
 from .build_program import compile_program
 from .compile_state import FirstTime, NotCompilable, is_eager, is_inside
@@ -252,7 +252,7 @@ def _stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
             part = _compiled_method(self, hooked, ".step()", differentiable=False)
             part(part.memory.function, (), {})
             lazy_graph.run()
-            divided_steps.note_step()
+            reads_in_steps.note_step()
             return result
 
         return step

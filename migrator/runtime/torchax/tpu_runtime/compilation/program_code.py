@@ -19,7 +19,7 @@ import torch
 import torchax
 from jax._src import monitoring
 
-from ..profiling.divided_steps import Place
+from ..profiling.reads_in_steps import Place
 
 # Files whose code isn't part of a program, by prefix. Tools that watch a program from inside
 # its process, like `tpu-migrate verify`, add their folder.

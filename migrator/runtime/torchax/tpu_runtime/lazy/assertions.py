@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..compilation.program_code import is_library
-from ..profiling.divided_steps import Place, line_at
+from ..profiling.reads_in_steps import Place, line_at
 from .lazy_arrays import Array, LazyArray, computed
 
 _RAISES = ("LOAD_ASSERTION_ERROR", "LOAD_COMMON_CONSTANT")  # the latter since Python 3.14

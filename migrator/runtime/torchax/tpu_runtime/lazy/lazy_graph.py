@@ -26,7 +26,7 @@ from jax._src.core import trace_state_clean
 
 from ..compilation.compile_state import is_eager
 from ..compilation.program_code import caller
-from ..profiling import divided_steps
+from ..profiling import reads_in_steps
 from ..profiling.costly_lines import timed
 from . import assertions
 from .lazy_arrays import Array, LazyArray, computed, form, settled
@@ -49,13 +49,13 @@ class _Recorded(Node):
     __slots__ = ()
 
     def compute(self) -> None:
-        divided_steps.note_read(caller())
+        reads_in_steps.note_read(caller())
         run()
 
 
 _lock = threading.RLock()
 _pending: "list[weakref.ref[Node]]" = []
-_first: divided_steps.Place | None = None  # where the first of them was called
+_first: reads_in_steps.Place | None = None  # where the first of them was called
 _total = 0  # their equations
 _moved = 0  # bytes
 _is_back = False  # whether there is a backward pass among them
@@ -63,7 +63,7 @@ _called: set[int] = set()  # ids of models among them that were called without g
 
 
 def hold(
-    operation: LazyOperation, arrays: Sequence[Array], place: divided_steps.Place | None = None
+    operation: LazyOperation, arrays: Sequence[Array], place: reads_in_steps.Place | None = None
 ) -> list[Array]:
     """The results of an operation that is computed later; ``place``: where it was called."""
     global _total, _first

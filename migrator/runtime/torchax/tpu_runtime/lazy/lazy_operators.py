@@ -22,7 +22,7 @@ from ..compilation.program_code import caller
 from ..compilation.side_effects import cpu_draws_undone
 from ..dispatch.calls import is_leaf, natively, patch
 from ..profiling import costly_lines
-from ..profiling.divided_steps import Place
+from ..profiling.reads_in_steps import Place
 from ..tensors import views
 from ..tensors.tensor_storages import root
 from . import assertions, lazy_graph

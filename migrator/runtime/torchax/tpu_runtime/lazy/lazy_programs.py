@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ..compilation.lowering import compiled as _compiled
 from ..compilation.lowering import with_program_name
 from ..profiling import report
-from ..profiling.divided_steps import Place, line_at
+from ..profiling.reads_in_steps import Place, line_at
 from ..profiling.source_lines import at
 from .lazy_arrays import Array, LazyArray
 

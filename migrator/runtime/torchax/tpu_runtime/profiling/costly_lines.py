@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compilation.program_code import caller
-from .divided_steps import line_at
+from .reads_in_steps import line_at
 from .recompilation import MANY, SHOWN
 
 

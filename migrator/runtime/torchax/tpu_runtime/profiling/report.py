@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from . import costly_lines, divided_steps
+from . import costly_lines, reads_in_steps
 from .recompilation import CURE, MANY, SHOWN, WITHOUT_READS
 from .report_writing import VARIABLE, write
 
@@ -138,7 +138,7 @@ def describe(figures: dict[str, Any]) -> list[str]:
     for read in figures["reads"]:
         times = _count_noun(read["times"], "time")
         found.append(f"read on the host, {times}, {read['bytes']:,} bytes: {read['line']}")
-    divided = divided_steps.description()
+    divided = reads_in_steps.description()
     return [*found, divided] if divided else found
 
 
@@ -152,7 +152,7 @@ def _warn() -> None:
     # A model and its parts may have one reason.
     slow = {kept.why_eager or kept.name: kept.slowness() for kept in reversed(_records.values())}
     parts += [text for text in reversed(slow.values()) if text][:SHOWN]
-    if divided := divided_steps.description():
+    if divided := reads_in_steps.description():
         parts.append(divided)
     if parts:
         print(f"tpu_runtime: {'; '.join(parts)}", file=sys.stderr)
