@@ -42,7 +42,7 @@ TARGETS = {
     "torch_xla": ({"PJRT_DEVICE": "CPU"}, "xla"),
     "torch_tpu": ({"TPU_SKIP_MDS_QUERY": "1"}, "tpu"),
 }
-ON_DEVICE = ("ex_mnist_rnn", "ex_dcgan", "ex_wlm")  # with an option, `--accel`
+ON_DEVICE = ("ex_mnist_rnn", "ex_dcgan", "ex_wlm", "ex_superres")  # with an option, `--accel`
 SEVERAL_PROCESSES = ("ex_hogwild", "ex_ddp_multi")
 # What gives a program enough steps: its data, or later arguments, which count.
 _IMAGES = {"FAKE_N": "1630", "FAKE_NT": "128"}

@@ -106,6 +106,48 @@ def test_where_steps_end() -> None:
     )
 
 
+def test_a_step_beside_an_update_by_hand_ends_after_both() -> None:
+    exact(
+        """\
+        import torch
+        for x, y in data:
+            f(net(x), y).backward()
+            if args.use_optimizer:
+                optimizer.step()
+            else:
+                for p in net.parameters():
+                    p.data.add_(p.grad, alpha=-lr)
+            total += loss.item()
+            if args.mixed:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+        """,
+        """\
+        import torch
+        import torch_xla
+        for x, y in data:
+            f(net(x), y).backward()
+            if args.use_optimizer:
+                optimizer.step()
+            else:
+                for p in net.parameters():
+                    p.data.add_(p.grad, alpha=-lr)
+            torch_xla.sync()
+            total += loss.item()
+            if args.mixed:
+                scaler.step(optimizer)
+                scaler.update()
+                torch_xla.sync()
+            else:
+                optimizer.step()
+                torch_xla.sync()
+        """,
+        "torch_xla",
+    )
+
+
 def test_a_step_of_something_unknown_is_reported_where_it_matters() -> None:
     source = "import torch\nloss.backward()\nthing.step()\n"
     assert outcomes(run(source, "torch_xla")) == [("TRN002", "reported", "thing.step")]

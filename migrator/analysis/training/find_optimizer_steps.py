@@ -70,13 +70,16 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
     """The statement after which a step of the loop is complete.
 
     Not inside `if (i + 1) % n == 0:`, because each iteration's gradients have to be computed; not
-    inside `for opt in optimizers:`; after the last of several steps in a row.
+    inside `for opt in optimizers:`, nor before an `else:` that changes parameters by hand; after
+    the last of several steps in a row.
     """
     at = names.statement(call)
     assert at is not None
     parent = names.parents.get(at)
     stepped = {n.id for n in ast.walk(call.func) if isinstance(n, ast.Name)}
-    while (isinstance(parent, ast.If) and _counts(parent.test)) or (
+    while (
+        isinstance(parent, ast.If) and (_counts(parent.test) or _changes_by_hand(parent, at))
+    ) or (
         isinstance(parent, ast.For)
         and any(isinstance(n, ast.Name) and n.id in stepped for n in ast.walk(parent.target))
     ):
@@ -86,6 +89,21 @@ def end_of_step(names: Names, call: ast.Call) -> ast.stmt:
             break
         at = follower
     return at
+
+
+_IN_PLACE = {"add_", "sub_", "mul_", "copy_", "addcmul_", "addcdiv_"}
+
+
+def _changes_by_hand(branch: ast.If, step: ast.AST) -> bool:
+    """Whether the other side of a branch has no step, and writes to tensors: `p.data.add_(…)`."""
+    other = branch.orelse if step in branch.body else branch.body
+    called = {
+        node.func.attr
+        for statement in other
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    return not called.isdisjoint(_IN_PLACE) and "step" not in called
 
 
 def speaks_of_training(tree: ast.AST) -> bool:
