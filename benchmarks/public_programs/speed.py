@@ -188,7 +188,8 @@ def published() -> str:
     for name in names:
         cells = [_cells(by.get((name, target), {})) for target in targets]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", *(_counts(target, [by[n, target] for n in names]) for target in targets), ""]
+    measured = {t: [by[n, t] for n in names if (n, t) in by] for t in targets}
+    lines += ["", *(_counts(target, rows) for target, rows in measured.items()), ""]
     return "\n".join([*lines, *_endings(by, names, targets)])
 
 
