@@ -16,6 +16,15 @@ tpu.setup()
 STEPS = 6
 
 
+@pytest.fixture(autouse=True)
+def nobody_else_catches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What starts the tests may stand in a `try`, in which assertions are read at once."""
+    stock, own = assertions._handled, {asserting.__file__, __file__}
+    monkeypatch.setattr(
+        assertions, "_handled", lambda code: stock(code) if code.co_filename in own else []
+    )
+
+
 def losses(device: str, criterion: nn.Module, negative: int = STEPS) -> Iterator[float]:
     """Those of a loop; ``negative``: the number of a step whose targets are."""
     model = asserting.Sorted().to(device)
