@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import execution_hooks
 import torch
 
 parser = argparse.ArgumentParser()
@@ -39,8 +40,10 @@ sys.path[0] = str(Path(options.script).resolve().parent)
 import tpu_runtime  # noqa: E402
 from tpu_runtime.compilation import program_code  # noqa: E402
 from tpu_runtime.lazy import lazy_graph, lazy_programs  # noqa: E402
+from tpu_runtime.profiling.reads_in_steps import line_at  # noqa: E402
 
-program_code.LIBRARIES += (__file__,)  # the functions here are no part of the program
+# The functions here are no part of the program.
+program_code.LIBRARIES += (__file__, execution_hooks.__file__)
 RUNTIME = str(Path(tpu_runtime.__file__).parent)
 setup = tpu_runtime.setup
 now, lines = Counter[str](), Counter[str]()
@@ -51,7 +54,7 @@ depth = 0  # of backward passes
 def note(kind: str, name: str = "") -> None:
     now[kind] += 1
     place = lazy_graph.caller()
-    lines[f"{kind}{name}: {program_code.line_at(*place) if place else '?'}"] += 1
+    lines[f"{kind}{name}: {line_at(*place) if place else '?'}"] += 1
 
 
 def end() -> None:
@@ -88,45 +91,15 @@ def counting(stock: Callable[[Any], None]) -> Callable[[Any], None]:
     return compute
 
 
-def executing(stock: Callable[..., Any]) -> Callable[..., Any]:
-    def execute(self: Any, *args: Any) -> Any:
-        note("executions", f" of {self.name}")
-        return stock(self, *args)
-
-    return execute
-
-
-def stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """The `step` of each class of optimizers. (A compiled step calls no hook.)"""
-
-    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
-        hooked = stock(function)
-
-        @functools.wraps(hooked)
-        def step(*args: Any, **kwargs: Any) -> Any:
-            result = hooked(*args, **kwargs)
-            end()
-            return result
-
-        return step
-
-    return profile_hook_step
-
-
 def install() -> None:
     setup()
     tpu_runtime.setup = setup  # type: ignore[attr-defined]
     torch.autograd.backward = passing(("backward",), torch.autograd.backward)
     torch.autograd.grad = passing(("backward", "grad"), torch.autograd.grad)
     lazy_graph.compute = counting(lazy_graph.compute)
-    kind = torch.optim.Optimizer
-    kind.profile_hook_step = staticmethod(stepping(kind.profile_hook_step))  # type: ignore
-    if options.executions:  # what JAX starts without Python couldn't be counted
-        from jax._src import pjit
-        from jax._src.interpreters.pxla import ExecuteReplicated, MeshExecutable
-
-        pjit._get_fastpath_data = MeshExecutable.create_cpp_call = lambda *args: None
-        ExecuteReplicated.__call__ = executing(ExecuteReplicated.__call__)
+    execution_hooks.after_each_step(end)
+    if options.executions:
+        execution_hooks.before_each_execution(lambda name: note("executions", f" of {name}"))
 
 
 def write() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import execution_hooks
 import torch
 
 target, count, out, script = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
@@ -42,23 +43,6 @@ def note(kind: list[tuple[float, int, int]]) -> None:
         raise SystemExit
 
 
-def stepping(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """The `step` of each class of optimizers. (A compiled step calls no hook.)"""
-
-    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
-        hooked = stock(function)
-
-        @functools.wraps(hooked)
-        def step(*args: Any, **kwargs: Any) -> Any:
-            result = hooked(*args, **kwargs)
-            note(steps)
-            return result
-
-        return step
-
-    return profile_hook_step
-
-
 def passing(stock: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stock)
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -70,30 +54,24 @@ def passing(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    kind = torch.optim.Optimizer
-    kind.profile_hook_step = staticmethod(stepping(kind.profile_hook_step))  # type: ignore
+    execution_hooks.after_each_step(lambda: note(steps))
     torch.Tensor.backward = passing(torch.Tensor.backward)  # type: ignore[method-assign]
 
 
 def count_jax(tpu_runtime: Any) -> None:
     import jax
-    from jax._src import pjit
-    from jax._src.interpreters.pxla import ExecuteReplicated, MeshExecutable
     from tpu_runtime.compilation import program_code
 
-    program_code.LIBRARIES += (__file__,)  # the functions here are no part of the program
-    execute = ExecuteReplicated.__call__
+    # The functions here are no part of the program.
+    program_code.LIBRARIES += (__file__, execution_hooks.__file__)
 
-    def executing(self: Any, *args: Any) -> Any:
-        made["ran"] += self.name not in MOVES
-        return execute(self, *args)
+    def executing(name: str) -> None:
+        made["ran"] += name not in MOVES
 
     def compiling(event: str, seconds: float, **_: Any) -> None:
         made["compiled"] += event == "/jax/core/compile/backend_compile_duration"
 
-    # What JAX starts without Python couldn't be counted.
-    pjit._get_fastpath_data = MeshExecutable.create_cpp_call = lambda *args: None
-    ExecuteReplicated.__call__ = executing
+    execution_hooks.before_each_execution(executing)
     jax.monitoring.register_event_duration_secs_listener(compiling)
     setup = tpu_runtime.setup
 
