@@ -16,6 +16,7 @@ from .forecast import Forecast, figure, gib
 from .forecast_advice import memory_advice
 from .roofline import Cost, StepEstimate
 from .smallest_slice import SliceTrial
+from .ways import ChangeTrial
 
 
 def show(found: Forecast, console: Console) -> None:
@@ -135,9 +136,7 @@ def _slices(found: Forecast) -> Table:
     for each in found.slices:
         table.add_row(
             f"{found.chip.name}-{each.chips}", each.shard or "-", "yes" if each.recompute else "no",
-            gib(each.hbm) if each.hbm else "-", gib(each.capacity) if each.hbm else "-",
-            "yes" if each.fits else "no",
-            *("-" if seconds is None else _ms(seconds) for seconds in (each.bound, each.bfloat16)),
+            *_needs(each, each.bfloat16),
         )  # fmt: skip
     return table
 
@@ -152,13 +151,15 @@ def _changes(found: Forecast) -> Table:
     for heading in ("needs", "of", "fits", "bound, ms", "estimate, ms"):
         table.add_column(heading, justify="right")
     for each in found.changes:
-        table.add_row(
-            each.change,
-            gib(each.hbm) if each.hbm else "-", gib(each.capacity) if each.hbm else "-",
-            "yes" if each.fits else "no",
-            *("-" if seconds is None else _ms(seconds) for seconds in (each.bound, each.estimate)),
-        )  # fmt: skip
+        table.add_row(each.change, *_needs(each, each.estimate))
     return table
+
+
+def _needs(tried: SliceTrial | ChangeTrial, seconds: float | None) -> list[str]:
+    """Memory, whether it fits, the bound, and other seconds."""
+    memory = (gib(size) if tried.hbm else "-" for size in (tried.hbm, tried.capacity))
+    times = ("-" if each is None else _ms(each) for each in (tried.bound, seconds))
+    return [*memory, "yes" if tried.fits else "no", *times]
 
 
 def _smallest(found: Forecast) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from migrator.errors import UsageError
 from migrator.verify.chips import Chip
 
 from .forecast import Forecast
-from .ways import Way
+from .ways import Way, needs_of, without_forecast
 
 SHARDINGS = ("fsdp", "tp", "tp-row")
 
@@ -43,10 +43,11 @@ def find_smallest(chip: Chip, make: Make) -> tuple[Forecast, list[SliceTrial]]:
     for count in sorted(chip.topologies):
         for shard in (None,) if count == 1 else SHARDINGS:
             for recompute in (False, True):
-                made = make(count, Way(shard, recompute))
+                way = Way(shard, recompute)
+                made = make(count, way)
                 if not found and made.error is not None:
                     raise UsageError(made.error)
-                trial = replace(_trial(count, shard, made), recompute=recompute)
+                trial = _trial(count, way, made)
                 found.append((made, trial))
                 if not trial.hbm or (trial.fits and count > 1):
                     break
@@ -55,18 +56,13 @@ def find_smallest(chip: Chip, make: Make) -> tuple[Forecast, list[SliceTrial]]:
     return best[0], [trial for _, trial in found]
 
 
-def _trial(count: int, shard: str | None, made: Forecast) -> SliceTrial:
-    if made.error is not None or not made.steps:
-        why = made.error or "; ".join(made.problems) or "no step was compiled"
-        return SliceTrial(count, shard, False, 0, 0, None, None, why)
-    if count > 1 and all(step.devices == 1 for step in made.steps):
-        why = "its steps use one device: nothing is divided"
-        return SliceTrial(count, shard, False, 0, 0, None, None, why)
-    most = max(made.steps, key=lambda step: step.hbm)
-    refused = next((step.error for step in made.steps if step.error), None)
-    bound, narrow = (
-        None if refused else sum(getattr(step, name).seconds for step in made.steps)
-        for name in ("bounds", "bfloat16")
+def _trial(count: int, way: Way, made: Forecast) -> SliceTrial:
+    needs = needs_of(made)
+    is_divided = count == 1 or any(step.devices != 1 for step in made.steps)
+    if made.error is None and made.steps and not is_divided:
+        needs = without_forecast("its steps use one device: nothing is divided")
+    known = needs["bound"] is not None
+    narrow = sum(step.bfloat16.seconds for step in made.steps) if known else None
+    return SliceTrial(
+        chips=count, shard=way.shard, recompute=way.recompute, bfloat16=narrow, **needs
     )
-    fits = all(step.fits for step in made.steps)
-    return SliceTrial(count, shard, fits, most.hbm, most.capacity, bound, narrow, refused)

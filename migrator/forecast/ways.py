@@ -62,15 +62,30 @@ def try_changes(make: Make) -> tuple[Forecast, list[ChangeTrial]]:
 
 
 def _trial(change: str, edit: str, made: Forecast) -> ChangeTrial:
+    needs = needs_of(made)
+    estimates = [step.estimate for step in made.steps]
+    known = needs["bound"] is not None and None not in estimates
+    estimate = sum(s or 0.0 for s in estimates) if known else None
+    return ChangeTrial(change=change, edit=edit, estimate=estimate, **needs)
+
+
+def needs_of(made: Forecast) -> dict[str, Any]:
+    """What trials say of a forecast: ``fits``, ``hbm`` and ``capacity`` of the step that needs
+    most, the ``bound`` of all, and the ``error`` for which it has none."""
     if made.error is not None or not made.steps:
         why = made.error or "; ".join(made.problems) or "no step was compiled"
-        return ChangeTrial(change, edit, False, 0, 0, None, None, why)
+        return without_forecast(why)
     most = max(made.steps, key=lambda step: step.hbm)
     refused = next((step.error for step in made.steps if step.error), None)
-    estimates = [step.estimate for step in made.steps]
-    return ChangeTrial(
-        change, edit, all(step.fits for step in made.steps), most.hbm, most.capacity,
-        None if refused else sum(step.bounds.seconds for step in made.steps),
-        None if refused or None in estimates else sum(s or 0.0 for s in estimates),
-        refused,
-    )  # fmt: skip
+    return {
+        "fits": all(step.fits for step in made.steps),
+        "hbm": most.hbm,
+        "capacity": most.capacity,
+        "bound": None if refused else sum(step.bounds.seconds for step in made.steps),
+        "error": refused,
+    }
+
+
+def without_forecast(why: str) -> dict[str, Any]:
+    """As `needs_of`."""
+    return {"fits": False, "hbm": 0, "capacity": 0, "bound": None, "error": why}
