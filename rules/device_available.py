@@ -142,11 +142,9 @@ def available(ctx: Context, found: Construct) -> Decision:
 def _is_of_nvidia(ctx: Context, call: ast.Call) -> bool:
     """`torch.cuda.is_available() and torch.version.hip is None`: as before CUDA graphs."""
     match ctx.names.parent(call):
-        case ast.BoolOp(op=ast.And(), values=values) as both if not isinstance(
-            ctx.names.parent(both),
-            ast.IfExp,  # of a device
-        ):
-            return any(_is_without_hip(ctx, value) for value in values)
+        case ast.BoolOp(op=ast.And(), values=values) as both:
+            chooses = isinstance(ctx.names.parent(both), ast.IfExp)  # between devices
+            return not chooses and any(_is_without_hip(ctx, value) for value in values)
     return False
 
 

@@ -34,11 +34,10 @@ class RunOptions:
     without a TPU. ``measure``: also run the app's measurements. ``migrate``: another migration than
     tpu-migrate's. ``bisect``: if a script's numbers differ, find the operation. ``read_steps``:
     only steps are compiled; it gets the report, the runtime's, the migrated copy and the folders
-    of programs.
-    ``compute``: if not, compiled programs give zeros; ``recompute``: activations of
+    of programs. ``compute``: if not, compiled programs give zeros; ``recompute``: activations of
     repeated blocks are computed again in the backward pass (both torchax). ``precision``: of
-    float32 products. ``asked``: the words after
-    `tpu-migrate verify` on the command line, which messages repeat.
+    float32 products. ``asked``: the words after `tpu-migrate verify` on the command line, which
+    messages repeat.
     """
 
     python: Path | None = None

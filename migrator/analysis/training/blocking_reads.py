@@ -76,8 +76,8 @@ def _counts(test: ast.expr) -> bool:
 
 
 def is_checked_later(names: Names, node: ast.AST) -> bool:
-    """Whether an assertion in a model can be checked when its step has been computed: nothing in
-    its file catches the error."""
+    """Whether an assertion in a model can be checked when its step has been computed: no `try`
+    around it may catch the error."""
     is_caught = any(isinstance(above, ast.Try) for above in names.ancestors(node))
     return isinstance(node, ast.Assert) and not is_caught
 

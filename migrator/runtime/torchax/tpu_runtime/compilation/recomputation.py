@@ -61,7 +61,8 @@ def with_kept(jaxpr: Any, n_known: int, made_again: tuple[str, ...]) -> Any:
     gradients = set(jaxpr.invars[n_known:])
     starts = (n for n, eqn in enumerate(jaxpr.eqns) if gradients.intersection(_reads(eqn)))
     start = next(starts, len(jaxpr.eqns))
-    forward = [(eqn, _block(eqn)) for eqn in jaxpr.eqns[:start]]
+    every = os.environ.get(VARIABLE) == "on"
+    forward = [(eqn, _block(eqn, every)) for eqn in jaxpr.eqns[:start]]
     if not any(block for _, block in forward):
         return None
     origin = {v: block for eqn, block in forward for v in eqn.outvars if block}
@@ -91,9 +92,9 @@ def apart(values: Any) -> Any:
     return jax.lax.optimization_barrier(values)
 
 
-def _block(eqn: Any) -> str:
-    """The outermost block that an equation is in, such as `layer1/0`, or nothing."""
-    every = os.environ.get(VARIABLE) == "on"
+def _block(eqn: Any, every: bool) -> str:
+    """The outermost block that an equation is in, such as `layer1/0`, or nothing. ``every``: also
+    the elements of modules' lists are blocks."""
     parts = str(eqn.source_info.name_stack).split("/")
     for at, part in enumerate(parts):
         numbered = every and any(piece.isdecimal() for piece in part.split("."))
