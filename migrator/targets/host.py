@@ -48,6 +48,7 @@ class Host:
     stand_in: StandIn | None = None  # … which they need
     originals: Mapping[str, str] = field(default_factory=dict)  # keep the library out of GPU code
     virtual: Mapping[str, str] = field(default_factory=dict)  # … with `{count}` devices
+    float64: Mapping[str, str] = field(default_factory=dict)  # … that have 64-bit types
     hasty: Mapping[str, str] = field(default_factory=dict)  # … that compile fast
     dump: Mapping[str, str] = field(default_factory=dict)  # programs are written to `{folder}`
     replicas: Path | None = None  # runs ranks as threads on the CPU, if one process has all

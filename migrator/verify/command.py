@@ -88,6 +88,11 @@ def _complete_apps(
 @click.option(
     "--dropout", is_flag=True, help="Scripts: same dropout masks in all runs; else no dropout."
 )
+@click.option(
+    "--float64",
+    is_flag=True,
+    help="Scripts: both compute in float64, on the CPU, so that no difference is rounding.",
+)
 @shared_options.count(
     "--steps", 5, 1, "Scripts: how many calls of each model are compared, inputs and outputs."
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .safetensors_files import Difference
-from .tolerances import NEAR
+from .tolerances import LESS_EXACT
 
 LAST = 10**8  # the order of values that only exist at the end
 
@@ -71,13 +71,6 @@ class Comparison:
         return any(not f.passed and not f.is_odd for f in self.findings)
 
     @property
-    def is_near(self) -> bool:
-        """Whether numbers exceed their tolerances, but none by much, and nothing else is wrong."""
-        failed = [f for f in self.findings if not f.passed]
-        near = all(not f.is_odd and f.ratio <= NEAR for f in failed)
-        return bool(failed) and near and not self.is_other
-
-    @property
     def compared(self) -> int:
         """How many values and tensors were compared, each by at least one element."""
         return sum(f.elements > 0 for f in self.findings)
@@ -85,6 +78,48 @@ class Comparison:
     @property
     def passed(self) -> bool:
         return self.compared > 0 and not self.is_other and self.first is None
+
+
+@dataclass(frozen=True)
+class InFloat64:
+    """What both programs did in float64.
+
+    ``compared``: values; ``failed`` of them differ. ``times``: float32's error in the migrated
+    program, as a multiple of that in the original; NaN where nothing tells.
+    """
+
+    compared: int
+    failed: int
+    times: float
+
+    @property
+    def agrees(self) -> bool:
+        return not self.failed
+
+    @property
+    def is_as_exact(self) -> bool:
+        """Whether float32 is as exact in the migrated program as in the original."""
+        return self.times <= LESS_EXACT
+
+    @property
+    def excuses(self) -> bool:
+        """Whether what differs in float32 is rounding."""
+        return self.agrees and self.is_as_exact
+
+    @property
+    def sentence(self) -> str:
+        """What it says of the differences in float32."""
+        if not self.agrees:
+            return f"in float64, {self.failed} of {self.compared} values differ, too"
+        if self.is_as_exact:
+            return f"rounding: in float64, all {self.compared} values agree"
+        less = (
+            f"float32 is {self.times:,.0f} times less exact here than in the original: is "
+            "something computed in a lower precision?"
+            if math.isfinite(self.times) and self.times
+            else "no loss or gradient tells how exact float32 is"
+        )
+        return f"in float64, all {self.compared} values agree, but {less}"
 
 
 def moved_by_rounding(want: float, again: Iterable[float | str]) -> float:

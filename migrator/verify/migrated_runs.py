@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +47,6 @@ _SHORT = 30.0  # seconds: shorter runs are mostly compiling
 # Why there is one more run.
 _UNSEEN = "a compiled run does not show all values"
 _TO_FIND = "operator by operator it shows where the two programs part"
-_NEAR = "values differ by little more than rounding has changed in the original so far"
-_MORE = 4  # times as many rounded runs as else
-_PATIENCE = 600.0  # seconds that they may take
 _MAY_BE_ROUNDING = "values differ by more than rounding has changed in the original so far"
 
 
@@ -76,10 +73,12 @@ class MigratedRuns:
     traced: Script | None = None  # the original to bisect, if it isn't the present script
     draws: bool = False  # whether a migrated run wants random numbers of the device
     before: int = 0  # calls that sample, before the first of these
+    rounded: list[Recording] = field(default_factory=list)  # of the original
+    recorded: dict[str, Recording] = field(default_factory=dict)  # of the migrated script
 
     def __post_init__(self) -> None:
-        self.rounded = self.known or []
-        self.device = device_for(self.target, self.options.devices)
+        self.rounded = self.known or self.rounded
+        self.device = device_for(self.target, self.options.devices, self.settings.float64)
         self.args = [translated(argument, self.target) for argument in self.script.args]
 
     @property
@@ -163,9 +162,10 @@ class MigratedRuns:
     def environment(self) -> dict[str, str]:
         """The variables that select the device; for a few short steps, XLA optimises less."""
         short = self.settings.quick and self.known is None and self.first.seconds < _SHORT
+        environment = self.device.environment
         if short and not self.device.is_tpu:
-            return self.target.host.in_haste(self.device.environment)
-        return self.device.environment
+            environment = self.target.host.in_haste(environment)
+        return {**environment, **self.target.host.float64} if self.settings.float64 else environment
 
     def stepwise(self, result: ScriptResult) -> ScriptResult:
         """Run the script operator by operator, and compare."""
@@ -206,19 +206,13 @@ class MigratedRuns:
             return False  # trained tensors outside of models: their values aren't recorded
         return {"weights", "end"} <= seen if gradients else wanted & {"output"} <= seen
 
-    @property
-    def has_patience(self) -> bool:
-        """Whether the original is short enough to be run many times."""
-        return self.to_round * _MORE * self.settings.roundings < _PATIENCE
-
-    def round_again(self, why: str = "", times: int = 1) -> bool:
+    def round_again(self, why: str = "") -> bool:
         """Run the original again with different rounding; False if the limit is reached.
 
-        ``why``: the reason to announce, of a run that was not expected. ``times`` as many runs as
-        the user's limit are allowed.
+        ``why``: the reason to announce, of a run that was not expected.
         """
         number = len(self.rounded) + 1
-        if self.known is not None or number > times * self.settings.roundings:
+        if self.known is not None or number > self.settings.roundings:
             return False
         if why:
             self.runs.expect({run_name(number): self.to_round}, why)
@@ -276,6 +270,7 @@ class MigratedRuns:
                 closely=closely, focus=focus, stop=stop, ranks=self.script.ranks,
                 replicas=self.replicas, env=env, modules=self.device.modules, on_progress=update,
             )  # fmt: skip
+        self.recorded[name] = recording
         counts = recording.randomness
         if not self.draws and any(counts.get(kind) for kind in _DRAWS):
             self.draws, self.before = True, counts["before"]
@@ -364,14 +359,11 @@ class MigratedRuns:
         self, result: ScriptResult, run: Recording, name: str, kinds: Sequence[str]
     ) -> ScriptResult:
         """Compare; if rounding may explain the differences, again with further rounded runs, which
-        can only increase tolerances. Few of them show a decision that rounding turns, such as a
-        ReLU of nearly 0, so what is beyond its tolerance by little gets more of them."""
+        can only increase tolerances."""
         found = self.compare(result, run, name, kinds)
         if name == "compiled" and run.randomness["traced"]:  # its numbers are others
             found = replace(found, findings=[f for f in found.findings if f.is_odd])
         while found.may_be_rounding and self.round_again(_MAY_BE_ROUNDING):
-            found = self.compare(result, run, name, kinds)
-        while found.is_near and self.has_patience and self.round_again(_NEAR, _MORE):
             found = self.compare(result, run, name, kinds)
         for text in filter(None, (note_on_growth(found, self.first), note_on_free(found))):
             result = replace(result, notes=list(dict.fromkeys([*result.notes, text])))

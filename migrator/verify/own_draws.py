@@ -31,9 +31,8 @@ _KINDS = ("loss", "metric", "gradients", "output", "weights", "end", "printed")
 _WHY = "it draws random numbers on the device, which the other runs draw on the CPU"
 
 
-def all_runs(runs: MigratedRuns, result: ScriptResult) -> ScriptResult:
+def draw_too(runs: MigratedRuns, result: ScriptResult) -> ScriptResult:
     """The result of the compared runs, and of one that draws its own random numbers, if it does."""
-    result = runs.compared_runs(result)
     if not runs.draws or not result.passed or not runs.has_operators:
         return result
     return with_own_draws(runs, result)

@@ -38,6 +38,7 @@ _RECORDED = (
     "limit",
     "memory",
     "layers",
+    "float64",
 )  # settings that the recorder reads
 _OWN = Path(__file__).resolve().parents[2]  # the folder of this package
 _GRACE = 30.0  # seconds for writing down the recording
@@ -52,7 +53,7 @@ class RecordSettings:
     masks are drawn like other random numbers; if False, it is off. ``limit``: bytes of tensors.
     ``timeout``: in seconds. ``memory``: bytes that a run may allocate. ``quick``: all runs end
     after ``steps`` steps of an optimizer, or calls of a model if nothing is trained. ``layers``:
-    the outputs of modules inside of models are kept, too.
+    the outputs of modules inside of models are kept, too. ``float64``: all runs compute in float64.
     """
 
     seed: int = 0
@@ -64,6 +65,7 @@ class RecordSettings:
     memory: int | None = None
     quick: bool = False
     layers: bool = False
+    float64: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,13 @@ class Device:
         return [self.stand_in.says] if self.stand_in else []
 
 
-def device_for(target: Target, count: int | None = None) -> Device:
+def device_for(target: Target, count: int | None = None, float64: bool = False) -> Device:
     """Choose the device for ``target``, and the settings that keep a script on it.
 
-    ``count`` is the number of virtual devices without a TPU. Raises VerifyError if there are fewer.
+    ``count`` is the number of virtual devices without a TPU. ``float64``: a TPU has no such unit,
+    so the CPU back end it is. Raises VerifyError if there are fewer devices.
     """
-    if has_tpu(target):
+    if has_tpu(target) and not float64:
         return Device("TPU", target.host.on_tpu(), is_tpu=True)
     label, host = f"CPU back end of {target.name}", target.host
     if host.stand_in is not None and (count or 1) > 1:

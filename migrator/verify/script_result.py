@@ -9,7 +9,7 @@ from typing import Any
 from migrator.runs.run_report import Report
 
 from .bisection import Bisection
-from .comparisons import Comparison, Finding
+from .comparisons import Comparison, Finding, InFloat64
 from .layer_tree import Layers
 from .tolerances import Tolerances
 from .verify_result import finite
@@ -33,6 +33,7 @@ class ScriptResult:
     seconds: dict[str, float] = field(default_factory=dict)  # of each run, by its name
     tolerances: Tolerances = field(default_factory=Tolerances)
     quick: bool = False
+    float64: InFloat64 | None = None  # what differs, in float64: if rounding may have made it
     kept: Path | None = None
     bisection: Bisection | None = None
     layers: Layers | None = None  # if they were asked for
@@ -64,8 +65,14 @@ class ScriptResult:
     @property
     def passed(self) -> bool:
         parts = (self.stepwise, self.compiled)
-        wrong = any(p.is_other or p.first is not None for p in parts)
+        differs = any(p.first is not None for p in parts) and not self.is_rounding
+        wrong = differs or any(p.is_other for p in parts)
         return self.error is None and not self.problems and self.compared > 0 and not wrong
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether the differences are rounding, by what float64 says."""
+        return self.float64 is not None and self.float64.excuses
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; all times are in seconds. NaN and Inf become text."""

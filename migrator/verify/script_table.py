@@ -65,14 +65,14 @@ def verdict(result: ScriptResult) -> str:
         far = ", as far as both ran" if result.partial else ""
         far += f" ({QUICK})" if result.quick else ""
         agree = f"{result.compared} values agree with the original's on {_place(result)}"
+        if result.float64 is not None:
+            agree = f"{_disagreeing(result)}, which is {result.float64.sentence}"
         return f"PASS{far}: {what}: {agree}"
     reasons, first = list(result.problems), result.stepwise.first
-    found = [*result.stepwise.findings, *result.compiled.findings]
-    failed = sum(not f.passed for f in found)
-    if failed:
-        reasons.append(
-            f"{failed} of {len(found)} values disagree with the original's on {_place(result)}"
-        )
+    if disagreeing := _disagreeing(result):
+        reasons.append(disagreeing)
+    if result.float64 is not None:
+        reasons.append(result.float64.sentence)
     if first is not None and first.kind == "steps":  # everything else follows from that
         reasons.insert(0, f"{first.name} {first.reason}")
     else:
@@ -80,6 +80,14 @@ def verdict(result: ScriptResult) -> str:
         reasons += _listed("missing", (place for run in runs for place in run.missing))
         reasons += _listed("not in the golden", (place for run in runs for place in run.surplus))
     return f"FAIL: {what}: {'; '.join(reasons) or 'nothing was compared'}"
+
+
+def _disagreeing(result: ScriptResult) -> str:
+    """How many values differ, in words; "" if none does."""
+    found = [*result.stepwise.findings, *result.compiled.findings]
+    failed = sum(not f.passed for f in found)
+    text = f"{failed} of {len(found)} values disagree with the original's on {_place(result)}"
+    return text if failed else ""
 
 
 def _place(result: ScriptResult) -> str:
@@ -125,7 +133,7 @@ def rows(result: ScriptResult) -> Iterator[Row]:
     for how, comparison in (("step by step", result.stepwise), ("compiled", result.compiled)):
         ordered = sorted(comparison.findings, key=lambda f: list(_WORDS).index(f.kind))
         for kind, group in groupby(ordered, key=lambda f: f.kind):
-            yield _row(_WORDS[kind], how, list(group))
+            yield _row(_WORDS[kind], how, list(group), result.is_rounding)
 
 
 def _allowed(result: ScriptResult) -> str:
@@ -134,17 +142,18 @@ def _allowed(result: ScriptResult) -> str:
     return f"allowed: what rounding does to the original{''.join(times)}"
 
 
-def _row(what: str, how: str, found: list[Finding]) -> Row:
+def _row(what: str, how: str, found: list[Finding], is_rounding: bool) -> Row:
     failed = [f for f in found if not f.passed]
     if failed:
         first = min(failed, key=lambda f: f.order)
         name = f"{first.name}{'.' if first.place else ''}{first.place}"
-        short, more = f"FAIL: {len(failed)}", f", first {name} in step {first.step + 1}"
+        word = "rounding" if is_rounding else "FAIL"
+        short, more = f"{word}: {len(failed)}", f", first {name} in step {first.step + 1}"
     else:
         short, more = "pass", ""
     return Row(
         what, how, str(len(found)), largest(f.max_abs for f in found),
-        share(f.ratio for f in found), short, short + more, not failed,
+        share(f.ratio for f in found), short, short + more, not failed or is_rounding,
     )  # fmt: skip
 
 

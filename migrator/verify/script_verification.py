@@ -21,11 +21,12 @@ from .choose_interpreter import choose_interpreter
 from .folders import workplace
 from .golden_code import restored
 from .goldens import ScriptGolden, read_golden
+from .in_float64 import decide_in_float64
 from .interpreters import Interpreter, require
 from .migrated_runs import MigratedRuns
 from .number_formats import show_notes
 from .originals import notes_on, record_original, refuse_migrated
-from .own_draws import all_runs
+from .own_draws import draw_too
 from .recordings import Recording, RecordSettings, importing_once
 from .run_options import RunOptions
 from .script import Script
@@ -83,7 +84,8 @@ def verify_against(
             result, verification = _begun(
                 result, found, target, interpreter, running, golden, settings, options, work
             )
-            result = all_runs(verification, result)
+            result = decide_in_float64(verification, verification.compared_runs(result))
+            result = draw_too(verification, result)
             if options.bisect and result.stepwise.findings and not result.passed:
                 result = replace(result, bisection=verification.bisect(result.stepwise))
             if options.keep is not None:
@@ -141,7 +143,7 @@ def _begun(
         )
     notes += notes_on_quick(first, settings)
     in_tf32 = known.tf32 if known else bool(first.machine["tf32"])
-    tolerances = replace(result.tolerances, tf32=in_tf32)
+    tolerances = replace(result.tolerances, tf32=in_tf32, float64=settings.float64)
     if tolerances.tf32:
         notes.append("the golden's float32 products are in TF32: tolerances are its own")
     beginning = _BEGINNING if known else time.monotonic() - start - first.seconds

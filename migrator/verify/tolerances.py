@@ -12,6 +12,8 @@ from .verify_errors import VerifyError
 # Of the largest magnitude in a tensor: what sums in another order, through some layers, come to.
 # float16 becomes bfloat16 on a TPU. Chosen; how far they hold is in docs/tolerances.md.
 UNITS: Mapping[str, float] = {"F64": 1e-6, "F32": 1e-5, "F16": 2**-6, "BF16": 2**-6}
+LESS_EXACT = 64.0  # times the original's error in float32: other sums; TF32 would be 2^13 times
+IN_FLOAT64 = 1e-9  # of float64, if both programs compute in it (--float64)
 TF32 = 2**-9  # of float32, in a GPU golden with TensorFloat32 products
 ROUNDED = 8.0  # times the effect of different rounding on the original
 FEW = 5e-3  # the share of weights in a tensor that may differ by more, such as a whole step
@@ -24,7 +26,6 @@ SMALL_LOSS = 1e-3  # losses below this use its unit
 OWN_NORM = 10.0  # units of a parameter's own gradient norm, or else of the norm of all
 DECIDED = 0.02  # for a printed share of decisions, such as an accuracy, or for their number
 ONE_OF_DECISIONS = 4096  # at least one, of this many that a model makes
-NEAR = 10.0  # times what is allowed: so far, more runs with different rounding may explain it
 PRINTED = 1.01  # units in the last printed place
 KINDS = (
     "start", "input", "output", "loss", "metric", "gradients", "buffers", "weights", "end", "file",
@@ -45,6 +46,7 @@ class Tolerances:
 
     factors: Mapping[str, float] = field(default_factory=dict)
     tf32: bool = False
+    float64: bool = False
 
     def factor(self, kind: str) -> float:
         """The factor for the tolerance of a kind."""
@@ -53,6 +55,8 @@ class Tolerances:
     @property
     def units(self) -> dict[str, float]:
         """The unit of each dtype."""
+        if self.float64:
+            return {**UNITS, "F64": IN_FLOAT64}
         return {**UNITS, "F32": TF32} if self.tf32 else dict(UNITS)
 
     @classmethod

@@ -40,6 +40,7 @@ class VerifyArguments:
     bisect: bool
     layers: bool
     dropout: bool
+    float64: bool
     steps: int
     roundings: int
     quick: bool
@@ -169,7 +170,7 @@ class VerifyArguments:
         return RecordSettings(
             steps=self.steps, roundings=self.roundings, dropout=self.dropout,
             timeout=self.timeout or 600.0, memory=shared_options.in_bytes(self.memory),
-            quick=self.quick, layers=self.layers,
+            quick=self.quick, layers=self.layers, float64=self.float64,
         )  # fmt: skip
 
     def how(self, out: Console) -> RunOptions:

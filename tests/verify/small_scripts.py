@@ -14,9 +14,11 @@ from migrator.verify.script_verification import verify_against
 ON_TARGET = find_target(TARGET)
 
 
-def held(folder: Path, text: str, *args: str, roundings: int, quick: bool = False) -> ScriptResult:
+def held(
+    folder: Path, text: str, *args: str, roundings: int, quick: bool = False, float64: bool = False
+) -> ScriptResult:
     """A small script against itself, in the current folder."""
     (folder / "t.py").write_text(text, encoding="utf-8")
     options = RunOptions(python=Path(sys.executable))
-    settings = RecordSettings(roundings=roundings, quick=quick)
+    settings = RecordSettings(roundings=roundings, quick=quick, float64=float64)
     return verify_against(Path("t.py"), [*args], ON_TARGET, None, settings, options)

@@ -223,13 +223,6 @@ class TestNumbers:
             found = compare(golden, [], run, Path(sys.executable), tmp_path)
             assert found.passed == passes and found.compared == 2
 
-    def test_what_rounding_may_still_explain(self) -> None:
-        golden = recording(loss(1.0))
-        assert held(golden, recording(loss(1.00005))).is_near
-        for other in (recording(loss(1.0)), recording(loss(1.01)), recording(loss("nan"))):
-            assert not held(golden, other).is_near
-        assert not held(golden, recording(loss(1.00005), loss(1.0), loss(1.0, step=1))).is_near
-
     def test_what_rounding_does_to_the_original_is_allowed_many_times(self) -> None:
         golden, run = recording(loss(1.0)), recording(loss(1.001))
         assert not held(golden, run).passed
@@ -284,5 +277,5 @@ def test_a_result_is_json_whatever_it_found() -> None:
     result = ScriptResult("t.py", "torchax", stepwise=found, tolerances=Tolerances.parse(["2"]))
     read = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert read["stepwise"]["findings"][0]["got"] == "nan"
-    assert read["tolerances"] == {"factors": {"": 2.0}, "tf32": False}
+    assert read["tolerances"] == {"factors": {"": 2.0}, "tf32": False, "float64": False}
     assert math.isinf(float(read["stepwise"]["findings"][0]["ratio"]))

@@ -18,7 +18,6 @@ from target import TARGET, WORD
 from tiers import thorough_but, thorough_on
 
 from migrator import migrate_paths
-from migrator.verify import migrated_runs, originals
 from migrator.verify.originals import record_script, trace_original
 from migrator.verify.recordings import Recording, RecordSettings
 from migrator.verify.run_options import RunOptions
@@ -224,27 +223,6 @@ def test_a_script_that_is_migrated_already_is_not_compared_with_itself(
         found = held(Path(), Path("t.py").read_text("utf-8"), roundings=0)
         assert found.passed == is_portable, (found.error, found.problems)
         assert is_portable or "migrated already" in str(found.error)
-
-
-@thorough_on("torch_xla")
-@pytest.mark.parametrize("off, roundings", [(5e-5, 4), (0.1, 1)])
-def test_what_is_off_by_little_gets_more_runs_with_different_rounding(
-    off: float, roundings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    runs = []
-
-    def record_original(*args: Any) -> Recording:
-        runs.append(args)
-        return originals.record_original(*args)
-
-    monkeypatch.setattr(migrated_runs, "record_original", record_original)
-    text = f"import sys, torch\noff = {off} * ('tpu_runtime' in sys.modules)\n"
-    text += "net = torch.nn.Linear(4, 1).cuda()\n"
-    text += "mean = (net(torch.ones(2, 4).cuda()) * 0 + 1 + off).mean().item()\n"
-    text += "print(f'{mean:.7f}')\n"
-    assert not held(tmp_path, text, roundings=1).passed
-    assert len(runs) == roundings
 
 
 def test_a_package_that_is_missing_is_named_with_the_interpreter_it_is_missing_from(

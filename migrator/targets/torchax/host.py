@@ -11,6 +11,7 @@ HOST = Host(
     tpu={"JAX_PLATFORMS": "tpu,cpu"},
     cpu={"JAX_PLATFORMS": "cpu"},
     virtual={"XLA_FLAGS": "{own} --xla_force_host_platform_device_count={count}"},
+    float64={"JAX_ENABLE_X64": "1"},
     hasty={"XLA_FLAGS": "{own} --xla_backend_optimization_level=0"},
     dump={"JAX_DUMP_IR_TO": "{folder}", "JAX_DUMP_IR_MODES": "stablehlo"},
     compiles_for_tpu=True,

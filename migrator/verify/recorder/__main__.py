@@ -5,13 +5,14 @@
 Runs inside the script's interpreter (needs torch and NumPy there) and imports nothing of
 tpu-migrate. SPEC.json: `output` (folder), `root` (the program's folder), `stand_in` (accelerators
 that the CPU takes the place of where there is no GPU, or null), `seed`, `steps`, `dropout`,
-`own_draws` (if random numbers are not replaced: what is added to its seeds, and after how many
-calls that sample; or null), `closely`, `rounding` (the number of a run that rounds otherwise, or
-0), `limit` (bytes of tensors), `memory` (bytes, or null), `module` (its name, to run it as `python
--m` does, or null), `original` (the folder that `root` is a copy of), `focus` (a step of which every
-operation is kept, and nothing else; or null), `stop` and `stop_calls` (after how many steps of an
-optimizer it ends, and where nothing is trained, after how many calls of a model; or null),
-`layers` (whether outputs of modules inside of models are kept, too),
+`float64` (whether it computes in float64), `own_draws` (if random numbers are not replaced: what is
+added to its seeds, and after how many calls that sample; or null), `closely`, `rounding` (the
+number of a run that rounds otherwise, or 0), `limit` (bytes of tensors), `memory` (bytes, or null),
+`module` (its name, to run it as `python -m` does, or null), `original` (the folder that `root` is a
+copy of), `focus` (a step of which every operation is kept, and nothing else; or null), `stop` and
+`stop_calls` (after how many steps of an optimizer it ends, and where nothing is trained, after how
+many calls of a model; or null), `layers` (whether outputs of modules inside of models are kept,
+too),
 `devices` (how many, each for a rank, or null), `launched` (torchrun has started this process as a
 rank), `replicas` (a program that runs ranks as threads, or null).
 Writes `tensors.safetensors` and `events.json`, and the same for each rank into `ranks/NUMBER`; also

@@ -8,6 +8,8 @@ own generator. Dropout is off, or its masks are drawn in the same way.
 While JAX traces a step, this is not possible: the numbers would become constants of the compiled
 program. They come from the back end then, and `Randomness.traced` says so.
 
+In float64, a program draws the numbers of float32, so that both start from the same values.
+
 `leave` replaces nothing, for a run of what the device itself draws.
 """
 
@@ -20,6 +22,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +30,7 @@ import torch.nn.functional as functional
 
 # Functions of torch that give a new tensor; the shape is that of what they give.
 _DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson")
+_FLOATS = ("rand", "randn", "normal")  # of the default type
 _LIKE = ("rand_like", "randn_like", "randint_like")
 _FILLING = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "geometric_",
             "log_normal_")  # fmt: skip
@@ -39,8 +43,8 @@ _MIXED = 2**31 - 1  # a prime, so that nearby seeds give different sequences
 class Randomness:
     """The state of the replaced random numbers, and what was seen of them."""
 
-    def __init__(self, seed: int, dropout: bool) -> None:
-        self.seed, self.dropout = seed, dropout
+    def __init__(self, seed: int, dropout: bool, float64: bool = False) -> None:
+        self.seed, self.dropout, self.float64 = seed, dropout, float64
         self.counts: Counter[str] = Counter()
         self.states: dict[int, tuple[int, Counter[str]]] = {}
         self.shadows: dict[int, Any] = {}  # of generators of the device
@@ -205,10 +209,33 @@ def _drawing(found: Randomness, name: str, function: Callable[..., Any]) -> Call
         if not tensors:
             there["device"] = "cpu"
         with torch.no_grad():
-            result = function(*host, **there).to(device)
+            result = _draw_on_host(found, name, function, host, there).to(device)
         return result.requires_grad_() if wanted else result
 
     return draw
+
+
+def _draw_on_host(
+    found: Randomness, name: str, function: Callable[..., Any], args: list[Any],
+    kwargs: dict[str, Any],
+) -> torch.Tensor:  # fmt: skip
+    """Call a function that draws; in float64 as in float32, so that both have the same numbers."""
+    if not found.float64:
+        return function(*args, **kwargs)  # type: ignore[no-any-return]
+    args, kwargs = [_in_float32(a) for a in args], {k: _in_float32(v) for k, v in kwargs.items()}
+    if name in _FLOATS and not any(isinstance(a, torch.Tensor) for a in (*args, *kwargs.values())):
+        kwargs.setdefault("dtype", torch.float32)
+    with torch._C.DisableTorchFunction():
+        drawn: torch.Tensor = function(*args, **kwargs)
+        return drawn.double() if drawn.is_floating_point() else drawn
+
+
+def _in_float32(value: Any) -> Any:
+    """A tensor or type of floats in float32; anything else as it is."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        with torch._C.DisableTorchFunction():
+            return value.float()
+    return torch.float32 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
 def _shape(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -246,9 +273,11 @@ def _filling(found: Randomness, name: str, function: Callable[..., Any]) -> Call
         if self.device.type != "cpu":
             next(found.elsewhere)
         drawing = found.generator(name, self.shape, generator)
-        with torch.no_grad():
-            numbers = torch.empty(self.shape, dtype=self.dtype, device="cpu")
-            host = [_to_host(a) for a in args]
+        host = [_to_host(a) for a in args]
+        dtype = _in_float32(self.dtype) if found.float64 else self.dtype
+        plainly = torch._C.DisableTorchFunction() if found.float64 else nullcontext()
+        with torch.no_grad(), plainly:
+            numbers = torch.empty(self.shape, dtype=dtype, device="cpu")
             function(numbers, *host, generator=drawing, **kwargs)
         if self.requires_grad and self.is_leaf and torch.is_grad_enabled():
             return function(self, *args, generator=generator, **kwargs)  # torch reports the error

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import compiled
+import double_precision
 import halves
 import layer_outputs
 import module_traces
@@ -71,7 +72,7 @@ class Session:
         if self.runtime is None:
             _leave_uncompiled()
             self.halves.install()
-        random = randomness.Randomness(spec["seed"], spec["dropout"])
+        random = randomness.Randomness(spec["seed"], spec["dropout"], spec["float64"])
         watch = self._watch(self.output)
         threads = spec["replicas"] is not None
         self.random = recorded_ranks.PerThread(random) if threads else random
@@ -80,6 +81,8 @@ class Session:
             randomness.leave(spec["seed"], *spec["own_draws"])
         else:
             randomness.install(self.random)
+        if spec["float64"]:
+            double_precision.DoublePrecision().install()
         if spec["rounding"]:
             self.rounding = rounding.Rounding(spec["rounding"], stand_in)
             self.rounding.install()
@@ -198,7 +201,9 @@ class Thread(Session):
         self.children, self.outside = of.children, of.outside
         self.watch = self._watch(self.output)
         self.watch.closely = of.watch.closely
-        self.random = randomness.Randomness(self.spec["seed"], self.spec["dropout"])
+        self.random = randomness.Randomness(
+            self.spec["seed"], self.spec["dropout"], self.spec["float64"]
+        )
         self.watch.store.note({"machine": written_files.machine(False), "rank": rank})
         self.of = of
         self.failure: BaseException | None = None

@@ -1,0 +1,57 @@
+"""Computes a program in float64: what two runs of it then differ by is not rounding.
+
+Tensors of other floating-point types, which functions of torch give or are given, become float64
+where they appear: numbers read from files, images, `x.float()`, `dtype=torch.float32`, and halves.
+`torch.autocast` leaves float64 as it is. Random numbers are drawn in float32, as without this, so
+that both runs start from the same values (`randomness.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+_WIDER = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+}
+
+
+class DoublePrecision(TorchFunctionMode):
+    """Gives functions of torch their arguments in float64, and makes it the type of new tensors."""
+
+    def install(self) -> None:
+        """Start, for the rest of the process."""
+        torch.set_default_dtype(torch.float64)
+        self.__enter__()
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if is_in_place(function):  # its tensor stays what it is
+            return function(*args, **(kwargs or {}))
+        args, kwargs = pytree.tree_map(_wider, (args, kwargs or {}))
+        return pytree.tree_map_only(torch.Tensor, _wider, function(*args, **kwargs))
+
+
+def is_in_place(function: Any) -> bool:
+    """Whether a function of torch changes the tensor that it is called on, or asks about it."""
+    name = str(getattr(function, "__name__", ""))
+    return name in ("__set__", "__get__", "__setitem__") or (
+        name.endswith("_") and not name.endswith("__")
+    )
+
+
+def _wider(value: Any) -> Any:
+    """A tensor or dtype in float64; anything else as it is."""
+    if isinstance(value, torch.dtype):
+        return _WIDER.get(value, value)
+    if isinstance(value, torch.Tensor) and value.dtype in _WIDER:
+        with torch._C.DisableTorchFunction():
+            return value.to(_WIDER[value.dtype])
+    return value
