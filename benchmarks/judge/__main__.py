@@ -2,7 +2,7 @@
 
     python benchmarks/judge --target torchax --python PYTHON [--seed 1] [--each 5] [--clean 40]
                             [--faults NAME...] [--programs NAME...]
-                            [--results FILE]
+                            [--no-golden] [--results FILE]
 
 The programs in `programs/` are GPU scripts as people write them. Each is recorded on the CPU in the
 place of a GPU, migrated, and verified with a fault in the migrated copy, `--each` of every kind in
@@ -12,7 +12,8 @@ were missed, with the largest difference by what is allowed. A missed fault is l
 that changes nothing beyond rounding, where no value differs by more than twice what it does in the
 clean run of the same program. Faults in what a device draws are verified without a golden, whose
 other seeds verify needs; those that are only noted are listed apart, too. Then `--clean` runs
-without a fault, each program with other seeds: false alarms, and false notes on draws. `--results`
+without a fault, each program with other seeds: false alarms, and false notes on draws.
+`--no-golden`: the original runs each time, and float64 decides what may be rounding. `--results`
 keeps each outcome in a file, from which a run that was cut short goes on: of one commit, and one
 target. Exit code 1 below 95 % caught, or with a false alarm.
 """
@@ -57,6 +58,7 @@ class Judge:
     target: Target
     python: Path
     work: Path
+    has_goldens: bool = True
     goldens: dict[tuple[str, int, bool], Path] = field(default_factory=dict)
     clean: dict[tuple[str, int, bool], float] = field(default_factory=dict)
 
@@ -80,7 +82,8 @@ class Judge:
             dropout=dropout
         )  # verify's own seed: the program's hides a late one
         folder = self._folder(program, seed)
-        golden = None if drawn else self._golden(program, seed, settings)
+        fresh = drawn or not self.has_goldens
+        golden = None if fresh else self._golden(program, seed, settings)
         name = f"{program}.py"
         compiled = self.work / "compiled"
         compiled.mkdir(exist_ok=True)
@@ -269,12 +272,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=5)
     parser.add_argument("--clean", type=int, default=40)
+    parser.add_argument("--no-golden", action="store_true")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--programs", nargs="*", choices=everything, default=everything)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        judge = Judge(find_target(given.target), given.python.absolute(), Path(work))
+        judge = Judge(
+            find_target(given.target), given.python.absolute(), Path(work), not given.no_golden
+        )
         results = Results(judge, given.results)
         each = {
             name: plant(results, name, given.programs, given.seed, given.each)

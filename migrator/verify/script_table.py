@@ -47,14 +47,15 @@ def body(result: ScriptResult, console: Console) -> None:
     chart = drift(result.losses)
     for line in chart:
         console.print(Text(line), soft_wrap=True)
-    for how, comparison in (("", result.stepwise), ("compiled: ", result.compiled)):
+    parting = () if result.is_rounding else (("", result.stepwise), ("compiled: ", result.compiled))
+    for how, comparison in parting:
         for line in _parting(comparison):
             console.print(Text(how + line, style="red"), soft_wrap=True)
     for model in tree(result.layers) if result.layers is not None else ():
         console.print(model)
     if result.bisection is not None:
         console.print(bisected(result.bisection), soft_wrap=True)
-    elif result.stepwise.first is not None:
+    elif result.stepwise.first is not None and not result.is_rounding:
         console.print(Text("--bisect finds the operation.", style="dim"), soft_wrap=True)
 
 
