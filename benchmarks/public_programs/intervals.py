@@ -1,10 +1,12 @@
-"""What happens between two steps: `python intervals.py TARGET COUNT OUT SCRIPT ARGUMENTS…`
+"""What happens between two steps: `python intervals.py TARGET KIND COUNT OUT SCRIPT ARGUMENTS…`
 
 Runs a script, an original (TARGET is `cpu`) or a migrated one, and ends it after COUNT calls of an
 optimizer's `step()` (or, if it has none, backward passes), or fewer where they take long. OUT gets
 a list with, at the end of each step: the process's CPU seconds, the programs that were compiled so
-far, and those that ran. With torchax, all that JAX runs counts, but for what only moves or converts
-a batch or a number; with torch_xla, what it executes. A CPU has neither.
+far, and those that ran. KIND is `programs` or `seconds`: JAX runs programs whose starts are counted
+more slowly, so that of its seconds are measured in a run that doesn't count them (traces count as compiled there). With torchax, all
+that JAX runs counts, but for what only moves or converts a batch or a number; with torch_xla and
+torch_tpu, what they execute. A CPU has neither.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from typing import Any
 import execution_hooks
 import torch
 
-target, count, out, script = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+target, kind, count, out, script = *sys.argv[1:3], int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5]
 sys.path[0] = str(Path(script).resolve().parent)
 LONG, ENOUGH = 30, 8  # after so many CPU seconds, so few steps do
 MOVES = ("jit(stage)", "jit(convert_element_type)", "jit(broadcast_in_dim)", "jit(copy)")
+PROGRAMS = "/jax/core/compile/backend_compile_duration"
+TRACES = "/jax/core/compile/jaxpr_trace_duration"
 made = {"compiled": 0, "ran": 0}
 steps: list[tuple[float, int, int]] = []
 passes: list[tuple[float, int, int]] = []
@@ -35,11 +39,11 @@ def counters() -> tuple[int, int]:
     return made["compiled"], made["ran"]
 
 
-def note(kind: list[tuple[float, int, int]]) -> None:
-    kind.append((time.process_time(), *counters()))
+def note(which: list[tuple[float, int, int]]) -> None:
+    which.append((time.process_time(), *counters()))
     ended = steps or passes
     enough = count if ended[-1][0] - ended[0][0] < LONG else ENOUGH
-    if len(ended) >= enough and (kind is steps or not steps):
+    if len(ended) >= enough and (which is steps or not steps):
         raise SystemExit
 
 
@@ -68,10 +72,13 @@ def count_jax(tpu_runtime: Any) -> None:
     def executing(name: str) -> None:
         made["ran"] += name not in MOVES
 
-    def compiling(event: str, seconds: float, **_: Any) -> None:
-        made["compiled"] += event == "/jax/core/compile/backend_compile_duration"
+    counted = (PROGRAMS,) if kind == "programs" else (PROGRAMS, TRACES)
 
-    execution_hooks.before_each_execution(executing)
+    def compiling(event: str, seconds: float, **_: Any) -> None:
+        made["compiled"] += event in counted
+
+    if kind == "programs":
+        execution_hooks.before_each_execution(executing)
     jax.monitoring.register_event_duration_secs_listener(compiling)
     setup = tpu_runtime.setup
 
@@ -104,7 +111,7 @@ def main() -> None:
             count_xla()
         install()
     atexit.register(lambda: out.write_text(json.dumps(steps or passes)))
-    sys.argv[:] = sys.argv[4:]
+    sys.argv[:] = sys.argv[5:]
     runpy.run_path(script, run_name="__main__")
 
 

@@ -72,7 +72,9 @@ def more(name: str) -> tuple[dict[str, str], list[str]]:
     return MORE[max(fits, key=len)] if fits else ({}, [])
 
 
-def run(case: Any, folder: Path, listed: Path, target: str) -> tuple[int, str, list[Any]]:
+def run(
+    case: Any, folder: Path, listed: Path, target: str, kind: str = "programs"
+) -> tuple[int, str, list[Any]]:
     """Its exit code, its output, and its steps. ``target``: none for the original."""
     data, arguments = more(case.name)
     variables, device = TARGETS.get(target, ({}, "cpu"))
@@ -88,7 +90,7 @@ def run(case: Any, folder: Path, listed: Path, target: str) -> tuple[int, str, l
     given = [each.replace("{dev}", device) for each in case.argv if each != "--dry-run"]
     out = folder.with_suffix(".steps")
     out.unlink(missing_ok=True)
-    command = [sys.executable, str(HERE / "intervals.py"), target or "cpu", str(STEPS), str(out)]
+    command = [sys.executable, str(HERE / "intervals.py"), target or "cpu", kind, str(STEPS), str(out)]
     try:
         ran = subprocess.run(
             [*command, *given, *arguments, *asked], cwd=folder / case.sub, env=environment,
@@ -128,11 +130,11 @@ def lay(case: Any, listed: Path, checkouts: Path, folder: Path, is_original: boo
     return folder
 
 
-def figures(steps: list[Any], beside: list[Any]) -> dict[str, Any]:
+def figures(steps: list[Any], timed: list[Any], beside: list[Any]) -> dict[str, Any]:
     """Of the steps after the third, but for `first`."""
-    later = range(FIRST, min(len(steps), len(beside)))
+    later = range(FIRST, min(len(steps), len(timed), len(beside)))
     ran = [steps[at][2] - steps[at - 1][2] for at in later]
-    settled = [at for at in later if steps[at][1] == steps[at - 1][1]]
+    settled = [at for at in later if timed[at][1] == timed[at - 1][1]]
 
     def seconds(of: list[Any]) -> float:
         return float(f"{mean(of[at][0] - of[at - 1][0] for at in settled):.3g}") if settled else 0
@@ -143,7 +145,7 @@ def figures(steps: list[Any], beside: list[Any]) -> dict[str, Any]:
         "first": steps[min(FIRST, len(steps)) - 1][1] if steps else 0,
         "after": steps[-1][1] - steps[FIRST - 1][1] if len(steps) >= FIRST else 0,
         "compiling": len(later) - len(settled),
-        "seconds": seconds(steps), "original": seconds(beside),
+        "seconds": seconds(timed), "original": seconds(beside),
     }  # fmt: skip
 
 
@@ -161,10 +163,12 @@ def measured(case: Any, listed: Path, checkouts: Path, work: Path, target: str) 
     if code:
         return {**row, "failed": f"the original: {(output.splitlines() or ['timeout'])[-1]}"}
     source = lay(case, listed, checkouts, folder / "source", False)
-    code, output, steps = run(case, migrate(source, target), listed, target)
-    if code:
+    migrated = migrate(source, target)
+    code, output, steps = run(case, migrated, listed, target)
+    timed = run(case, migrated, listed, target, "seconds")[2] if target == "torchax" else steps
+    if code or not timed:
         return {**row, "failed": (output.splitlines() or ["timeout"])[-1]}
-    return {**row, **figures(steps, beside), "said": said(output)}
+    return {**row, **figures(steps, timed, beside), "said": said(output)}
 
 
 def keep(row: dict[str, Any]) -> None:

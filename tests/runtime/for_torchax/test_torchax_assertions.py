@@ -1,6 +1,7 @@
 """Assertions in models divide no step, and fail with their line before its results are seen."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tpu_runtime.lazy import assertions, lazy_programs
 
 from tests.runtime.for_torchax import asserting
 from tests.runtime.for_torchax.modules import GRADIENTS, parts
-from tests.runtime.support import agree, batch
+from tests.runtime.support import agree, batch, run
 
 tpu.setup()
 STEPS = 6
@@ -93,3 +94,39 @@ def test_what_is_never_read_fails_when_the_program_ends() -> None:
         asserting.Criterion()(torch.zeros(1, 2).to("jax"), -torch.ones(1, 2).to("jax"))
     with pytest.raises(AssertionError, match=r"asserting\.py:9"):
         assertions.check()
+
+
+ENDING = """
+import atexit, sys
+import torch, tpu_runtime
+import torch.multiprocessing as mp
+sys.path.insert(0, {tests!r})
+import asserting
+
+tpu_runtime.setup()
+
+def main(index=0):
+    with torch.no_grad():
+        asserting.Criterion()(torch.zeros(1, 2).to("jax"), {value} * torch.ones(1, 2).to("jax"))
+    print("the last line")
+
+log = open({log!r}, "w")
+log.write("a line that nobody flushes")
+{main}
+"""
+IN_A_CHILD = """mp.start_processes(main, nprocs=1, start_method="fork")"""
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "main"), [(1, 0, "main()"), (-1, 120, "main()"), (-1, 1, IN_A_CHILD)]
+)
+def test_a_program_whose_last_assertion_fails_has_not_succeeded(
+    tmp_path: Path, value: int, status: int, main: str
+) -> None:
+    log = tmp_path / "log.txt"
+    tests = str(Path(asserting.__file__).parent)
+    done = run(ENDING.format(tests=tests, log=str(log), value=value, main=main))
+    assert (done.returncode, "the last line" in done.stdout) == (status, True), done.stderr
+    message = "AssertionError: asserting.py:9: assert not (b < 0).any() (found when its step"
+    assert (message in done.stderr) is (status != 0)
+    assert log.read_text() == "a line that nobody flushes"

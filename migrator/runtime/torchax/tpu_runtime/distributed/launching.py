@@ -22,6 +22,7 @@ from jax._src import xla_bridge
 from torchax.tensor import Environment
 
 from .. import device
+from ..lazy import assertions
 from ..profiling import report, report_writing
 from . import topology
 
@@ -97,7 +98,8 @@ def _end() -> None:
     JAX then waits until all ranks have ended. Some would wait for a failed one, and its launcher
     wouldn't notice the failure and end them.
     """
-    if _has_failed or getattr(sys, "last_value", None) is not None:  # an uncaught error
+    has_failed = assertions.fails_at_end() or _has_failed
+    if has_failed or getattr(sys, "last_value", None) is not None:  # an uncaught error
         report.finish()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -144,6 +146,7 @@ class _Rank:
         _take_place(index, self._count)
         try:
             self._function(index, *args)
+            assertions.check()  # such a process calls no exit handlers
         except Exception:  # torch passes it to the parent, and exits
             _has_failed = True
             raise
@@ -156,8 +159,7 @@ def _starting(stock: Callable[..., Any]) -> Callable[..., Any]:
     def start_processes(
         fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *rest: Any, **options: Any
     ) -> Any:
-        task = _Rank(fn, nprocs) if nprocs > 1 else fn
-        return stock(task, args, nprocs, *rest, **options)
+        return stock(_Rank(fn, nprocs), args, nprocs, *rest, **options)
 
     return start_processes
 

@@ -65,7 +65,6 @@ def later(arrays: list[Array], assumptions: list[Assumption]) -> None:
     _pending.extend(zip(arrays, assumptions, strict=True))
 
 
-@atexit.register
 def check() -> None:
     """Raise an error for the first condition that doesn't hold; all are computed."""
     conditions = _pending[:]
@@ -73,6 +72,39 @@ def check() -> None:
     for array, (value, place) in conditions:
         if bool(computed(array)) is not value:
             raise AssertionError(f"{line_at(*place)} (found when its step was computed)")
+
+
+class _Unflushed:
+    """Standard error whose last flush fails, after which Python's exit status is 120.
+
+    An error of an exit handler alone leaves it 0. `os._exit` would lose what open files still hold.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def flush(self) -> None:
+        self._stream.flush()
+        sys._getframe(1)  # the last one has no caller in Python, which is a ValueError
+
+
+@atexit.register
+def fails_at_end() -> bool:
+    """Whether a condition that nobody has waited for doesn't hold at the program's end.
+
+    Its error is shown as one that the program didn't catch, and the exit status is no success.
+    """
+    try:
+        check()
+    except Exception as error:
+        sys.excepthook(type(error), error, None)
+        if sys.stderr is not None:
+            sys.stderr = _Unflushed(sys.stderr)  # type: ignore[assignment]
+        return True
+    return False
 
 
 def _assertion(frame: FrameType | None) -> Assumption | None:
