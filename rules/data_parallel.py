@@ -34,7 +34,7 @@ over devices. The source goes on working with whole batches, so batch size and l
 The choice of GPUs is dropped: all devices take part. BatchNorm uses the statistics of the whole
 batch, where nn.DataParallel uses those of each part. `data_parallel(model, x, ids)`, for one call
 alone, becomes the call of the model. On torch_tpu, DataParallel stays: it uses several GPUs, or the
-one TPU that the process has.""",
+one TPU that the process has. What is left and reported is the model itself, on one device.""",
     effort=Effort.HOURS,
     examples=(
         Example(

@@ -351,3 +351,14 @@ def test_what_the_cpu_computes_in_place_is_written_to_lists_of_tensors_too() -> 
 def test_a_tensor_that_grows() -> None:
     x = torch.arange(2.0).to("jax")
     assert x.resize_(2, 2).shape == x.shape == (2, 2) and x[0].tolist() == [0, 1]
+
+
+def test_data_parallel_that_was_left_is_the_model_itself() -> None:
+    """It asked CUDA for its devices."""
+    torch.manual_seed(0)
+    linear, x = nn.Linear(3, 2), torch.randn(4, 3)
+    expected = linear(x)
+    model = torch.nn.DataParallel(linear, device_ids=[0, 1]).to("jax")
+    assert list(model.state_dict()) == ["module.weight", "module.bias"]
+    for given in (x, x.to("jax")):  # of the CPU, too: torch's own moves its inputs
+        assert torch.allclose(model(given).cpu(), expected, atol=1e-6)

@@ -136,6 +136,23 @@ def _batches(stock: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
+def _on_one(
+    self: torch.nn.DataParallel[Any], module: torch.nn.Module, device_ids: object = None,
+    output_device: object = None, dim: int = 0,
+) -> None:  # fmt: skip
+    torch.nn.Module.__init__(self)
+    self.module, self.dim, self.device_ids = module, dim, []
+
+
+def _whole(self: torch.nn.DataParallel[Any], *inputs: Any, **kwargs: Any) -> Any:
+    return _forward(self.module, inputs, kwargs)
+
+
 def install(env: Environment) -> None:
-    """Let batches of a DistributedSampler be those of all ranks."""
+    """Let batches of a DistributedSampler be those of all ranks.
+
+    A `torch.nn.DataParallel` that was left as it is, and reported, is the model itself, on one
+    device: torch's own looks for GPUs.
+    """
     patch(BatchSampler, __init__=_batches(BatchSampler.__init__))
+    patch(torch.nn.DataParallel, __init__=_on_one, forward=_whole)
