@@ -3,10 +3,11 @@
 Runs a script, an original (TARGET is `cpu`) or a migrated one, and ends it after COUNT calls of an
 optimizer's `step()` (or, if it has none, backward passes), or fewer where they take long. OUT gets
 a list with, at the end of each step: the process's CPU seconds, the programs that were compiled so
-far, and those that ran. KIND is `programs` or `seconds`: JAX runs programs whose starts are counted
-more slowly, so that of its seconds are measured in a run that doesn't count them (traces count as compiled there). With torchax, all
-that JAX runs counts, but for what only moves or converts a batch or a number; with torch_xla and
-torch_tpu, what they execute. A CPU has neither.
+far, and those that ran. With torchax, all that JAX runs counts, but for what only moves or converts
+a batch or a number; with torch_xla and torch_tpu, what they execute. A CPU has neither.
+
+KIND is `programs` or `seconds`: programs whose starts are counted start more slowly, so seconds are
+measured in a run that counts none, and in which what JAX traces counts as compiled, too.
 """
 
 from __future__ import annotations
@@ -21,10 +22,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import execution_hooks
-import torch
-
 target, kind, count, out, script = *sys.argv[1:3], int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5]
+launches: Any = None
+if target == "torch_tpu" and kind == "programs":  # before torch is imported
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from torch_tpu_launches import watch
+
+    launches = watch(Path())
+
+import execution_hooks  # noqa: E402
+import torch  # noqa: E402
+
 sys.path[0] = str(Path(script).resolve().parent)
 LONG, ENOUGH = 30, 8  # after so many CPU seconds, so few steps do
 MOVES = ("jit(stage)", "jit(convert_element_type)", "jit(broadcast_in_dim)", "jit(copy)")
@@ -101,6 +109,13 @@ def count_xla() -> None:
         return compiled, ran
 
 
+def count_launches() -> None:
+    global counters
+
+    def counters() -> tuple[int, int]:
+        return launches.compiled, launches.started.total()
+
+
 def main() -> None:
     if target == "torchax":
         import tpu_runtime
@@ -109,6 +124,8 @@ def main() -> None:
     else:
         if target == "torch_xla":
             count_xla()
+        elif launches is not None:
+            count_launches()
         install()
     atexit.register(lambda: out.write_text(json.dumps(steps or passes)))
     sys.argv[:] = sys.argv[5:]

@@ -90,7 +90,14 @@ def run(
     given = [each.replace("{dev}", device) for each in case.argv if each != "--dry-run"]
     out = folder.with_suffix(".steps")
     out.unlink(missing_ok=True)
-    command = [sys.executable, str(HERE / "intervals.py"), target or "cpu", kind, str(STEPS), str(out)]
+    command = [
+        sys.executable,
+        str(HERE / "intervals.py"),
+        target or "cpu",
+        kind,
+        str(STEPS),
+        str(out),
+    ]
     try:
         ran = subprocess.run(
             [*command, *given, *arguments, *asked], cwd=folder / case.sub, env=environment,
@@ -165,8 +172,10 @@ def measured(case: Any, listed: Path, checkouts: Path, work: Path, target: str) 
     source = lay(case, listed, checkouts, folder / "source", False)
     migrated = migrate(source, target)
     code, output, steps = run(case, migrated, listed, target)
-    timed = run(case, migrated, listed, target, "seconds")[2] if target == "torchax" else steps
-    if code or not timed:
+    timed = steps
+    if not code and target == "torchax":
+        code, output, timed = run(case, migrated, listed, target, "seconds")
+    if code:
         return {**row, "failed": (output.splitlines() or ["timeout"])[-1]}
     return {**row, **figures(steps, timed, beside), "said": said(output)}
 

@@ -33,8 +33,8 @@ def _count(counter: str) -> int:
     return _XLAC._xla_counter_value(counter) or 0
 
 
-def _place() -> Place | None:
-    """The instruction that reads, outside torch and this package."""
+def place_outside() -> Place | None:
+    """The instruction that is under way, outside torch and this package."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_READER):
         frame = frame.f_back  # type: ignore[assignment]
@@ -50,7 +50,7 @@ def _read_value(tensor: Tensor, read: Callable[[], Any]) -> Any:
     """
     if tensor.device.type != DEVICE_TYPE or _XLAC._xla_get_replication_devices_count():
         return read()
-    place = _place() if _XLAC._check_tensor_need_materialization([tensor])[0] else None
+    place = place_outside() if _XLAC._check_tensor_need_materialization([tensor])[0] else None
     if place is None:
         return read()
     reads_in_steps.note_read(place)
