@@ -308,11 +308,28 @@ def _set_key(param: RuntimeProperty, key: Any) -> None:
     param.__dict__["prng"] = key
 
 
+def _is_plain(values: Any) -> bool:
+    """Whether NumPy has the values of a tensor as they are."""
+    return (
+        type(values) is torch.Tensor
+        and values.device.type == "cpu"
+        and values.layout is torch.strided
+        and values.dtype not in mappings.NUMPY_UNSUPPORTED_DTYPES
+        and not (values.requires_grad or values.is_conj() or values.is_neg())
+        and values.is_contiguous()
+    )
+
+
 def _counted(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Moving values to the device: recorded operations keep them there until they are computed."""
+    """Moving values to the device: recorded operations keep them there until they are computed.
+
+    torchax asks a tensor six things on the way, each of which is a call of torch.
+    """
 
     def t2j_copy(env: Environment, values: Any) -> Any:
-        array = stock(env, values)
+        with torch._C.DisableTorchFunction():
+            plain = values.numpy() if _is_plain(values) else None
+        array = stock(env, values) if plain is None else jax.numpy.asarray(plain)
         lazy_graph.moved(getattr(array, "nbytes", 0))
         return array
 
