@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ import speed
 from migrator.targets.copies import folder_to_import
 
 sys.path.insert(0, str(folder_to_import("torchax")))
+os.environ["TPU_RUNTIME_EAGER"] = "1"  # what JAX traces here isn't compiled in parts
 
 import jax
 import optax
@@ -91,7 +93,7 @@ def gcn() -> Step:
 
     there = (features, edges, index, labels)
     optimizer = optax.chain(optax.add_decayed_weights(5e-4), optax.adam(0.01))
-    return Step(GCN(70, 16, 7, False), optimizer, lambda: (), loss, there, evaluations=2)
+    return Step(GCN(70, 16, 7, False, 0.0), optimizer, lambda: (), loss, there, evaluations=2)
 
 
 def wlm() -> Step:
