@@ -20,14 +20,14 @@ from torch_xla.experimental import scan as scanning
 
 
 @dataclass(frozen=True)
-class _Loop:
+class _Built:
     computation: Any
     outputs: list[tuple[torch.Size, torch.dtype]]
     unflatten: Callable[[Any], Any]  # of the outputs
 
 
 # By the function of a step, which `scan` keeps if it is pure; then by the forms of its inputs.
-_loops: WeakKeyDictionary[Callable[..., Any], dict[Any, _Loop]] = WeakKeyDictionary()
+_loops: WeakKeyDictionary[Callable[..., Any], dict[Any, _Built]] = WeakKeyDictionary()
 _local = threading.local()
 
 
@@ -51,12 +51,12 @@ def _noted(stock: Callable[..., Any]) -> Callable[..., Any]:
     return user_computation
 
 
-def _loop_of(built: list[tuple[Any, Any]], given: int, results: Any) -> _Loop | None:
+def _loop_of(built: list[tuple[Any, Any]], given: int, results: Any) -> _Built | None:
     """What was built; None if it also takes what is no argument, such as a seed."""
     outputs, unflatten = scanning.tree_flatten_none(results)
     if len(built) != 1 or len(built[0][0]) != 1 + given + len(outputs):
         return None
-    return _Loop(built[0][1], [(y.shape[1:], y.dtype) for y in outputs], unflatten)
+    return _Built(built[0][1], [(y.shape[1:], y.dtype) for y in outputs], unflatten)
 
 
 def _kept(stock: Callable[..., Any]) -> Callable[..., Any]:
