@@ -4,7 +4,7 @@ Runs a script, an original (TARGET is `cpu`) or a migrated one, and ends it afte
 optimizer's `step()` (or, if it has none, backward passes), or fewer where they take long. OUT gets
 a list with, at the end of each step: the process's CPU seconds, the programs that were compiled so
 far, and those that ran. With torchax, all that JAX runs counts, but for what only moves or converts
-a batch or a number; with torch_xla and torch_tpu, what they execute. A CPU has neither.
+a batch or a number; with torch_xla, what it executes. On a CPU and torch_tpu, nothing is counted.
 
 KIND is `programs` or `seconds`: programs whose starts are counted start more slowly, so seconds are
 measured in a run that counts none, and in which what JAX traces counts as compiled, too.
@@ -19,20 +19,14 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import execution_hooks
+import torch
+
 target, kind, count, out, script = *sys.argv[1:3], int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5]
-launches: Any = None
-if target == "torch_tpu" and kind == "programs":  # before torch is imported
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    from torch_tpu_launches import watch
-
-    launches = watch(Path())
-
-import execution_hooks  # noqa: E402
-import torch  # noqa: E402
-
 sys.path[0] = str(Path(script).resolve().parent)
 LONG, ENOUGH = 30, 8  # after so many CPU seconds, so few steps do
 MOVES = ("jit(stage)", "jit(convert_element_type)", "jit(broadcast_in_dim)", "jit(copy)")
@@ -109,23 +103,14 @@ def count_xla() -> None:
         return compiled, ran
 
 
-def count_launches() -> None:
-    global counters
-
-    def counters() -> tuple[int, int]:
-        return launches.compiled, launches.started.total()
-
-
 def main() -> None:
-    if target == "torchax":
+    if target == "torchax" and find_spec("tpu_runtime"):  # not for what needs no device
         import tpu_runtime
 
         count_jax(tpu_runtime)
     else:
         if target == "torch_xla":
             count_xla()
-        elif launches is not None:
-            count_launches()
         install()
     atexit.register(lambda: out.write_text(json.dumps(steps or passes)))
     sys.argv[:] = sys.argv[5:]

@@ -80,7 +80,8 @@ def run(
 ) -> tuple[int, str, list[Any]]:
     """Its exit code, its output, and its steps. ``target``: none for the original."""
     data, arguments = more(case.name)
-    variables, device = TARGETS.get(target, ({}, "cpu"))
+    # An original doesn't look for a TPU when torch is imported.
+    variables, device = TARGETS.get(target, ({"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, "cpu"))
     own = [str((folder / case.path).resolve())] if case.path else []
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     on_cpu = [str(ROOT / "migrator/targets/torch_tpu/on_cpu")] * (target == "torch_tpu")
