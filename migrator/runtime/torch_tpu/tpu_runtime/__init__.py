@@ -32,6 +32,7 @@ from .fused_attention import (
 from .operators import (
     average_pool1d,
     distances,
+    ending_operators,
     half_precision_draws,
     indexed_writes,
     quotients,
@@ -90,7 +91,7 @@ _WORDS = {"default": "medium"}
 _CONCERNS = (
     running_statistics, average_pool1d, distances, quotients, indexed_writes, separated_index_lists,
     zero_dimensional, transformer_fast_path, training_libraries, half_precision_draws, weight_norm,
-    cpu_fallback, data_parallel, sums_at_root, device_module,
+    ending_operators, cpu_fallback, data_parallel, sums_at_root, device_module,
 )  # fmt: skip
 _is_set_up = False
 

@@ -25,7 +25,7 @@ _OF_OTHERS = (
 _PARTS = (
     "_cholesky_", "_fused_dropout", "_histogramdd_", "_linalg_", "_segment_reduce", "_upsample_",
     "_cdist_", "_pdist_", "_embedding_bag", "_standard_gamma", "_sample_dirichlet",
-    "_dirichlet_grad", "_fake_quantize_", "_aminmax",
+    "_dirichlet_grad", "_fake_quantize_", "_aminmax", "_unique",
 )  # fmt: skip
 _HALVES = (torch.bfloat16, torch.float16)
 _libraries: list[Any] = []  # registrations last as long as these
@@ -45,6 +45,12 @@ def _register(space: str) -> None:
         operator = _operator(name, space)
         if operator is not None and _is_missing(name) and _computes(operator._schema):
             library.impl(name.removeprefix(f"{space}::"), _on_cpu(operator), "PrivateUse1")
+
+
+def by_cpu(name: str) -> Callable[..., Any]:
+    """A kernel for the operator ``name`` that the CPU computes."""
+    packet, _, overload = name.partition(".")
+    return _on_cpu(getattr(getattr(torch.ops.aten, packet), overload or "default"))
 
 
 def _operator(name: str, space: str) -> Any:
@@ -80,7 +86,7 @@ def _on_cpu(operator: Any) -> Callable[..., Any]:
         if schema.name not in _told:
             _told.add(schema.name)
             what = schema.name.rpartition("::")[2]
-            print(f"tpu_runtime: torch_tpu has no {what}: the CPU computes it", file=sys.stderr)
+            print(f"tpu_runtime: the CPU computes {what}, which torch_tpu cannot", file=sys.stderr)
         here, here_by_name = tree_map(_to_cpu, (args, kwargs))
         if of_images:  # its kernels lack the halves that a GPU's have
             return _as_halves(operator(*tree_map(_in_float, here), **here_by_name), args)

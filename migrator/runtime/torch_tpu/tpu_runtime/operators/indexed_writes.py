@@ -37,7 +37,8 @@ def _fill(original: Any) -> Any:
     @functools.wraps(original)
     def index_fill(input: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
         if input.device.type == "tpu":
-            index = torch.where(index < 0, index + input.size(dim), index)
+            size = input.size(dim) if input.dim() else 1
+            index = torch.where(index < 0, index + size, index)
         return original(input, dim, index, value)
 
     return index_fill
