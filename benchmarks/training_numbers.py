@@ -30,10 +30,19 @@ from migrator.runs.run import migrate_paths
 
 HERE = Path(__file__).resolve().parent
 MSHNET = HERE.parent / "reference_apps" / "mshnet"
-BACK_ENDS = {"torchax": {"JAX_PLATFORMS": "cpu"}, "torch_xla": {"PJRT_DEVICE": "CPU"}}
+BACK_ENDS = {
+    "torchax": {"JAX_PLATFORMS": "cpu"},
+    "torch_xla": {"PJRT_DEVICE": "CPU"},
+    "torch_tpu": {
+        "PYTHONPATH": str(HERE.parent / "migrator/targets/torch_tpu/on_cpu"),
+        "TPU_SKIP_MDS_QUERY": "1", "TF_CPP_MIN_LOG_LEVEL": "3",
+    },
+}  # fmt: skip
+ORIGINAL = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # torch_tpu's environment, without torch_tpu
 COMPILING = ("torchax",)  # targets that run a step as it is, too
 DTYPES = {
     "torchax": ("float32",), "torchax eager": ("float32",), "torch_xla": ("float32", "float64"),
+    "torch_tpu": ("float32",),
 }  # fmt: skip
 EVERYWHERE = ("sgd", "adamw")
 NAMES = (
@@ -225,8 +234,8 @@ def main() -> None:
         some = next(iter(pythons.values()))
         both = ("float32", "float64")
         print("original")
-        results["start"] = run(some, top / "start", args.only, ("float64",), STEPS="0")
-        results["original"] = run(some, top / "original", args.only, both)
+        results["start"] = run(some, top / "start", args.only, ("float64",), STEPS="0", **ORIGINAL)
+        results["original"] = run(some, top / "original", args.only, both, **ORIGINAL)
         for target, python in pythons.items():
             print(target)
             report_of = migrate_paths(
