@@ -19,6 +19,8 @@ LINE = re.compile(
 def row(found: re.Match[str], why: str) -> str:
     name, ran, match, drawn, _, near, total = found.groups()
     result = "raises" if ran != "ran" else {"match": "matches"}.get(match, match.lower())
+    if ran == "FAILED rc=124":
+        result = "not done"
     if match == "match" and (drawn or total == "0"):
         result = "runs"  # its numbers are drawn, or it prints none
     numbers = "" if total == "0" or drawn else f"{near} of {total}"
