@@ -10,7 +10,7 @@ from typing import Any
 
 from migrator.distribution import __version__
 from migrator.verify.chips import Chip
-from migrator.verify.runtime_report import RuntimeReport
+from migrator.verify.runtime_report import HostRead, RuntimeReport
 from migrator.verify.tpu import TpuReport
 from migrator.verify.verification import folder_of, verify_script
 from migrator.verify.verify_result import VerifyResult, finite
@@ -101,8 +101,8 @@ def forecast(
     seen: list[str] = []
 
     def read(report: TpuReport, ran: RuntimeReport, copy: Path, folders: Sequence[Path]) -> None:
-        place = _placed(folder_of(script), copy)
-        seen.extend(_seen(ran, copy, place))
+        place = placed(folder_of(script), copy)
+        seen.extend(seen_in_run(ran, place))
         steps.extend(_step(one, folders, chip, place) for one in report.compiled if one.is_step)
 
     devices = count * chip.devices if count > 1 else None
@@ -163,26 +163,21 @@ def _notes(result: VerifyResult, steps: list[StepEstimate], chip: Chip) -> list[
     return notes
 
 
-def _seen(ran: RuntimeReport, copy: Path, place: Callable[[Cost], Cost]) -> Iterator[str]:
+def seen_in_run(ran: RuntimeReport, place: Callable[[Cost], Cost]) -> Iterator[str]:
     """What the run itself did that costs time on a TPU, too."""
     for line in ran.recompiled:
         yield f"compiled again for other shapes or Python values: {line}"
     for read in ran.reads:
         times = "once" if read.times == 1 else f"{read.times} times"
-        line = _original_line(read.line, copy, place)
+        line = _original_line(read, place)
         yield (f"the host waits for values of the device: {line} ({times}, {read.bytes:,} bytes)")
 
 
-def _original_line(line: str, copy: Path, place: Callable[[Cost], Cost]) -> str:
-    """Of `train.py:9: text` in the migrated copy, which says no folder."""
-    name, _, rest = line.partition(":")
-    number, _, text = rest.partition(": ")
-    at = int(number)
-    files = [f for f in copy.rglob(name) if [*map(str.strip, _lines(f)[at - 1 : at])] == [text]]
-    if len(files) != 1:
-        return line
-    found = place(Cost("", f"{files[0]}:{number}", "", 0, 0.0, 0.0, 0, 0.0))
-    return f"{found.line}: {found.text}"
+def _original_line(read: HostRead, place: Callable[[Cost], Cost]) -> str:
+    """Of the user's program; a library's line stays as it is."""
+    number = read.line.split(":")[1]
+    found = place(Cost("", f"{read.file}:{number}", "", 0, 0.0, 0.0, 0, 0.0))
+    return f"{found.line}: {found.text}" if found.line else read.line
 
 
 def figure(value: float) -> str:
@@ -204,7 +199,7 @@ def _step(
     return replace(step, lines=[*map(place, step.lines)], operations=[*map(place, step.operations)])
 
 
-def _placed(source: Path, copy: Path) -> Callable[[Cost], Cost]:
+def placed(source: Path, copy: Path) -> Callable[[Cost], Cost]:
     """Gives costs the lines of the original, which the migration may have moved."""
     known: dict[str, dict[int, int]] = {}
 

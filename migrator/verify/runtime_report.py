@@ -8,9 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class HostRead:
-    """A line at which the host waits for values of the device: `train.py:9: loss.item()`."""
+    """A line at which the host waits for values of the device: `train.py:9: loss.item()`.
+
+    ``file``: the same file with its folder.
+    """
 
     line: str
+    file: str
     times: int
     bytes: int
 

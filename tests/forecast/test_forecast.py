@@ -13,13 +13,14 @@ from target import needs_libtpu
 
 from migrator.errors import UsageError
 from migrator.forecast.command import forecast_command
-from migrator.forecast.forecast import Forecast
+from migrator.forecast.forecast import Forecast, placed, seen_in_run
 from migrator.forecast.forecast_advice import memory_advice
 from migrator.forecast.hlo import parse
 from migrator.forecast.operation_costs import operations
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
 from migrator.verify import choose_interpreter
 from migrator.verify.chips import chip_of, chips
+from migrator.verify.runtime_report import HostRead, RuntimeReport
 from migrator.verify.tpu import CompiledForTpu
 
 # As libtpu 0.0.52 writes it, shortened: a product in a loop of three, and a copy into the chip.
@@ -152,6 +153,25 @@ def test_only_the_part_of_a_collective_that_nothing_hides_is_in_the_estimate() -
     assert found["r"] == pytest.approx(reduced.exchanged / 200e9)
 
 
+# A slice that is fetched ahead: its start names the whole array first, then the slice.
+SLICE = """\
+HloModule jit_f, is_scheduled=true
+
+ENTRY %main (w: f32[64,1024,128]) -> f32[1024,128] {
+  %w = f32[64,1024,128]{2,1,0:T(8,128)} parameter(0)
+  %slice-start.1 = ((f32[64,1024,128]{2,1,0:T(8,128)}), f32[1,1024,128]{2,1,0:T(8,128)S(1)}, \
+s32[]{:S(2)}) slice-start(%w), slice={[3:4], [0:1024], [0:128]}
+  %slice-done.1 = f32[1,1024,128]{2,1,0:T(8,128)S(1)} slice-done(%slice-start.1)
+  ROOT %out = f32[1024,128]{1,0:T(8,128)} bitcast(%slice-done.1)
+}
+"""
+
+
+def test_a_slice_that_is_fetched_ahead_is_not_counted_with_its_whole_array() -> None:
+    (start,) = operations(parse(SLICE))
+    assert start.bytes == 1024 * 128 * 4  # read; written on the chip
+
+
 KERNEL = """\
 HloModule jit_f, is_scheduled=true
 
@@ -278,6 +298,21 @@ def test_the_text_of_a_step_with_an_embedding_can_be_read(
     steps = json.loads(done.stdout)["steps"]
     assert all(step["estimate"] is not None and step["lines"] for step in steps), steps
     assert max(step["flops"] for step in steps) >= 2 * 2 * 8 * 1024 * 128 * 128
+
+
+def test_a_line_that_waits_is_found_among_files_of_the_same_name(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    for folder in ("a", "b"):
+        for root, before in ((source, ""), (copy, "import tpu_runtime\n")):
+            (root / folder).mkdir(parents=True)
+            (root / folder / "log.py").write_text(f"{before}print(loss.item())\n")
+    read = HostRead("log.py:2: print(loss.item())", str(copy / "b" / "log.py"), 1, 4)
+    outside = HostRead("data.py:7: x.item()", "/env/data.py", 2, 8)
+    ran = RuntimeReport(reads=[read, outside])
+    assert [*seen_in_run(ran, placed(source, copy))] == [
+        "the host waits for values of the device: b/log.py:1: print(loss.item()) (once, 4 bytes)",
+        "the host waits for values of the device: data.py:7: x.item() (2 times, 8 bytes)",
+    ]
 
 
 def test_without_libtpu_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_the_report_says_what_compiles_again_and_where_the_host_waits(tmp_path: 
         {"name": name, "calls": 9, "programs": programs, "why_eager": ""}
         for name, programs in (("Net", 7), ("Adam.step()", 2))
     ]
-    reads = [{"line": "train.py:9: loss.item()", "times": 3, "bytes": 12}]
+    reads = [{"line": "train.py:9: loss.item()", "file": "/w/train.py", "times": 3, "bytes": 12}]
     path.write_text(json.dumps({"text": "", "functions": functions, "reads": reads}))
     found = read_report(path)
     assert found.recompiled == ["Net: 7 programs in 9 calls"]

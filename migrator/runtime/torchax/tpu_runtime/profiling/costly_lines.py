@@ -6,6 +6,7 @@ on the stack. A line that still compiles in later calls has a shape or a Python 
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ class Line:
     """
 
     text: str  # with the file's name and the number
+    file: str  # with its folder
     programs: int = 0
     runs: int = 0
     seconds: float = 0.0
@@ -37,7 +39,7 @@ class Line:
         return self.text
 
 
-_lines: dict[str, Line] = {}
+_lines: dict[tuple[str, str], Line] = {}  # by text and file
 
 
 def _line() -> Line | None:
@@ -45,8 +47,8 @@ def _line() -> Line | None:
     place = caller()
     if place is None:
         return None
-    text = line_at(*place)
-    return _lines.setdefault(text, Line(text))
+    text, file = line_at(*place), os.path.abspath(place[0].co_filename)
+    return _lines.setdefault((text, file), Line(text, file))
 
 
 def note_compilation(seconds: float, call: int) -> None:

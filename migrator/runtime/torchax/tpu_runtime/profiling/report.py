@@ -118,7 +118,7 @@ def collect() -> dict[str, Any]:
         for line in costly_lines.costliest()
     ]  # fmt: skip
     reads = [
-        {"line": str(line), "times": line.reads, "bytes": line.read}
+        {"line": str(line), "file": line.file, "times": line.reads, "bytes": line.read}
         for line in costly_lines.reading()
     ]
     seconds = round(_figures["seconds"], 1)
