@@ -6,10 +6,10 @@ on the stack. A line that still compiles in later calls has a shape or a Python 
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..compilation.program_code import caller
@@ -47,7 +47,7 @@ def _line() -> Line | None:
     place = caller()
     if place is None:
         return None
-    text, file = line_at(*place), os.path.abspath(place[0].co_filename)
+    text, file = line_at(*place), str(Path(place[0].co_filename).absolute())
     return _lines.setdefault((text, file), Line(text, file))
 
 
