@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import SequenceMatcher
@@ -17,6 +18,7 @@ from migrator.verify.verify_result import VerifyResult, finite
 
 from .forecast_advice import Advice, advice_for, memory_advice
 from .hlo import parse
+from .memory_parts import parts_of
 from .operation_costs import operations
 from .roofline import Cost, StepEstimate, step_of, without_twins
 
@@ -194,9 +196,14 @@ def _step(
 ) -> StepEstimate:
     names = [folder / Path(one.file).with_suffix(".hlo").name for folder in folders]
     file = next((name for name in names if name.is_file()), None)
-    text = file.read_text("utf-8") if file is not None and not one.error else ""
-    step = step_of(one, operations(parse(text)), chip)
-    return replace(step, lines=[*map(place, step.lines)], operations=[*map(place, step.operations)])
+    program = parse(file.read_text("utf-8") if file is not None and not one.error else "")
+    step = step_of(one, operations(program), chip)
+    owners = file.with_suffix(".json") if file is not None else None
+    parts = {}
+    if program.entry and owners is not None and owners.is_file():
+        parts = parts_of(program, json.loads(owners.read_text("utf-8")), step.memory)
+    lines, found = [*map(place, step.lines)], [*map(place, step.operations)]
+    return replace(step, parts=parts, lines=lines, operations=found)
 
 
 def placed(source: Path, copy: Path) -> Callable[[Cost], Cost]:

@@ -21,6 +21,8 @@ _CALLED = re.compile(
 )
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
+# In the first line: `{3}: (7, {}, may-alias)`, result 3 in the memory of parameter 7.
+_ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}, (?:may|must)-alias\)")
 _ROW = re.compile(r"(\d+) (?:\"(.*)\"|\{(.*)\})$")
 
 
@@ -90,6 +92,7 @@ class HloProgram:
 
     computations: dict[str, Computation] = field(default_factory=dict)
     entry: str = ""
+    in_place: dict[int, int] = field(default_factory=dict)  # results by the parameters they replace
     lines: dict[int, str] = field(default_factory=dict)
 
     def root(self, computation: str) -> Instruction:
@@ -116,7 +119,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def parse(text: str) -> HloProgram:
     """The program of a compiled module's text."""
-    program, body = HloProgram(), None
+    aliases = _ALIAS.findall(text.partition("\n")[0])
+    program, body = HloProgram(in_place={int(p): int(r or 0) for r, p in aliases}), None
     tables: dict[str, dict[int, str]] = {}
     table: dict[int, str] | None = None
     for line in text.splitlines():

@@ -15,12 +15,14 @@ from migrator.distribution import __version__
 from migrator.errors import UsageError
 from migrator.files import staging
 from migrator.report.html import MARK, check, visible
+from migrator.report.statistics import count_noun
 from migrator.verify.chips import Chip
 from migrator.verify.verification import folder_of
 
 from .forecast import BASIS, Forecast, figure, gib
 from .forecast_advice import memory_advice
 from .roofline import Cost, StepEstimate
+from .tried_tables import tables_of
 
 __all__ = ["check", "write"]
 
@@ -43,7 +45,13 @@ def render(found: Forecast, path: Path) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"visible": visible, "ms": _ms, "gib": gib, "figure": figure}
+    environment.filters |= {
+        "visible": visible,
+        "ms": _ms,
+        "gib": gib,
+        "figure": figure,
+        "count": count_noun,
+    }
     source = os.path.relpath(folder_of(Path(found.script)), path.absolute().parent)
     compiled = [step for step in found.steps if not step.error]
     longest = max(compiled, key=lambda step: step.bounds.seconds, default=None)
@@ -55,6 +63,8 @@ def render(found: Forecast, path: Path) -> str:
         steps=compiled,
         longest=longest,
         roofline=_Roofline(found.chip, compiled) if longest and longest.flops else None,
+        exchanges=any(step.bounds.interconnect for step in compiled),
+        tables=tables_of(found),
         bars=[(step, _bar(step)) for step in found.steps if step.memory and not step.error],
         refused=[(step, memory_advice(step, found.chip)) for step in found.steps if not step.fits],
         basis=BASIS,
@@ -88,8 +98,8 @@ class _Roofline:
         for step in steps:
             costs.append((step, step.flops, step.accessed, step.estimate or step.bounds.seconds))
             costs += [(c, c.flops, c.bytes, c.seconds) for c in step.operations]
-        self._found = [row for row in costs if row[1] and row[2] and row[3]]
-        shown = [(flops / size, flops / (s or 1)) for _, flops, size, s in self._found]
+        self._found = [row for row in costs if row[1] and row[3]]
+        shown = [(flops / max(1, size), flops / (s or 1)) for _, flops, size, s in self._found]
         self.left = 10 ** math.floor(math.log10(min([1.0, *(x for x, _ in shown)])))
         self.right = 10 ** math.ceil(math.log10(self.knee * 10))
         lowest = min([self.peak / 1e3, *(y for _, y in shown)])
@@ -116,11 +126,9 @@ class _Roofline:
     def points(self) -> list[Point]:
         found = []
         for of, flops, size, seconds in self._found:
-            intensity, rate = flops / size, flops / (seconds or 1)
-            what = (
-                f"{of.name}: {intensity:,.3g} FLOP for a byte, {rate / 1e12:,.3g} TFLOP/s, "
-                f"{_ms(seconds)} ms"
-            )
+            intensity, rate = flops / max(1, size), flops / (seconds or 1)
+            bytes_of = f"{intensity:,.3g} FLOP for a byte" if size else "all on the chip"
+            what = f"{of.name}: {bytes_of}, {rate / 1e12:,.3g} TFLOP/s, {_ms(seconds)} ms"
             radius = 8.0 if isinstance(of, StepEstimate) else 4.0
             found.append(
                 Point(self.x(intensity), self.y(rate), radius, what, isinstance(of, StepEstimate))
@@ -136,7 +144,7 @@ def _bar(step: StepEstimate) -> dict[str, Any]:
     """The parts of a step's memory, beside what a device has."""
     whole = max(step.capacity, step.hbm)
     at, parts = 0.0, []
-    for name, size in step.memory.items():
+    for name, size in step.shown.items():
         width = _BAR * size / whole
         parts.append((name, size, at, width))
         at += width

@@ -75,6 +75,7 @@ class StepEstimate:
     collectives: dict[str, float]  # seconds by kind
     exposed: float  # seconds of collectives that nothing hides, of the estimate
     kernels: dict[str, int]  # whose FLOPs are not known
+    parts: dict[str, int] = field(default_factory=dict)  # of its memory; empty where not known
     lines: list[Cost] = field(default_factory=list)
     operations: list[Cost] = field(default_factory=list)
     also: list[str] = field(default_factory=list)  # programs like it
@@ -83,6 +84,11 @@ class StepEstimate:
     @property
     def fits(self) -> bool:
         return self.error is None and self.hbm <= self.capacity
+
+    @property
+    def shown(self) -> dict[str, int]:
+        """The parts of its memory as they are shown."""
+        return self.parts or self.memory
 
     @property
     def refused_for_memory(self) -> bool:

@@ -16,6 +16,7 @@ from migrator.forecast.command import forecast_command
 from migrator.forecast.forecast import Forecast, placed, seen_in_run
 from migrator.forecast.forecast_advice import memory_advice
 from migrator.forecast.hlo import parse
+from migrator.forecast.memory_parts import parts_of
 from migrator.forecast.operation_costs import operations
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
 from migrator.verify import choose_interpreter
@@ -153,6 +154,34 @@ def test_only_the_part_of_a_collective_that_nothing_hides_is_in_the_estimate() -
     assert found["r"] == pytest.approx(reduced.exchanged / 200e9)
 
 
+UPDATE = """\
+HloModule jit_AdamW, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), \
+{1}: (2, {}, may-alias) }, entry_computation_layout={}
+
+ENTRY %main (w: f32[100,256], x: f32[8,100], m: f32[100,256]) -> (f32[100,256], f32[100,256], \
+f32[100,256], f32[8,256]) {
+  %w = f32[100,256]{1,0:T(8,128)} parameter(0), metadata={op_name="args[0][0]"}
+  %x = f32[8,100]{1,0:T(8,128)} parameter(1), metadata={op_name="args[1][0]"}
+  %m = f32[100,256]{1,0:T(8,128)} parameter(2), metadata={op_name="args[0][1]"}
+  %e = bf16[1000,128]{1,0:T(8,128)(2,1)} parameter(3), metadata={op_name="args[1][1]"}
+  ROOT %out = (f32[100,256]{1,0:T(8,128)}, f32[100,256]{1,0:T(8,128)}, \
+f32[100,256]{1,0:T(8,128)}, f32[8,256]{1,0:T(8,128)}) custom-call(%w, %x, %m, %e)
+}
+"""
+
+
+def test_memory_is_divided_by_what_arrays_are_for() -> None:
+    weight, batch, frozen, logits = 104 * 256 * 4, 8 * 128 * 4, 1000 * 128 * 2, 8 * 256 * 4
+    memory = {"arguments": 2 * weight + batch + frozen, "outputs": weight + logits,
+              "temporaries": 7, "code": 5}  # fmt: skip
+    owners = {"given": {"args[1][1]": "weights"},
+              "results": ["weights", "optimizer states", "gradients", "others"]}  # fmt: skip
+    assert parts_of(parse(UPDATE), owners, memory) == {
+        "weights": weight + frozen, "gradients": weight, "optimizer states": weight,
+        "others": batch + logits, "temporaries": 7, "code": 5,
+    }  # fmt: skip
+
+
 # A slice that is fetched ahead: its start names the whole array first, then the slice.
 SLICE = """\
 HloModule jit_f, is_scheduled=true
@@ -247,7 +276,10 @@ def test_a_script_is_forecast_by_the_real_compiler(
     assert found["label"] == "Compiled for, not run on, a TPU v6e (v6e-1)"
     step = next(step for step in found["steps"] if step["kind"] == "train")
     assert step["flops"] == 2 * 2 * 64 * 300 * 100  # forward, and the gradient of the weights
-    assert step["hbm"] == sum(step["memory"].values()) and step["fits"]
+    assert step["hbm"] == sum(step["memory"].values()) == sum(step["parts"].values())
+    assert 4 * 300 * 100 <= step["parts"]["weights"] < 4 * 310 * 110 and step["fits"]
+    assert step["parts"]["gradients"] == step["parts"]["weights"]
+    assert step["parts"]["optimizer states"] == 0  # of SGD
     assert 0 < step["bound"] <= step["estimate"]
     assert step["bounds"]["matrix"] == pytest.approx(6 * step["flops"] / 918e12)
     waits = "the host waits for values of the device: train.py:11: print(loss.item())"

@@ -1,14 +1,19 @@
 """The smallest slice that fits."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from migrator.errors import UsageError
 from migrator.forecast.forecast import Forecast
+from migrator.forecast.largest import find_largest
+from migrator.forecast.page import render as page_of
 from migrator.forecast.roofline import step_of
 from migrator.forecast.show_forecast import show
 from migrator.forecast.smallest_slice import find_smallest
+from migrator.forecast.tried_tables import tables_of
 from migrator.forecast.ways import Way, try_changes
 from migrator.report.terminal import console
 from migrator.verify.chips import chip_of
@@ -96,5 +101,20 @@ def test_changes_are_compiled_again_and_compared(capsys: pytest.CaptureFixture[s
     assert [t.fits for t in trials] == [False, True, False, False]
     assert trials[0].bound is not None and trials[0].bound == trials[1].bound
     assert trials[2].bound == trials[3].bound == trials[0].bound / 2
-    show(replace(plain, changes=trials), console())
-    assert "recomputation: torch.utils.checkpoint" in capsys.readouterr().out
+    found = replace(plain, changes=trials)
+    show(found, console())
+    page = page_of(found, Path("page.html"))
+    for shown in (capsys.readouterr().out, page):
+        assert "recomputation: torch.utils.checkpoint" in shown and "What changes gain" in shown
+
+
+def test_the_page_has_the_tables_of_the_terminal() -> None:
+    best, slices = find_smallest(V6E, lambda n, way: forecast_of(n, way.shard, (90 << 30) // n))
+    _, trials = find_largest("--batch", ["--batch", "3"], lambda _: forecast_of(1, None, 1))
+    found = replace(best, slices=slices, trials=trials, largest="--batch")
+    page = page_of(found, Path("page.html"))
+    for table in tables_of(found):
+        assert table.rows and f"<h2>{table.title}</h2>" in page
+        for row in table.rows:
+            assert "".join(f"{cell}</td>" for cell in row) in re.sub("<td[^>]*>", "", page)
+    assert "the smallest that fits: v6e-4 with --shard fsdp" in page

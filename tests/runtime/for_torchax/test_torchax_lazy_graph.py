@@ -319,7 +319,7 @@ def test_written_programs_have_the_line_of_each_call(
     second = (x * 2).sinh()
     lazy_graph.run()
     del first, second
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.mlir")
     text = file.read_text("utf-8")
     assert f'test_torchax_lazy_graph.py":{line}:12 to :20)' in text
     assert f'test_torchax_lazy_graph.py":{line + 2}:13 to :27)' in text

@@ -1,14 +1,16 @@
 """Programs lowered for a TPU: parts of a program differ between platforms.
 
 With TPU_RUNTIME_PROGRAMS=FOLDER, each program that is compiled as a whole is also lowered for a
-TPU, which needs no TPU, and written there as StableHLO. With TPU_RUNTIME_COMPUTE=off, none is
-compiled or run here: its results are zeros.
+TPU, which needs no TPU, and written there as StableHLO; what its arrays are for, beside it as
+JSON. With TPU_RUNTIME_COMPUTE=off, none is compiled or run here: its results are zeros.
 """
 
 import functools
 import itertools
+import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,14 @@ def with_program_name(function: Any, name: str) -> Any:
     return program
 
 
-def compiled(traced: Any, name: str) -> Any:
-    """The executable of a traced program."""
+def compiled(traced: Any, name: str, owners: Callable[[], Any] | None = None) -> Any:
+    """The executable of a traced program; ``owners``: of its arrays, for its file."""
     if folder := os.environ.get(VARIABLE):
         number, plain = next(_numbers), re.sub(r"\W", "_", name)
-        _write(traced, Path(folder) / f"{number:04}_jit_{plain}_compile.mlir")
+        path = Path(folder) / f"{number:04}_jit_{plain}_compile.mlir"
+        _write(traced, path)
+        if owners is not None:
+            path.with_suffix(".json").write_text(json.dumps(owners()), encoding="utf-8")
     if os.environ.get(COMPUTE) == "off":
         return functools.partial(_zeros, traced.out_info)
     return traced.lower().compile(compiler_options=compiler_options())

@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ..compilation.lowering import compiled as _compiled
 from ..compilation.lowering import with_program_name
 from ..profiling import report
+from ..profiling.array_owners import OTHERS, owners
 from ..profiling.reads_in_steps import Place, line_at
 from ..profiling.source_lines import at
 from .lazy_arrays import Array, LazyArray
@@ -156,7 +157,7 @@ def compute(nodes: list[Node]) -> None:
     arrays = None
     if program is not None:
         try:
-            arrays = program(given)
+            arrays = program(given, wanted)
         except Exception:  # in parts it says which operation can't be computed
             if any(given[p].is_deleted() for p in own):
                 raise
@@ -281,10 +282,10 @@ class _Program:
         self._compiled: Any = None
         self._is_divided = False
 
-    def __call__(self, given: list[Any]) -> list[Any] | None:
+    def __call__(self, given: list[Any], wanted: list[LazyArray]) -> list[Any] | None:
         """The wanted arrays; None if they can't be computed as one program."""
         if self._compiled is None and not self._is_divided:
-            self._compile(given)
+            self._compile(given, wanted)
         self.calls += 1
         if self._is_divided:
             return None
@@ -292,17 +293,35 @@ class _Program:
         results = self._compiled(*self._sorted(given))
         return [results[place] for place in self._order]
 
-    def _compile(self, given: list[Any]) -> None:
+    def _compile(self, given: list[Any], wanted: list[LazyArray]) -> None:
         try:
             with warnings.catch_warnings():
                 # The memory of an update that nothing needs is not reused.
                 warnings.filterwarnings("ignore", "Some donated buffers were not usable")
                 name = _name(self.plan)
                 program = jax.jit(with_program_name(self._step, name), donate_argnums=0)
-                self._compiled = _compiled(program.trace(*self._sorted(given)), name)
+                owners = functools.partial(self._owners, given, wanted)
+                self._compiled = _compiled(program.trace(*self._sorted(given)), name, owners)
             record.programs += 1
         except Exception:  # for example if it is too large for the device
             self._is_divided = True
+
+    def _owners(self, given: list[Any], wanted: list[LazyArray]) -> dict[str, Any]:
+        """What its arrays are for: ``given`` by the name of an argument, ``results`` in order.
+
+        The array that an update replaces is no longer anyone's: it is what its result is.
+        """
+        known = owners()
+        results = [OTHERS] * len(self._results)
+        for place, array in zip(self._order, wanted, strict=True):
+            results[place] = known.get(id(array), results[place])
+        names = {
+            f"args[{part}][{number}]": known[id(array)]
+            for part, arrays in enumerate(self._sorted(given))
+            for number, array in enumerate(arrays)
+            if id(array) in known
+        }
+        return {"given": names, "results": results}
 
     def _sorted(self, given: list[Any]) -> tuple[list[Any], list[Any]]:
         """The donated inputs, and the others."""
