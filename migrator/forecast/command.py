@@ -37,6 +37,8 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
               help="The TPU.")  # fmt: skip
 @shared_options.count("--chips", 1, 1, "How many of them: 1, 4 or 8.")
 @click.option("--steps", type=click.IntRange(min=1), help="Training steps, for hours and money.")
+@click.option("--epochs", type=click.IntRange(min=1),
+              help="Epochs; --steps is then how many steps each has.")  # fmt: skip
 @click.option("--price", type=_POSITIVE, help="Price of a chip for an hour. Needs --steps.")
 @click.option(
     "--efficiency", type=click.FloatRange(0, 1, min_open=True), default=0.4, show_default=True,
@@ -76,7 +78,7 @@ def forecast_command(
     steps: int | None, price: float | None, efficiency: float, shard: str | None,
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
     report: Path | None, compute: bool, largest: str | None, smallest: bool,
-    recompute: bool, precision: str | None, tried: bool,
+    recompute: bool, precision: str | None, tried: bool, epochs: int | None,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -94,6 +96,8 @@ def forecast_command(
     _check(target, known, chips, largest, smallest, tried, asked)
     if price is not None and steps is None:
         raise UsageError("--price needs --steps N: how many training steps")
+    if epochs is not None and steps is None:
+        raise UsageError("--epochs needs --steps N: how many training steps an epoch has")
     before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
     if report is not None:
         page.check(report)
@@ -110,7 +114,7 @@ def forecast_command(
 
     found = _searched(known, arguments, largest, smallest, tried, asked, make)
     if steps is not None and found.error is None:
-        found = priced(found, steps, price, efficiency)
+        found = priced(found, steps, price, efficiency, epochs)
     if baseline is not None and found.error is None:
         found = replace(found, problems=[*found.problems, *earlier.slower(found, before, baseline)])
     if report is not None and found.error is None:

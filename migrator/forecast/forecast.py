@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from migrator.distribution import __version__
+from migrator.report.statistics import count_noun
 from migrator.verify.chips import Chip
 from migrator.verify.runtime_report import HostRead, RuntimeReport
 from migrator.verify.tpu import TpuReport
@@ -38,16 +39,26 @@ BASIS = {
 
 @dataclass(frozen=True)
 class Price:
-    """Hours and money of ``steps`` training steps: at the bound, and at the efficiency."""
+    """Hours and money of training: at the bound, and at the efficiency.
+
+    ``steps``: in all, or of each of the ``epochs``.
+    """
 
     step: str
     steps: int
+    epochs: int | None
     efficiency: float
     least_hours: float
     hours: float
     per_chip_hour: float | None
     least: float | None
     money: float | None
+
+    @property
+    def what(self) -> str:
+        """`90 epochs of 5,004 steps of train_step`."""
+        steps = f"{self.steps:,} steps of {self.step}"
+        return steps if self.epochs is None else f"{count_noun(self.epochs, 'epoch')} of {steps}"
 
 
 @dataclass(frozen=True)
@@ -240,20 +251,22 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def priced(found: Forecast, steps: int, price: float | None, efficiency: float) -> Forecast:
+def priced(
+    found: Forecast, steps: int, price: float | None, efficiency: float, epochs: int | None = None
+) -> Forecast:
     """The same forecast with hours and money of its longest training step."""
     training = [step for step in found.steps if step.kind == "train" and not step.error]
     if not training:
         note = "no hours: no step that trains was compiled"
         return replace(found, notes=[*found.notes, note])
     step = max(training, key=lambda step: step.bounds.seconds)
-    least = steps * step.bounds.seconds / 3600
+    least = (epochs or 1) * steps * step.bounds.seconds / 3600
     hours = least / efficiency
     rate = None if price is None else price * found.chip.count
     return replace(
         found,
         price=Price(
-            step.name, steps, efficiency, least, hours, price,
+            step.name, steps, epochs, efficiency, least, hours, price,
             None if rate is None else rate * least, None if rate is None else rate * hours,
         ),
     )  # fmt: skip

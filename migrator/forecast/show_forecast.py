@@ -70,7 +70,7 @@ def _show_price(found: Forecast, say: Callable[[str], None]) -> None:
     price = found.price
     assert price is not None
     line = (
-        f"{price.steps:,} steps of {price.step}: {price.least_hours:,.3g} hours at the bound, "
+        f"{price.what}: {price.least_hours:,.3g} hours at the bound, "
         f"{price.hours:,.3g} at {price.efficiency:.0%} of it"
     )
     if price.least is not None and price.money is not None:

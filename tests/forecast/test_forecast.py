@@ -13,12 +13,15 @@ from target import needs_libtpu
 
 from migrator.errors import UsageError
 from migrator.forecast.command import forecast_command
-from migrator.forecast.forecast import Forecast, placed, seen_in_run
+from migrator.forecast.forecast import Forecast, placed, priced, seen_in_run
 from migrator.forecast.forecast_advice import memory_advice
 from migrator.forecast.hlo import parse
 from migrator.forecast.memory_parts import parts_of
 from migrator.forecast.operation_costs import operations
+from migrator.forecast.page import render
 from migrator.forecast.roofline import bounds_of, padding_of, seconds_of, step_of, timed
+from migrator.forecast.show_forecast import show
+from migrator.report.terminal import console
 from migrator.verify import choose_interpreter
 from migrator.verify.chips import chip_of, chips
 from migrator.verify.runtime_report import HostRead, RuntimeReport
@@ -225,6 +228,19 @@ def test_an_attention_kernel_has_the_products_of_its_shapes() -> None:
     assert other.kind == "kernel" and other.flops == 0
 
 
+def test_epochs_have_the_steps_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = CompiledForTpu("step", "f", True, 0, [], [], 1.0, flops=918e12, in_place=1)
+    plain = Forecast("train.py", chip_of("v6e-1"), steps=[step_of(compiled, [], chip_of("v6e-1"))])
+    found = priced(plain, 7200, 2.0, 0.5, 5)
+    assert found.price is not None
+    assert found.price.least_hours == pytest.approx(10) and found.price.money == pytest.approx(40)
+    show(found, console())
+    said = "5 epochs of 7,200 steps of step: 10 hours at the bound, 20 at 50% of it"
+    assert said in capsys.readouterr().out and said in render(found, Path("page.html"))
+    alone = priced(plain, 7200, None, 0.5).price
+    assert alone is not None and alone.hours == pytest.approx(4)
+
+
 def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:
     error = "JaxRuntimeError: Ran out of memory in memory space hbm. Used 40.00G of 31.25G hbm."
     compiled = CompiledForTpu("step", "step.mlir", True, 0, [], [], 1.0, error)
@@ -241,6 +257,7 @@ def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:
         (["--target", "torch_xla"], "forecast needs --target torchax"),
         (["--chips", "3"], "the compiler knows slices of 1, 4, 8 chips v6e"),
         (["--price", "2"], "--price needs --steps"),
+        (["--epochs", "90"], "--epochs needs --steps N: how many training steps an epoch has"),
     ],
 )
 def test_what_it_can_not_do_is_one_line(given: list[str], message: str) -> None:
