@@ -1,7 +1,8 @@
 """Backward passes that torchax lacks, as the transpose (jax.vjp) of the forward operator.
 
 torchax 0.0.13 has none for convolution, upsampling, grid_sample, replication padding, shrinking,
-masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. BatchNorm's is in
+masked_scatter and weight_norm: `loss.backward()` raises OperatorNotFound. That of the negative log
+likelihood, and so of cross entropy, is written anew, without a scatter. BatchNorm's is in
 batch_norm.py, those of pools are in pooling.py.
 """
 
@@ -9,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import torch
 from torchax import interop
@@ -144,9 +146,36 @@ _UPSAMPLES = """
 """
 
 
+_MEAN = 1  # of torch's numbers for reductions
+
+
+@kernel
+def _nll_loss_backward(
+    gradient: Array, x: Array, target: Array, weight: Array | None, reduction: int, ignored: int,
+    total: Array,
+) -> Array:  # fmt: skip
+    """By comparing classes: a scatter, as torch decomposes it, writes one element after another.
+
+    As on GPUs, what is not the target's is 0 also where the gradient is infinite.
+    """
+    classes = min(1, x.ndim - 1)  # the dimension
+    if reduction == _MEAN:
+        gradient = gradient / total
+    if x.ndim > gradient.ndim > 0:
+        gradient = jnp.expand_dims(gradient, classes)
+    if weight is not None:
+        shape = [-1 if axis == classes else 1 for axis in range(x.ndim)]
+        gradient = gradient * weight.reshape(shape)
+    target = jnp.expand_dims(target, classes)
+    is_target = jax.lax.broadcasted_iota(target.dtype, x.shape, classes) == target
+    return jnp.where(is_target & (target != ignored), -gradient, 0).astype(x.dtype)
+
+
 def install(env: Environment) -> None:
     """Add the backward passes."""
     aten = torch.ops.aten
+    for loss in (aten.nll_loss_backward, aten.nll_loss2d_backward):
+        register(env, loss, _nll_loss_backward, of_arrays=True)
     _register_missing(env, aten.convolution_backward, _convolution_backward)
     register(env, aten.native_layer_norm_backward, _layer_norm_backward, of_arrays=True)
     for name in _UPSAMPLES.split():
