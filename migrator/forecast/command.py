@@ -22,6 +22,8 @@ from migrator.verify.chips import chips as known_chips
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from migrator.verify.gpu_steps import GpuSteps
+
     from .forecast import Forecast
     from .ways import Way
 
@@ -70,6 +72,9 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     "--baseline", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="An earlier forecast (--format json): a bound that is 10 % slower is a problem.",
 )  # fmt: skip
+@click.option("--golden", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Of `record` on a GPU: the steps' time and memory there stand beside.",
+)  # fmt: skip
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html",
               help="Write a page, too: a roofline, memory, costs by line.")  # fmt: skip
 @color_option
@@ -79,6 +84,7 @@ def forecast_command(
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
     report: Path | None, compute: bool, largest: str | None, smallest: bool,
     recompute: bool, precision: str | None, tried: bool, epochs: int | None,
+    golden: Path | None,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -99,6 +105,7 @@ def forecast_command(
     if epochs is not None and steps is None:
         raise UsageError("--epochs needs --steps N: how many training steps an epoch has")
     before = earlier.read_baseline(baseline, f"{chip}-{chips}") if baseline else {}
+    on_gpu = _on_gpu(golden) if golden is not None else None
     if report is not None:
         page.check(report)
     out = console(stderr=True)
@@ -113,6 +120,7 @@ def forecast_command(
         return forecast(script, given, target, chip_of(f"{chip}-{count}"), **how, **way.options)
 
     found = _searched(known, arguments, largest, smallest, tried, asked, make)
+    found = replace(found, on_gpu=on_gpu)
     if steps is not None and found.error is None:
         found = priced(found, steps, price, efficiency, epochs)
     if baseline is not None and found.error is None:
@@ -183,6 +191,17 @@ def _print(found: Forecast, form: str, out: Console) -> None:
         raise UsageError(f"{found.script}: {found.error}")
     else:
         show(found, console())
+
+
+def _on_gpu(golden: Path) -> GpuSteps:
+    """Raises UsageError."""
+    from migrator.verify import gpu_steps
+    from migrator.verify.verify_errors import VerifyError
+
+    try:
+        return gpu_steps.read(golden)
+    except VerifyError as error:
+        raise UsageError(f"--golden {error}") from error
 
 
 def _python(target: str, python: Path | None, install: bool, out: object) -> Path:

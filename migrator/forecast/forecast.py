@@ -12,6 +12,7 @@ from typing import Any
 from migrator.distribution import __version__
 from migrator.report.statistics import count_noun
 from migrator.verify.chips import Chip
+from migrator.verify.gpu_steps import GpuSteps
 from migrator.verify.runtime_report import HostRead, RuntimeReport
 from migrator.verify.tpu import TpuReport
 from migrator.verify.verification import folder_of, verify_script
@@ -79,6 +80,7 @@ class Forecast:
     trials: list[Any] = field(default_factory=list)  # of its values
     slices: list[Any] = field(default_factory=list)  # that were tried for the smallest
     changes: list[Any] = field(default_factory=list)  # that were tried, compiled again
+    on_gpu: GpuSteps | None = None  # what `record` measured there
 
     @property
     def label(self) -> str:

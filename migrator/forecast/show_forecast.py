@@ -40,6 +40,8 @@ def show(found: Forecast, console: Console) -> None:
         if longest.lines:
             console.print(_costs(f"{longest.name}, by line", longest.lines))
             console.print(_costs(f"{longest.name}, by operation", longest.operations))
+    if found.on_gpu:
+        say(f"today: {found.on_gpu}", "bold")
     for tried in tables_of(found):
         console.print(_tried(tried))
         for line in tried.lines:

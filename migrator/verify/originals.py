@@ -6,7 +6,7 @@ import ast
 import re
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from migrator.pipeline.rewrite import companions
 from migrator.targets import RUNTIME, Target
 
+from . import gpu_steps
 from .environments import uv_command
 from .golden_code import commit_of, how_to_verify_original
 from .goldens import digest, keep
@@ -82,7 +83,28 @@ def record_script(
             digest(found.folder),
             commit_of(found.folder),
         )
-    return replace(first, folder=output), notes_on(first, settings)
+        notes = [*notes_on(first, settings), *_measured(found, first, python, work, output)]
+    return replace(first, folder=output), notes
+
+
+def _measured(
+    script: Script, first: Recording, python: Path, work: Path, output: Path
+) -> Iterator[str]:
+    """Measure steps on a GPU; a note says what they take."""
+    (output / gpu_steps.FILE).unlink(missing_ok=True)  # of an earlier recording
+    if not is_on_gpu(first) or script.ranks is not None or not first.steps:
+        return
+    copy = script.copy(work / "measured", output)
+    found = gpu_steps.measure(
+        script, python, copy, output, 2 * first.seconds + 60, script.environment
+    )
+    if found is not None:
+        yield str(found)
+
+
+def is_on_gpu(recording: Recording) -> bool:
+    """Whether its machine has a GPU, and no CPU stood in for one."""
+    return not str(recording.machine.get("device", "CPU")).startswith("CPU")
 
 
 def record_original(
@@ -235,8 +257,7 @@ def notes_on(recording: Recording, settings: RecordSettings) -> list[str]:
             f"the original was stopped by --timeout, after {recording.steps} steps: "
             "what came before is compared"
         )
-    on_gpu = not recording.machine.get("device", "CPU").startswith("CPU")  # so no "CPU stand-in"
-    if recording.devices == ["cpu"] and on_gpu:
+    if recording.devices == ["cpu"] and is_on_gpu(recording):
         found.append("no tensor was on the GPU: the script, as it was called, chose the CPU")
     if recording.ranks:
         found.append(

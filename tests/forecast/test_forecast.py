@@ -257,6 +257,7 @@ def test_a_step_that_is_refused_for_its_memory_says_what_to_change() -> None:
         (["--target", "torch_xla"], "forecast needs --target torchax"),
         (["--chips", "3"], "the compiler knows slices of 1, 4, 8 chips v6e"),
         (["--price", "2"], "--price needs --steps"),
+        (["--golden", "none"], "gpu_steps.json: No such file or directory: `tpu-migrate record`"),
         (["--epochs", "90"], "--epochs needs --steps N: how many training steps an epoch has"),
     ],
 )

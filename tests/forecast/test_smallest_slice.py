@@ -17,6 +17,7 @@ from migrator.forecast.tried_tables import tables_of
 from migrator.forecast.ways import Way, try_changes
 from migrator.report.terminal import console
 from migrator.verify.chips import chip_of
+from migrator.verify.gpu_steps import GpuSteps
 from migrator.verify.tpu import CompiledForTpu
 
 V6E = chip_of("v6e-1")
@@ -108,13 +109,17 @@ def test_changes_are_compiled_again_and_compared(capsys: pytest.CaptureFixture[s
         assert "recomputation: torch.utils.checkpoint" in shown and "What changes gain" in shown
 
 
-def test_the_page_has_the_tables_of_the_terminal() -> None:
+def test_the_page_has_what_the_terminal_has(capsys: pytest.CaptureFixture[str]) -> None:
     best, slices = find_smallest(V6E, lambda n, way: forecast_of(n, way.shard, (90 << 30) // n))
     _, trials = find_largest("--batch", ["--batch", "3"], lambda _: forecast_of(1, None, 1))
-    found = replace(best, slices=slices, trials=trials, largest="--batch")
+    today = GpuSteps("NVIDIA H200", 0.0851, 20, 3 << 30)
+    found = replace(best, slices=slices, trials=trials, largest="--batch", on_gpu=today)
     page = page_of(found, Path("page.html"))
     for table in tables_of(found):
         assert table.rows and f"<h2>{table.title}</h2>" in page
         for row in table.rows:
             assert "".join(f"{cell}</td>" for cell in row) in re.sub("<td[^>]*>", "", page)
-    assert "the smallest that fits: v6e-4 with --shard fsdp" in page
+    show(found, console())
+    for shown in (capsys.readouterr().out, page):
+        assert "the smallest that fits: v6e-4 with --shard fsdp" in shown
+        assert "oday: 85.1 ms a step, 3.00 GiB allocated on NVIDIA H200" in shown
