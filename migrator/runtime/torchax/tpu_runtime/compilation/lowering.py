@@ -8,6 +8,8 @@ JSON. With TPU_RUNTIME_COMPUTE=off, none is compiled or run here: its results ar
 import functools
 import itertools
 import json
+import math
+import mmap
 import os
 import re
 from collections.abc import Callable
@@ -16,10 +18,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy
 
 COMPUTE = "TPU_RUNTIME_COMPUTE"
 VARIABLE = "TPU_RUNTIME_PROGRAMS"
 _numbers = itertools.count()
+_LARGE = 2**20  # bytes
 
 
 def with_program_name(function: Any, name: str) -> Any:
@@ -46,12 +50,20 @@ def compiled(traced: Any, name: str, owners: Callable[[], Any] | None = None) ->
 
 
 def _zeros(results: Any, *given: Any) -> Any:
-    """In the place of a program's results: zeros, divided as inputs of the same shape are."""
+    """In the place of a program's results: zeros, divided as inputs of the same shape are.
+
+    Large ones take no memory: nothing writes to the pages that they are mapped to.
+    """
     arrays = [x for x in jax.tree.leaves(given) if isinstance(x, jax.Array)]
     places = {(array.shape, array.dtype): array.sharding for array in arrays}
 
     def zeros(form: Any) -> Any:
-        return jnp.zeros(form.shape, form.dtype, device=places.get((form.shape, form.dtype)))
+        place = places.get((form.shape, form.dtype))
+        size = math.prod(form.shape) * form.dtype.itemsize
+        if size < _LARGE or (place is not None and len(place.device_set) > 1):
+            return jnp.zeros(form.shape, form.dtype, device=place)
+        untouched = numpy.frombuffer(mmap.mmap(-1, size), form.dtype).reshape(form.shape)
+        return jax.device_put(untouched, place, may_alias=True)
 
     return jax.tree.map(zeros, results)
 
