@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from array import array
@@ -150,7 +152,9 @@ def figures(program: Program, folder: Path, chip: str) -> dict[str, Any]:
                "--python", sys.executable, "--no-compute", "--format", "json", "--timeout", "1200",
                "--", *program.arguments]  # fmt: skip
     start = time.monotonic()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as cache:  # nothing has been compiled before
+        environment = {**os.environ, "TPU_MIGRATE_CACHE": cache}
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     seconds = time.monotonic() - start
     try:
         answer = json.loads(done.stdout)

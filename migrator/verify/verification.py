@@ -14,7 +14,7 @@ from migrator.errors import UsageError
 from migrator.files.user_folders import meant_instead
 from migrator.targets import Target, find_target
 
-from . import product_precision, runtime_report, tpu
+from . import known_programs, product_precision, runtime_report, tpu
 from .apps import App, Golden, find_app, load_golden, read_times, source_digest
 from .chips import topology
 from .choose_interpreter import choose_interpreter, with_tpu_compiler
@@ -335,7 +335,12 @@ class _VerifyWork:
                     cwd=self.folder,
                 )
 
-        return tpu.compile_programs(programs, compile_for, compiler)
+        if self.options.read_steps is None:
+            return tpu.compile_programs(programs, compile_for, compiler)
+        known = known_programs.with_known(
+            compiler, topology(compile_for), self.interpreter.versions, self.folder
+        )
+        return tpu.compile_programs(programs, compile_for, known)
 
     def _times(self, golden: Golden) -> tuple[list[StepTime], list[Figure]]:
         steps, figures = read_times(self.copy / self.app.times) if self.app.times else ({}, {})

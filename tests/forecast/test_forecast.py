@@ -286,6 +286,7 @@ def test_a_script_is_forecast_by_the_real_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TPU_MIGRATE_CACHE", str(tmp_path.with_name("cache")))
     Path("train.py").write_text(TRAIN)
     options = ["train.py", "--python", sys.executable, "--format", "json", "--steps", "1000"]
     done = CliRunner().invoke(forecast_command, [*options, "--report", "page.html"])
