@@ -50,6 +50,9 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
               help="Migrate with --shard, and --unsafe for fsdp.")  # fmt: skip
 @click.option("--compute/--no-compute", default=True, show_default=True,
               help="Without: steps give zeros instead of being computed on the CPU.")  # fmt: skip
+@click.option("--all-programs", is_flag=True,
+              help="Compile programs of the first step, too, that no later one runs.",
+)  # fmt: skip
 @click.option("--largest", metavar="OPTION",
               help="Find the largest value of this option of the script that fits: its batch size.",
 )  # fmt: skip
@@ -84,7 +87,7 @@ def forecast_command(
     python: Path | None, install: bool, timeout: float, form: str, baseline: Path | None,
     report: Path | None, compute: bool, largest: str | None, smallest: bool,
     recompute: bool, precision: str | None, tried: bool, epochs: int | None,
-    golden: Path | None,
+    golden: Path | None, all_programs: bool,
 ) -> None:  # fmt: skip
     """Say what a script needs of a TPU, without a TPU: memory, least time, what costs most.
 
@@ -114,6 +117,7 @@ def forecast_command(
         "timeout": timeout,
         "console": out,
         "compute": compute,
+        "all_programs": all_programs,
     }
 
     def make(given: Sequence[str], count: int = chips, way: Way = asked) -> Forecast:

@@ -36,8 +36,8 @@ class RunOptions:
     only steps are compiled; it gets the report, the runtime's, the migrated copy and the folders
     of programs. ``compute``: if not, compiled programs give zeros; ``recompute``: activations of
     repeated blocks are computed again in the backward pass (both torchax). ``precision``: of
-    float32 products. ``asked``: the words after `tpu-migrate verify` on the command line, which
-    messages repeat.
+    float32 products. ``all_programs``: steps that ran only once are compiled, too. ``asked``: the
+    words after `tpu-migrate verify` on the command line, which messages repeat.
     """
 
     python: Path | None = None
@@ -58,6 +58,7 @@ class RunOptions:
     compute: bool = True
     recompute: bool = False
     precision: str | None = None
+    all_programs: bool = False
     asked: Sequence[str] = ()
 
     @property

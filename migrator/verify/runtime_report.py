@@ -30,6 +30,7 @@ class RuntimeReport:
     in_parts: list[str] = field(default_factory=list)  # steps and modules: not compiled as a whole
     recompiled: list[str] = field(default_factory=list)  # steps and modules of many programs
     reads: list[HostRead] = field(default_factory=list)
+    runs: dict[str, int] = field(default_factory=dict)  # of programs, by their files
 
 
 def read_report(path: Path) -> RuntimeReport:
@@ -39,6 +40,7 @@ def read_report(path: Path) -> RuntimeReport:
     in_parts: dict[str, None] = {}
     recompiled: dict[str, None] = {}
     reads: dict[HostRead, None] = {}
+    runs: dict[str, int] = {}
     for file in (path, *sorted(path.parent.glob(f"{path.stem}.*{path.suffix}"))):
         report = _read(file)
         name = file.stem.removeprefix(path.stem)  # ".rank0"
@@ -48,7 +50,8 @@ def read_report(path: Path) -> RuntimeReport:
         in_parts |= {f["name"]: None for f in functions if f["why_eager"] and f["calls"]}
         recompiled |= dict.fromkeys(map(_many, (f for f in functions if f["programs"] >= _MANY)))
         reads |= dict.fromkeys(HostRead(**read) for read in report.get("reads", []))
-    return RuntimeReport("\n".join(lines) or None, [*in_parts], [*recompiled], [*reads])
+        runs |= report.get("runs", {})
+    return RuntimeReport("\n".join(lines) or None, [*in_parts], [*recompiled], [*reads], runs)
 
 
 def _many(function: dict[str, Any]) -> str:

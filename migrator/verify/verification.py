@@ -23,6 +23,7 @@ from .in_target_python import ask
 from .interpreters import Interpreter, without_libtpu
 from .measures import measure
 from .migrated_copy import write_migrated_copy
+from .repeated_programs import repeated
 from .run_options import RunOptions
 from .run_script import Run, run
 from .safetensors_files import Damaged, compare_outputs
@@ -136,6 +137,7 @@ class _VerifyWork:
         self.programs = folder / "programs"
         self.for_tpu = folder / "programs_for_tpu"
         self.report = folder / "report.json"
+        self.left_out: list[tpu.DumpedProgram] = []  # since they ran once
 
     def verify(self, timeout: float) -> VerifyResult:
         self._migrate()
@@ -257,6 +259,9 @@ class _VerifyWork:
         report, found = self._programs()
         ran = runtime_report.read_report(self.report)
         failure, problems, notes = done.failure(), [], [*result.notes]
+        if self.left_out:
+            names = ", ".join(program.name for program in self.left_out)
+            notes.append(f"ran once, and not compiled without --all-programs: {names}")
         if failure and done.returncode is None:
             notes.append(f"the migrated script was {failure}; what it compiled until then is shown")
         elif failure:
@@ -307,6 +312,9 @@ class _VerifyWork:
         programs = tpu.programs_of(self.programs, self.for_tpu)
         if wish is not None:
             steps = [program for program in programs if program.is_step]
+            if self.options.read_steps is not None and not self.options.all_programs:
+                ran = runtime_report.read_report(self.report)
+                steps, self.left_out = repeated(steps, ran.runs)
             others = [program for program in programs if not program.is_step]
             found = self._compile(steps, wish, _STEPS_SECONDS)
             if self.options.read_steps is not None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import tpu_runtime as tpu
 from torch import nn
+from tpu_runtime.compilation import lowering
 
 from tests.runtime.support import batch
 
@@ -23,14 +24,15 @@ def test_a_step_has_weights_gradients_and_states(
     monkeypatch.setenv("TPU_RUNTIME_PROGRAMS", str(tmp_path))
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to("jax")
     optimizer = torch.optim.AdamW(model.parameters())
-    for number in range(3):
+    for number in range(4):
         loss = model(batch(number, 16, 4).to("jax")).square().mean()
         loss.backward()
         optimizer.step()
         loss.item()
         optimizer.zero_grad()
-    found = [json.loads(file.read_text("utf-8")) for file in sorted(tmp_path.glob("*.json"))]
-    last = found[-1]
+    file = max(tmp_path.glob("*.json"))
+    assert lowering.runs[file.with_suffix(".mlir").name] == 4
+    last = json.loads(file.read_text("utf-8"))
     results = Counter(last["results"])
     # Two moments of each weight, and the step count that all share.
     assert results["weights"] == WEIGHTS and results["optimizer states"] == 2 * WEIGHTS + 1

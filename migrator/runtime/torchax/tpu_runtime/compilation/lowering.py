@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import numpy
 COMPUTE = "TPU_RUNTIME_COMPUTE"
 VARIABLE = "TPU_RUNTIME_PROGRAMS"
 _numbers = itertools.count()
+runs: Counter[str] = Counter()  # of recorded programs, by their files
 _LARGE = 2**20  # bytes
 
 
@@ -37,16 +39,29 @@ def with_program_name(function: Any, name: str) -> Any:
 
 
 def compiled(traced: Any, name: str, owners: Callable[[], Any] | None = None) -> Any:
-    """The executable of a traced program; ``owners``: of its arrays, for its file."""
+    """The executable of a traced program; ``owners``: of its arrays, for its file. The runs of one
+    with owners are counted."""
+    file = ""
     if folder := os.environ.get(VARIABLE):
         number, plain = next(_numbers), re.sub(r"\W", "_", name)
         path = Path(folder) / f"{number:04}_jit_{plain}_compile.mlir"
         _write(traced, path)
         if owners is not None:
+            file = path.name
             path.with_suffix(".json").write_text(json.dumps(owners()), encoding="utf-8")
     if os.environ.get(COMPUTE) == "off":
-        return functools.partial(_zeros, traced.out_info)
-    return traced.lower().compile(compiler_options=compiler_options())
+        run = functools.partial(_zeros, traced.out_info)
+    else:
+        run = traced.lower().compile(compiler_options=compiler_options())
+    return _counted(run, file) if file else run
+
+
+def _counted(run: Callable[..., Any], file: str) -> Callable[..., Any]:
+    def counted(*given: Any) -> Any:
+        runs[file] += 1
+        return run(*given)
+
+    return counted
 
 
 def _zeros(results: Any, *given: Any) -> Any:

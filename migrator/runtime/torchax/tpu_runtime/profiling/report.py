@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from ..compilation import lowering
 from . import costly_lines, reads_in_steps
 from .recompilation import CURE, MANY, SHOWN, WITHOUT_READS
 from .report_writing import VARIABLE, write
@@ -107,7 +108,7 @@ def _calls() -> int:
 def collect() -> dict[str, Any]:
     """The figures so far: ``programs`` compiled (or read from the cache) in ``seconds``, and the
     ``functions`` that were compiled, or weren't; the ``lines`` that cost most, and those whose
-    ``reads`` the host waits for."""
+    ``reads`` the host waits for; the ``runs`` of programs that were written, by their files."""
     functions = [asdict(kept) for kept in _records.values()]
     again = costly_lines.compiled_again(_calls())
     lines = [
@@ -123,7 +124,8 @@ def collect() -> dict[str, Any]:
     ]
     seconds = round(_figures["seconds"], 1)
     figures = {**_figures, "seconds": seconds}
-    return {**figures, "functions": functions, "lines": lines, "reads": reads}
+    shown = {"functions": functions, "lines": lines, "reads": reads, "runs": dict(lowering.runs)}
+    return {**figures, **shown}
 
 
 def describe(figures: dict[str, Any]) -> list[str]:
