@@ -296,7 +296,7 @@ def test_a_script_is_forecast_by_the_real_compiler(
     step = next(step for step in found["steps"] if step["kind"] == "train")
     assert step["flops"] == 2 * 2 * 64 * 300 * 100  # forward, and the gradient of the weights
     assert step["hbm"] == sum(step["memory"].values()) == sum(step["parts"].values())
-    assert 4 * 300 * 100 <= step["parts"]["weights"] < 4 * 310 * 110 and step["fits"]
+    assert 4 * 300 * 100 < step["parts"]["weights"] <= 4 * 304 * 129 and step["fits"]  # tiles
     assert step["parts"]["gradients"] == step["parts"]["weights"]
     assert step["parts"]["optimizer states"] == 0  # of SGD
     assert 0 < step["bound"] <= step["estimate"]
