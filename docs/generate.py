@@ -29,8 +29,6 @@ TABLES = {
     "runtime": reference.runtime,
     "forecasts": forecasts.published,
     "training": training_forecasts.training,
-    "apps": training_forecasts.of_apps,
-    "chips": training_forecasts.of_chips,
     "speed": speed.published,
 }
 BLOCK = re.compile(
