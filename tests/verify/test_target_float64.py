@@ -40,7 +40,12 @@ half = torch.tensor([0.1, 0.2, 0.3, 0.4], device="cuda").to(torch.bfloat16)
 out = net(data + half) * more.cuda()
 out[out > 0.5] *= 1 + {fault}
 loss = out.pow(2).mean() + torch.randn(3, device="cuda").mean()
-loss.backward()
+scaler = torch.cuda.amp.GradScaler()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)
+scaler.step(optimizer)
+scaler.update()
 for number in (loss, net[0].weight.grad.norm(), half.float().sum()):
     print(f"{{number.item():.12f}}")
 """

@@ -2,12 +2,14 @@
 
 Tensors of other floating-point types, which functions of torch give or are given, become float64
 where they appear: numbers read from files, images, `x.float()`, `dtype=torch.float32`, and halves.
-`torch.autocast` leaves float64 as it is. Random numbers are drawn in float32, as without this, so
+`torch.autocast` leaves float64 as it is, and scalers of losses do nothing: their kernels are for
+float32. Random numbers are drawn in float32, as without this, so
 that both runs start from the same values (`randomness.py`).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ class DoublePrecision(TorchFunctionMode):
     def install(self) -> None:
         """Start, for the rest of the process."""
         torch.set_default_dtype(torch.float64)
+        _disable(torch.amp.GradScaler)
         self.__enter__()
 
     def __torch_function__(
@@ -37,6 +40,18 @@ class DoublePrecision(TorchFunctionMode):
             return function(*args, **(kwargs or {}))
         args, kwargs = pytree.tree_map(_wider, (args, kwargs or {}))
         return pytree.tree_map_only(torch.Tensor, _wider, function(*args, **kwargs))
+
+
+def _disable(scaler: Any) -> None:
+    """Let new scalers of a class scale nothing."""
+    initialize = scaler.__init__
+
+    @functools.wraps(initialize)
+    def disabled(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialize(self, *args, **kwargs)
+        self._enabled = False
+
+    scaler.__init__ = disabled
 
 
 def is_in_place(function: Any) -> bool:
