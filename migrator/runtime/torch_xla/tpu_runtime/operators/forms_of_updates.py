@@ -18,7 +18,7 @@ _library = torch.library.Library("aten", "IMPL")  # the registrations live as lo
 
 def _fits(other: object, shape: torch.Size, dtype: torch.dtype) -> bool:
     if not isinstance(other, Tensor):
-        return True
+        return not isinstance(other, complex)
     if not other.shape:  # a number, mostly
         return not other.is_complex()
     return other.shape == shape and other.dtype is dtype
