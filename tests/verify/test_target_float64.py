@@ -37,7 +37,8 @@ net = net.float().cuda()
 data = torch.from_numpy(np.linspace(0, 1, 24, dtype=np.float32).reshape(6, 4)).cuda()
 more = torch.tensor([1, 2, 3], device="cuda").float().mean() * torch.ones(3, dtype=torch.float32)[0]
 half = torch.tensor([0.1, 0.2, 0.3, 0.4], device="cuda").to(torch.bfloat16)
-out = net(data + half) * more.cuda()
+with torch.autocast("cuda", torch.bfloat16, {autocast}), torch.cuda.amp.autocast({autocast}):
+    out = net(data + half) * more.cuda()
 out[out > 0.5] *= 1 + {fault}
 loss = out.pow(2).mean() + torch.randn(3, device="cuda").mean()
 scaler = torch.cuda.amp.GradScaler()
@@ -77,7 +78,7 @@ def test_in_float64_a_fault_that_rounding_would_hide_is_found(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = held(tmp_path, EVERYWHERE.format(fault=fault), roundings=1, float64=True)
+    found = held(tmp_path, EVERYWHERE.format(fault=fault, autocast=True), roundings=1, float64=True)
     assert found.error is None and not found.problems, (found.error, found.problems)
     assert found.passed == (fault == "0"), (found.compiled.first, found.stepwise.first)
     losses = [abs(theirs - ours) for theirs, ours in found.losses]
@@ -87,7 +88,7 @@ def test_in_float64_a_fault_that_rounding_would_hide_is_found(
 @thorough_on("torch_xla")
 def test_without_float64_it_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = EVERYWHERE.format(fault=FAULT).replace(":.12f", ":.3f")
+    text = EVERYWHERE.format(fault=FAULT, autocast=False).replace(":.12f", ":.3f")
     found = held(tmp_path, text, roundings=3)
     assert found.passed, (verdict(found), found.stepwise.first)
 

@@ -2,14 +2,15 @@
 
 Tensors of other floating-point types, which functions of torch give or are given, become float64
 where they appear: numbers read from files, images, `x.float()`, `dtype=torch.float32`, and halves.
-`torch.autocast` leaves float64 as it is, and scalers of losses do nothing: their kernels are for
-float32. Random numbers are drawn in float32, as without this, so
-that both runs start from the same values (`randomness.py`).
+`torch.autocast` and scalers of losses do nothing: CUDA's leaves float64 as it is, a target's may
+not, and kernels of scalers are for float32. Random numbers are drawn in float32 (`randomness.py`),
+so that a program starts from the same values as without this.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import torch
@@ -30,7 +31,11 @@ class DoublePrecision(TorchFunctionMode):
     def install(self) -> None:
         """Start, for the rest of the process."""
         torch.set_default_dtype(torch.float64)
-        _disable(torch.amp.GradScaler)
+        _disable_scaling(torch.amp.GradScaler)
+        _disable_autocast(torch.autocast)
+        own = getattr(sys.modules.get("tpu_runtime"), "autocast", None)
+        if isinstance(own, type):
+            _disable_autocast(own)
         self.__enter__()
 
     def __torch_function__(
@@ -42,7 +47,7 @@ class DoublePrecision(TorchFunctionMode):
         return pytree.tree_map_only(torch.Tensor, _wider, function(*args, **kwargs))
 
 
-def _disable(scaler: Any) -> None:
+def _disable_scaling(scaler: Any) -> None:
     """Let new scalers of a class scale nothing."""
     initialize = scaler.__init__
 
@@ -52,6 +57,23 @@ def _disable(scaler: Any) -> None:
         self._enabled = False
 
     scaler.__init__ = disabled
+
+
+def _disable_autocast(autocast: Any) -> None:
+    """Let new contexts of a class do nothing; the first argument is the device or ``enabled``."""
+    initialize = autocast.__init__
+
+    @functools.wraps(initialize)
+    def disabled(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args and isinstance(args[0], bool):
+            args = False, *args[1:]
+        elif len(args) > 2:
+            args = *args[:2], False, *args[3:]
+        else:
+            kwargs["enabled"] = False
+        initialize(self, *args, **kwargs)
+
+    autocast.__init__ = disabled
 
 
 def is_in_place(function: Any) -> bool:
