@@ -84,13 +84,14 @@ class Comparison:
 class InFloat64:
     """What both programs did in float64.
 
-    ``compared``: values; ``failed`` of them differ. ``times``: float32's error in the migrated
-    program, as a multiple of that in the original; NaN where nothing tells.
+    ``compared``: values; ``failed`` of them differ, ``first`` says which. ``times``: the error of
+    float32 in the migrated program, by that in the original; NaN where nothing tells.
     """
 
     compared: int
     failed: int
     times: float
+    first: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -110,7 +111,7 @@ class InFloat64:
     def sentence(self) -> str:
         """What it says of the differences in float32."""
         if not self.agrees:
-            return f"in float64, {self.failed} of {self.compared} values differ, too"
+            return f"in float64, {self.failed} of {self.compared} values differ, too{self.first}"
         if self.is_as_exact:
             return f"rounding: in float64, all {self.compared} values agree"
         less = (

@@ -57,8 +57,17 @@ def decide_in_float64(runs: MigratedRuns, result: ScriptResult) -> ScriptResult:
     findings = [*found.stepwise.findings, *found.compiled.findings]
     others = found.stepwise.is_other or found.compiled.is_other
     failed = sum(not f.passed for f in findings) + others
-    said = InFloat64(len(findings), failed, _times(runs, result, exact))
+    said = InFloat64(len(findings), failed, _times(runs, result, exact), _first(found))
     return replace(result, float64=said)
+
+
+def _first(found: ScriptResult) -> str:
+    """The first difference in float64, as a part of a sentence; "" for none."""
+    first = found.first
+    if first is None:
+        return ""
+    place = f"{first.name}{'.' if first.place else ''}{first.place}"
+    return f", first {place} ({first.kind}) in step {first.step + 1}"
 
 
 def _may_be_rounding(runs: MigratedRuns, result: ScriptResult) -> bool:
