@@ -247,8 +247,9 @@ class TestScripts:
 def test_few_steps_are_held_to_as_many_roundings_as_all() -> None:
     """A difference of a `--quick` run is no fault because one rounding happened to move less."""
     asked = SimpleNamespace(
-        steps=3, roundings=3, dropout=False, timeout=None, memory=None, quick=True, layers=False
-    )
+        steps=3, roundings=3, dropout=False, timeout=None, memory=None, quick=True, layers=False,
+        float64=False,
+    )  # fmt: skip
     assert VerifyArguments.settings(asked).roundings == 3  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import torch_xla
+import torch_xla.backends
 from torch.utils import _pytree as pytree
 from torch_xla import _XLAC
 from torch_xla.experimental import scan as scanning

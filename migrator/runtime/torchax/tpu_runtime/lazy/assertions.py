@@ -102,7 +102,7 @@ def fails_at_end() -> bool:
     except Exception as error:
         sys.excepthook(type(error), error, None)
         if sys.stderr is not None:
-            sys.stderr = _Unflushed(sys.stderr)  # type: ignore[assignment]
+            sys.stderr = _Unflushed(sys.stderr)
         return True
     return False
 
@@ -123,6 +123,8 @@ def _assertion(frame: FrameType | None) -> Assumption | None:
         elif _PACKAGES not in code.co_filename:  # those let errors through
             if any(start <= now < end for start, end in _handled(code)):
                 return None
+        if code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            break  # what starts the program is not part of it
         frame = frame.f_back
     return (value, place) if is_in_model else None
 
